@@ -76,22 +76,11 @@ const struct bench *bench_at(int index)
 
 int bench_run(json_t **result, const char *name, const struct bench_args *args)
 {
-	struct str names = {0};
-	int rc;
-
 	*result = NULL;
-	for (int i = 0; i < TABLE_COUNT; i++) {
-		if (strcmp(table[i].name, name) == 0) {
-			str_free(&names);
+	for (int i = 0; i < TABLE_COUNT; i++)
+		if (strcmp(table[i].name, name) == 0)
 			return table[i].run(result, args);
-		}
-		str_printf(&names, "%s%s", i ? ", " : "", table[i].name);
-	}
-	rc = str_check(&names);
-	if (!rc)
-		rc = err_set(ERR_INPUT, "unknown benchmark '%s'; available: list, %s", name, names.data);
-	str_free(&names);
-	return rc;
+	return err_set(ERR_INPUT, "unknown benchmark '%s'", name);
 }
 
 static int ascending(const void *a, const void *b)

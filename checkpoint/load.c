@@ -283,11 +283,24 @@ int checkpoint_check_name(const struct checkpoint *checkpoint)
 	return err;
 }
 
+void checkpoint_warn_skipped(const char *path, int err)
+{
+	const char *text = err_text();
+	size_t len = strlen(path);
+
+	if (!file_is_in(path, manifest_name))
+		log_warn("skipping %s: incomplete (no %s)", path, manifest_name);
+	else if (err == ERR_INPUT && !strncmp(text, path, len) && text[len] == '/')
+		log_warn("skipping %s: damaged: %s", path, text + len + 1);
+	else
+		log_warn("skipping %s: %s%s", path, err == ERR_INPUT ? "damaged: " : "", text);
+}
+
 /* 1 if the checkpoint opens and is valid, 0 with a warning if not, ERR_IO or ERR_NOMEM if that is unknown. */
 static int is_whole(const char *path, const json_t *in_force)
 {
 	struct checkpoint *checkpoint;
-	int err = checkpoint_open(&checkpoint, path);
+	int damage = checkpoint_open(&checkpoint, path), err = damage;
 
 	if (!err)
 		err = checkpoint_check_name(checkpoint);
@@ -297,7 +310,7 @@ static int is_whole(const char *path, const json_t *in_force)
 	if (err == ERR_IO || err == ERR_NOMEM)
 		return err;
 	if (err)
-		log_warn("skipping %s: %s", path, err_text());
+		checkpoint_warn_skipped(path, damage);
 	return !err;
 }
 

@@ -24,6 +24,9 @@ void checkpoint_close(struct checkpoint *checkpoint);
  * is. */
 int checkpoint_check_name(const struct checkpoint *checkpoint);
 
+/* Warns that a checkpoint is passed over: incomplete, damaged (err ERR_INPUT), or for this thread's text. */
+void checkpoint_warn_skipped(const char *path, int err);
+
 /* Finds the newest valid checkpoint of an output_dir before step `before` (INT64_MAX: any) and returns its
  * path (mem_free). Valid means: it opens, has the step of its name and is on the current branch
  * (checkpoint/branch.h). Skips others with a warning. Returns 0 with *path NULL if there is none, or no

@@ -317,6 +317,8 @@ static void remove_surplus(const struct checkpoint_save *save, const int64_t *st
 
 		if (!path || temp_dir_remove(path, "step-"))
 			log_warn("cannot remove an old checkpoint: %s", err_text());
+		else
+			log_info("removed %s (save_total_limit=%d)", path, save->total_limit);
 		mem_free(path);
 	}
 }

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -154,6 +155,38 @@ int temp_dir_split(char **parent, char **name, const char *path)
 	mem_free(*parent);
 	*name = *parent = NULL;
 	return ERR_NOMEM;
+}
+
+int temp_dir_nearest(char **nearest, const char *path)
+{
+	char *at = mem_strdup(path), *parent, *name;
+	int err = at ? 0 : ERR_NOMEM;
+
+	while (!err && file_kind_of(at) == FILE_NONE && !file_is_link(at)) {
+		err = temp_dir_split(&parent, &name, at);
+		mem_free(name);
+		mem_free(at);
+		at = parent;
+	}
+	*nearest = at;
+	return err;
+}
+
+int temp_dir_check_writable(const char *dir, const char *where, const char *path)
+{
+	char *at;
+	int err = temp_dir_nearest(&at, dir);
+
+	if (!err && file_kind_of(at) == FILE_NONE)
+		err = err_set(ERR_INPUT,
+		        "%s=%s: %s is a broken symbolic link; remove it, or create its target", where, path,
+		        at);
+	else if (!err && file_kind_of(at) != FILE_DIR)
+		err = err_set(ERR_INPUT, "%s=%s: %s is not a directory", where, path, at);
+	else if (!err && access(at, W_OK | X_OK))
+		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", where, path, strerror(errno));
+	mem_free(at);
+	return err;
 }
 
 int temp_dir_place(char **parent, char **name, const char *path)

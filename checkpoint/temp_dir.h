@@ -42,4 +42,11 @@ int temp_dir_place(char **parent, char **name, const char *path);
 /* The directory of `path` and the name in it (mem_free both); ignores trailing slashes. */
 int temp_dir_split(char **parent, char **name, const char *path);
 
+/* `path`, or the nearest one above it that exists; a broken link counts as one (mem_free). */
+int temp_dir_nearest(char **nearest, const char *path);
+
+/* ERR_INPUT if nothing can be made in `dir`: the nearest one is no directory, or cannot be written. The text
+ * begins with "where=path". */
+int temp_dir_check_writable(const char *dir, const char *where, const char *path);
+
 #endif

@@ -13,6 +13,7 @@
 #include "comm/world.h"
 #include "config/args.h"
 #include "config/table.h"
+#include "host/topology.h"
 #include "placement/ranks.h"
 #include "train/devices.h"
 #include "train/paths.h"
@@ -365,6 +366,16 @@ static int ranks_join(enum verb verb, const struct launch *launch, int64_t watch
 	return err;
 }
 
+static void warn_crowded(int count)
+{
+	struct topology t;
+
+	if (!topology_read(&t) && count > t.allowed.processor_count)
+		log_warn("ranks=%d is more than the %d processors that this process may use; fewer ranks are "
+		         "faster",
+		        count, t.allowed.processor_count);
+}
+
 /* Starts the ranks of this host and ends in the same way as they do. */
 static int ranks_run(int count, char *argv[], const struct launch *launch)
 {
@@ -375,6 +386,7 @@ static int ranks_run(int count, char *argv[], const struct launch *launch)
 		log_warn("%s started one process; ferry itself starts the %d ranks of ranks=%d, all on this "
 		         "host",
 		        launch->program, count, count);
+	warn_crowded(count);
 	err = local_job_run(&end, count, argv);
 	if (err)
 		return err;

@@ -51,6 +51,23 @@ static int list(const struct config *c)
 	return err;
 }
 
+static int check_name(const char *name)
+{
+	struct str names = {0};
+	const struct bench *b;
+	int found = 0, err;
+
+	for (int i = 0; (b = row_at(i)); i++) {
+		found |= !strcmp(b->name, name);
+		str_printf(&names, ", %s", b->name);
+	}
+	err = str_check(&names);
+	if (!err && !found)
+		err = err_set(ERR_INPUT, "unknown benchmark '%s'; available: list%s", name, names.data);
+	str_free(&names);
+	return err;
+}
+
 /* With --json the table goes to stderr. */
 static int print_result(const struct config *c, const json_t *result)
 {
@@ -122,6 +139,9 @@ int cli_bench(const struct config *c)
 
 	if (strcmp(c->bench_name, "list") == 0)
 		return list(c);
+	err = check_name(c->bench_name);
+	if (err)
+		return err;
 	devices_register();
 	if (!strcmp(c->bench_name, gpu.name))
 		return gpu_probe(c);

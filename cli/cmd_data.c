@@ -111,6 +111,8 @@ static void show_counts(struct str *out, const struct shown *s)
 		str_printf(out, "with an empty answer: %" PRId64 " row%s, the first at %s\n",
 		        d->counts.empty_answers, plural_s(d->counts.empty_answers),
 		        d->counts.empty_answers_first);
+	if (*d->counts.unread_columns)
+		str_printf(out, "columns not read: %s\n", d->counts.unread_columns);
 	if (d->counts.turn_ends || d->counts.turn_ends_cut)
 		str_printf(out,
 		        "chats: %" PRId64 " end-of-turn token%s trained, %" PRId64 " cut off by max_length\n",
@@ -218,6 +220,7 @@ static int show_json(const struct shown *s)
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for JSON");
 	json_object_set_new(object, "sets", sets_json(s));
+	json_object_set_new(object, "columns_not_read", json_of_text(d->counts.unread_columns));
 	if (packing)
 		json_object_set_new(object, "packing",
 		        json_pack("{s:I, s:I, s:f}", "bins", (json_int_t)packing->bin_count, "max_tokens",
@@ -252,6 +255,8 @@ int cli_data(const struct config *c)
 		err = data_cache_set(&cache, &options, c, NULL, 0);
 	if (!err)
 		err = dataset_open(&d, &options);
+	if (!err)
+		data_config_report(c, d);
 	if (!err)
 		err = lengths_find(&lengths, &row_tokens, d);
 	if (!err)

@@ -136,6 +136,9 @@ static void say_what(const struct config *c)
 	if (world_self()->rank)
 		goto out;
 	log_info("evaluating %s on %s", c->model, c->data);
+	if (c->eval_data)
+		log_warn("%s=%s is not evaluated; for that set data=%s", config_where(c, "eval_data"),
+		        c->eval_data, c->eval_data);
 	if (config && file_kind_of(config) == FILE_REGULAR && strcmp(result, c->model))
 		log_warn("%s is the model that the run started from; to evaluate its result set model=%s",
 		        c->model, result);

@@ -236,6 +236,15 @@ static void print_reserve(const struct config *c, const struct device_reserve *r
 	print_row(c, what, reserve->bytes);
 }
 
+static void print_device(const struct session *s, int64_t arena_bytes)
+{
+	print_row(s->config, "device", arena_bytes + s->device_memory.reserve_bytes);
+	if (s->device_memory.reserve_count)
+		print_row(s->config, "  layers, gradients, activations", arena_bytes);
+	for (int i = 0; i < s->device_memory.reserve_count; i++)
+		print_reserve(s->config, &s->device_memory.reserves[i]);
+}
+
 /* Prints what vram_budget keeps on the device, and the copies that this saves. */
 static void print_resident(const struct session *s, const struct engine_memory *m)
 {
@@ -286,7 +295,7 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	cli_say(c, "a step on %s: ",
 	        s->machine                                        ? s->machine->name
 	        : s->device_memory.rates.origin == RATES_MEASURED ? "this machine"
-	                                                          : "an assumed machine");
+	                                                          : "the assumed machine");
 	print_ms(c, "", f->step.step_ms, ", ");
 	cli_say(c, "%.0f tokens/s; busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++) {
@@ -309,29 +318,43 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 /* Prints whether the run fits, and advice only if it does not. */
 static void print_verdict(const struct session *s, const struct plan_figures *f)
 {
+	const struct device_memory *d = &s->device_memory;
 	int ranks = ranks_of_host(s->config, s->machine, world_self());
-	struct str need = {0}, limit = {0};
+	struct str text = {0};
 
-	quantity_bytes(&need, f->host.need_bytes);
-	quantity_bytes(&limit, f->host.limit_bytes);
-	cli_say(s->config, "%s: needs %s of host memory", f->host.fits ? "fits" : "does not fit",
-	        need.data ? need.data : "");
-	if (ranks > 1)
-		cli_say(s->config, " for %d ranks", ranks);
-	cli_say(s->config, "%s; %s %s\n", s->device_memory.is_host ? ", device memory included" : "",
-	        s->config->ram_budget_bytes != CONFIG_AUTO ? "ram_budget is"
-	        : s->machine                               ? "the machine has"
-	                                                   : "this process may use",
-	        limit.data ? limit.data : "");
 	if (!f->host.fits) {
-		struct str text = {0};
-
-		host_search_text(&text, &f->helps);
-		cli_say(s->config, "%s\n", text.data ? text.data : "");
-		str_free(&text);
+		cli_say(s->config, "does not fit; the last line says what is missing and what helps\n");
+		return;
 	}
-	str_free(&need);
-	str_free(&limit);
+	str_add(&text, "fits: needs ");
+	quantity_bytes(&text, f->host.need_bytes);
+	str_add(&text, " of host memory");
+	if (ranks > 1)
+		str_printf(&text, " for %d ranks", ranks);
+	str_printf(&text, "%s; %s ", d->is_host ? ", device memory included" : "", f->host.limit_is);
+	quantity_bytes(&text, f->host.limit_bytes);
+	if (d->limit_bytes && !d->is_host) {
+		str_add(&text, "; needs ");
+		quantity_bytes(&text, f->memory.device_bytes + d->reserve_bytes);
+		str_printf(&text, " of GPU memory; %s ", d->is_budget ? "vram_budget is" : "the GPU has");
+		quantity_bytes(&text, d->limit_bytes);
+	}
+	cli_say(s->config, "%s\n", text.data ? text.data : "");
+	str_free(&text);
+}
+
+/* What is planned for where no machine is described and none could be measured. */
+static void print_assumed(const struct session *s)
+{
+	struct str text = {0};
+
+	if (s->device_memory.rates.origin != RATES_ASSUMED)
+		return;
+	rates_text(&text, &s->device_memory.rates);
+	cli_say(s->config, "%s%s; to plan for yours, set machine=FILE\n", text.data ? text.data : "",
+	        s->device_memory.is_host || s->device_memory.limit_bytes ? ""
+	                                                                 : ", GPU memory without a limit");
+	str_free(&text);
 }
 
 /* Explains the choice of the device. */
@@ -357,6 +380,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	cli_say(c, "%s: %s, %s parameters, %d layer%s in %d groups, %" PRId64 " tokens a step\n", c->model,
 	        s->model->config.model_type, parameters.data ? parameters.data : "", (int)s->model->config.L,
 	        plural_s(s->model->config.L), engine_units(s->engine)->unit_count, f->step.tokens);
+	print_verdict(s, f);
 	plan_tables_parameters(s);
 	if (f->world_size > 1)
 		cli_say(c, "%d ranks; figures are for each rank\n", f->world_size);
@@ -368,11 +392,8 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 		        s->machine->gpu_count, plural_s(s->machine->gpu_count), c->machine);
 	str_free(&parameters);
 	cli_say(c, "planned for %s: %s\n", s->device_memory.is_host ? "the host" : "a GPU", why);
-	print_row(c, "device", f->memory.device_bytes + s->device_memory.reserve_bytes);
-	if (s->device_memory.reserve_count)
-		print_row(c, "  layers, gradients, activations", f->memory.device_bytes);
-	for (int i = 0; i < s->device_memory.reserve_count; i++)
-		print_reserve(c, &s->device_memory.reserves[i]);
+	print_assumed(s);
+	print_device(s, f->memory.device_bytes);
 	print_row(c, "  kept between steps", f->valley_bytes);
 	print_row(c, "host", host_need_bytes(&f->memory, s->load_bytes));
 	print_row(c, "  pinned", f->memory.pinned_bytes);
@@ -402,7 +423,6 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	plan_tables_bus(s);
 	print_estimate(c, &f->estimate);
 	print_time(s, f);
-	print_verdict(s, f);
 	return 0;
 }
 
@@ -478,6 +498,22 @@ static void print_why(const struct session *s, FILE *out)
 	plan_print(engine_plan(s->engine, PLAN_TRAIN), out);
 }
 
+/* Where the device has no room: the parts of the least that is needed. */
+static int print_least(struct session *s, int rc)
+{
+	struct engine_memory m;
+	struct err why = {0};
+
+	err_take(&why, rc);
+	if (s->least.device && !s->config->json && !engine_open(&s->engine, &s->least)) {
+		cli_say(s->config, "does not fit; the smallest plan with these settings:\n");
+		engine_get_memory(s->engine, &m);
+		print_device(s, m.device_bytes);
+		(void)!plan_tables_memory(s);
+	}
+	return err_give(&why);
+}
+
 int cli_plan(const struct config *c)
 {
 	struct session s = {0};
@@ -512,6 +548,8 @@ int cli_plan(const struct config *c)
 	rc = sizes_find(&s, &o);
 	if (!rc)
 		rc = session_open_engine(&s, &o);
+	if (rc == ERR_FIT)
+		rc = print_least(&s, rc);
 	if (!rc)
 		rc = session_start_engine(&s);
 	if (rc)
@@ -520,6 +558,7 @@ int cli_plan(const struct config *c)
 	rc = host_memory_find(&f.host, c, session_host_bytes(&s, &f.memory), machine);
 	if (rc)
 		goto out;
+	host_memory_warn(&f.host, c);
 	if (c->explain)
 		print_why(&s, c->json ? stderr : stdout);
 	rc = step_find(&s, &f, &s.asked);

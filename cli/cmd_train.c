@@ -16,6 +16,7 @@
 #include "train/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,15 +50,14 @@ static void print_buffers(
 	}
 }
 
-static void print_plan(const struct trainer *t)
+static void print_parts(const struct trainer *t)
 {
 	const struct session *s = &t->session;
 	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
 	struct engine_memory m;
-	struct str resident = {0};
 
 	engine_get_memory(s->engine, &m);
-	cli_say(t->config, "memory\n");
+	cli_say(t->config, "memory by part\n");
 	print_buffers(t, p, SPACE_STORE, "host");
 	print_bytes_row(t->config, "staging buffers", "host", m.staging_bytes);
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
@@ -77,10 +77,54 @@ static void print_plan(const struct trainer *t)
 	        t->config, "device memory, total", "device", m.device_bytes + s->device_memory.reserve_bytes);
 	print_bytes_row(t->config, "copied to the device each step", "copied", m.h2d_bytes);
 	print_bytes_row(t->config, "copied from the device each step", "copied", m.d2h_bytes);
-	device_memory_resident_text(&resident, &s->device_memory, &m, engine_units(s->engine));
-	if (!resident.data)
+}
+
+/* The totals; their parts are the business of ferry plan and --dry-run. */
+static void print_totals(const struct trainer *t)
+{
+	const struct session *s = &t->session;
+	struct engine_memory m;
+	struct str text = {0};
+
+	engine_get_memory(s->engine, &m);
+	str_add(&text, "memory   ");
+	if (!s->device_memory.is_host) {
+		quantity_bytes(&text, m.device_bytes + s->device_memory.reserve_bytes);
+		str_add(&text, " of GPU memory, ");
+	}
+	quantity_bytes(&text, session_host_bytes(s, &m));
+	str_add(&text, " of host memory");
+	if (!s->device_memory.is_host) {
+		str_add(&text, " (");
+		quantity_bytes(&text, m.pinned_bytes);
+		str_add(&text, " pinned)");
+	}
+	str_add(&text, "\ndisk     ");
+	if (!t->config->save_only_model) {
+		quantity_bytes(&text, train_checkpoint_bytes(t));
+		str_add(&text, " for each checkpoint, ");
+	}
+	quantity_bytes(&text, train_result_bytes(t));
+	str_add(&text, " for the model\n");
+	cli_say(t->config, "%s", text.data ? text.data : "");
+	str_free(&text);
+}
+
+static void print_plan(const struct trainer *t)
+{
+	const struct session *s = &t->session;
+	struct engine_memory m;
+	struct str resident = {0};
+
+	print_totals(t);
+	if (t->config->dry_run)
+		print_parts(t);
+	if (s->device_memory.is_host && t->config->vram_budget_bytes == CONFIG_AUTO)
 		return;
-	cli_say(t->config, "  %s\n", resident.data);
+	engine_get_memory(s->engine, &m);
+	device_memory_resident_text(&resident, &s->device_memory, &m, engine_units(s->engine));
+	if (resident.data)
+		cli_say(t->config, "%s\n", resident.data);
 	str_free(&resident);
 }
 
@@ -160,11 +204,18 @@ static void print_head(const struct trainer *t, const char *hosts)
 		        engine_units(s->engine)->shard_ranks);
 	if (hosts)
 		cli_say(c, "hosts    %s\n", hosts);
-	cli_say(c, "run      %" PRId64 " steps of %" PRId64 " x %" PRId64 " rows%s, %s compute, ",
-	        t->total_steps, c->per_device_train_batch_size, c->gradient_accumulation_steps,
-	        world_self()->size > 1 ? " on each rank" : "", config_text(c, "compute_dtype"));
+	cli_say(c,
+	        "run      %" PRId64 " step%s of %" PRId64 " %s (batch %" PRId64 " x accumulation %" PRId64
+	        "%s), "
+	        "%s compute, ",
+	        t->total_steps, plural_s(t->total_steps), rows->source.sampler.step_rows,
+	        rows->packing ? "bins" : "rows", c->per_device_train_batch_size,
+	        c->gradient_accumulation_steps, world_self()->size > 1 ? " on each rank" : "",
+	        config_text(c, "compute_dtype"));
 	print_offload(t);
-	cli_say(c, ", %d threads\n", pool_worker_count(s->pool));
+	cli_say(c, "\ndevice   %s, %d thread%s\n",
+	        s->device_memory.is_host ? "host (CPU)" : device_name(s->device), pool_worker_count(s->pool),
+	        plural_s(pool_worker_count(s->pool)));
 	print_speed(s);
 	str_free(&parameters);
 }
@@ -225,7 +276,7 @@ static void print_use(const struct trainer *t)
 	str_free(&line);
 }
 
-static int report(const struct trainer *t)
+static int report(const struct trainer *t, double last_loss)
 {
 	json_t *object;
 	int rc;
@@ -235,49 +286,59 @@ static int report(const struct trainer *t)
 		print_use(t);
 		return 0;
 	}
-	object = json_pack("{s:I,s:s}", "steps", (json_int_t)t->step, "output_dir", t->output_dir);
+	object = json_pack("{s:I,s:s,s:o}", "steps", (json_int_t)t->step, "output_dir", t->output_dir, "loss",
+	        isfinite(last_loss) ? json_real(last_loss) : json_null());
 	rc = object ? cli_print_json(object) : ERR_NOMEM;
 	json_decref(object);
 	return rc;
 }
 
+/* What the steps are shown to, and what is kept of them. */
+struct shown {
+	struct progress *progress;
+	double last_loss;
+};
+
 static void step_show(void *context, const struct metrics_step *row, double wait_share)
 {
-	progress_show(context, &(struct progress_step){
-	                               .step = row->step,
-	                               .loss = row->loss,
-	                               .grad_norm = row->grad_norm,
-	                               .learning_rate = row->learning_rate,
-	                               .tokens_per_s = row->tokens_per_s,
-	                               .host_bytes = row->host_peak_bytes,
-	                               .device_bytes = row->device_peak_bytes,
-	                               .wait_share = wait_share,
-	                               .skipped = !row->skipped        ? NULL
-	                                          : row->target_tokens ? "not finite"
-	                                                               : "no token to train on",
-	                       });
+	struct shown *s = context;
+
+	s->last_loss = isfinite(row->loss) ? row->loss : s->last_loss;
+	progress_show(s->progress, &(struct progress_step){
+	                                   .step = row->step,
+	                                   .loss = row->loss,
+	                                   .grad_norm = row->grad_norm,
+	                                   .learning_rate = row->learning_rate,
+	                                   .tokens_per_s = row->tokens_per_s,
+	                                   .host_bytes = row->host_peak_bytes,
+	                                   .device_bytes = row->device_peak_bytes,
+	                                   .wait_share = wait_share,
+	                                   .skipped = !row->skipped        ? NULL
+	                                              : row->target_tokens ? "not finite"
+	                                                                   : "no token to train on",
+	                           });
 }
 
 static int train_whole(struct trainer *t)
 {
-	struct progress *progress = NULL;
+	struct shown shown = {.last_loss = NAN};
 	int rc = train_start(t);
 
 	if (rc)
 		return rc;
 	if (!world_self()->rank)
-		rc = progress_open(&progress, stderr, t->step, t->total_steps, PROGRESS_STYLE_AUTO);
+		rc = progress_open(&shown.progress, stderr, t->step, t->total_steps, PROGRESS_STYLE_AUTO);
 	rc = world_agree(rc);
 	if (rc)
 		return rc;
-	t->caller = (struct train_caller){progress, step_show, signals_pending};
+	t->caller = (struct train_caller){&shown, step_show, signals_pending};
 	signals_start(world_self()->rank ? SIGNALS_QUIET : SIGNALS_SAY);
 	rc = train_execute(t);
-	progress_close(progress);
+	progress_close(shown.progress);
 	if (rc)
 		after_failure(t, rc);
 	signals_stop();
-	return rc ? rc : report(t);
+	return rc ? rc : report(t, shown.last_loss);
 }
 
 /* Prints the first example for --dry-run, or with --json the whole report. */

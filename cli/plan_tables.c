@@ -121,12 +121,13 @@ int plan_tables_memory(const struct session *s)
 	print_pair(s, "config and tokenizer files", 0, m.side_bytes);
 	if (m.scratch_bytes)
 		print_pair(s, "scratch of CPU kernels, at most", 0, m.scratch_bytes);
-	if (m.gap_bytes || m.host_gap_bytes)
+	if (s->config->explain && (m.gap_bytes || m.host_gap_bytes))
 		print_pair(s, "alignment and gaps", m.gap_bytes, m.host_gap_bytes);
 	if (m.eval_bytes || m.host_eval_bytes)
 		print_pair(s, "evaluation, beyond training", m.eval_bytes, m.host_eval_bytes);
-	cli_say(s->config, "  (device memory peaks during operation %d of %d, %s)\n", m.fullest, p->op_count,
-	        plan_op_name(p->ops[m.fullest].kind));
+	if (s->config->explain)
+		cli_say(s->config, "  (device memory peaks during operation %d of %d, %s)\n", m.fullest,
+		        p->op_count, plan_op_name(p->ops[m.fullest].kind));
 	return 0;
 }
 

@@ -25,11 +25,20 @@ static int is_yaml_name(const char *text)
 	return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
+static int has_word(const struct config_key *key, const char *text)
+{
+	for (const struct config_word *w = key->words; w && w->name; w++)
+		if (config_name_equal(w->name, text) || config_name_in(text, w->aliases))
+			return 1;
+	return 0;
+}
+
+/* On or off, among other words perhaps: the name may stand alone and behind "no". */
 static int is_flag(const char *name)
 {
 	const struct config_key *key = config_key_find(name);
 
-	return key && key->type == TYPE_FLAG;
+	return key && (key->type == TYPE_FLAG || (has_word(key, "true") && has_word(key, "false")));
 }
 
 /* Whether "--name" may stand without a value: a flag, a key that accepts the word "true", or an unknown
@@ -38,12 +47,7 @@ static int may_stand_alone(const char *name)
 {
 	const struct config_key *key = config_key_find(name);
 
-	if (!key || key->type == TYPE_FLAG)
-		return 1;
-	for (const struct config_word *w = key->words; w && w->name; w++)
-		if (config_name_in("true", w->aliases))
-			return 1;
-	return 0;
+	return !key || key->type == TYPE_FLAG || has_word(key, "true");
 }
 
 static void setting(struct argument *a, const char *name, size_t len, const char *text)
@@ -61,6 +65,14 @@ static int is_setting(const char *text)
 
 	snprintf(name, sizeof(name), "%.*s", (int)len, text);
 	return len && config_key_find(name);
+}
+
+/* Whether the word behind a flag is its value. Of a key with other words it is, unless it is a file. */
+static int is_flag_value(const char *name, const char *text)
+{
+	if (config_key_find(name)->type == TYPE_FLAG)
+		return config_name_in(text, "on off true false yes no 1 0");
+	return strncmp(text, "--", 2) && !is_yaml_name(text) && !is_setting(text);
 }
 
 /* "--name=value", "--name value", "--flag", "--no-flag". *used is the number of words taken. */
@@ -81,7 +93,7 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 		setting(a, name + 3, len - 3, "off");
 		return 0;
 	}
-	if (is_flag(name) && !(next && config_name_in(next, "on off true false yes no 1 0"))) {
+	if (is_flag(name) && !(next && is_flag_value(name, next))) {
 		setting(a, name, len, "on");
 		return 0;
 	}
@@ -90,6 +102,10 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 		*used = 2;
 		return 0;
 	}
+	if (config_key_find(name) == config_key_find("resume_from_checkpoint"))
+		return err_set(ERR_INPUT,
+		        "--%s needs a value; write --%s auto for the newest checkpoint, or --%s PATH", name,
+		        name, name);
 	if (!may_stand_alone(name))
 		return err_set(ERR_INPUT, "--%s needs a value%s%s%s", name,
 		        next ? is_setting(next) ? "; the next word is another setting, else write --"

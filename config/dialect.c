@@ -3,14 +3,20 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AXOLOTL (1u << DIALECT_AXOLOTL)
 #define TORCHTUNE (1u << DIALECT_TORCHTUNE)
 #define LLAMA_FACTORY (1u << DIALECT_LLAMA_FACTORY)
 #define TRANSFORMERS (1u << DIALECT_TRANSFORMERS)
+#define TRL (1u << DIALECT_TRL)
+
+/* Other keys of TRL are keys of ferry too: they count beside those of transformers. */
+enum { TRL_PROOF = 100 };
 
 /* Keys that identify a tool; 2 points are enough. */
 static const struct {
@@ -35,12 +41,17 @@ static const struct {
                 DIALECT_TRANSFORMERS, 2},
         {"model_name_or_path report_to lr_scheduler_kwargs.* gradient_checkpointing_kwargs.*",
                 DIALECT_TRANSFORMERS, 1},
+        {"zero_optimization zero_optimization.* train_micro_batch_size_per_gpu", DIALECT_DEEPSPEED, 4},
+        {"dataset_name completion_only_loss assistant_only_loss packing_strategy eval_packing "
+         "chat_template_path dataset_kwargs.*",
+                DIALECT_TRL, TRL_PROOF},
+        {"packing max_length dataset_text_field eos_token padding_free", DIALECT_TRL, 1},
 };
 
 const char *dialect_name(enum dialect dialect)
 {
 	static const char *const names[DIALECT_COUNT] = {"ferry", "accelerate", "axolotl", "torchtune",
-	        "LLaMA-Factory", "transformers (TrainingArguments)"};
+	        "LLaMA-Factory", "transformers (TrainingArguments)", "TRL (SFTConfig)", "DeepSpeed"};
 
 	return names[dialect];
 }
@@ -86,8 +97,10 @@ enum dialect dialect_find(const struct yaml_doc *doc)
 				points[markers[m].dialect] += markers[m].points;
 	/* the other tools build on transformers and share its keys, so they win over it */
 	if (points[DIALECT_TRANSFORMERS] >= 2)
-		best = DIALECT_TRANSFORMERS;
-	points[DIALECT_TRANSFORMERS] = 0;
+		best = points[DIALECT_TRL] ? DIALECT_TRL : DIALECT_TRANSFORMERS;
+	else if (points[DIALECT_TRL] >= TRL_PROOF)
+		best = DIALECT_TRL;
+	points[DIALECT_TRANSFORMERS] = points[DIALECT_TRL] = 0;
 	points[DIALECT_FERRY] = 1;
 	for (int d = 0; d < DIALECT_COUNT; d++)
 		if (points[d] >= 2 && points[d] > points[best])
@@ -100,10 +113,11 @@ static const struct {
 	unsigned dialects;
 	const char *key, *value;
 } defaults[] = {
-        {TRANSFORMERS | LLAMA_FACTORY, "per_device_train_batch_size", "8"},
-        {TRANSFORMERS | LLAMA_FACTORY, "num_train_epochs", "3"},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY, "per_device_train_batch_size", "8"},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY, "num_train_epochs", "3"},
         {TRANSFORMERS | LLAMA_FACTORY, "learning_rate", "5e-5"},
         {TRANSFORMERS | LLAMA_FACTORY, "compute_dtype", "fp32"},
+        {TRL, "train_on_inputs", "chats"},
         {LLAMA_FACTORY, "max_length", "2048"},
         {AXOLOTL, "lr_scheduler_type", "cosine"},
         {AXOLOTL, "max_length", "512"},
@@ -111,6 +125,7 @@ static const struct {
         {TORCHTUNE, "max_length", "off"},
         {TORCHTUNE, "weight_decay", "0.01"},
         {TORCHTUNE, "max_grad_norm", "off"},
+        {TRANSFORMERS | LLAMA_FACTORY | AXOLOTL | TORCHTUNE, "save_total_limit", "all"},
 };
 
 /* ---- after all settings ---- */
@@ -125,14 +140,23 @@ static int share_of_run(double *steps, double per_epoch, const struct config *c)
 	return 0;
 }
 
-/* Warns of the keys that are not set and have another default in the file's trainer. */
+/* What TRL says of completions alone says nothing of chats. */
+static int was_set(const struct foreign *f, const struct config *c, const char *key)
+{
+	const struct config_origin *o = &c->origins[config_key_find(key) - config_keys];
+
+	return config_was_set(c, key) &&
+	       (f->assistant_only_said || !config_name_equal(o->as, "completion_only_loss"));
+}
+
+/* One line of the keys that nobody set and that the file's trainer would set otherwise. */
 static int defaults_say(const struct foreign *f, const struct config *c)
 {
 	struct str list = {0};
 	int err = 0;
 
 	for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
-		if (defaults[i].dialects >> f->file_dialect & 1 && !config_was_set(c, defaults[i].key))
+		if (defaults[i].dialects >> f->file_dialect & 1 && !was_set(f, c, defaults[i].key))
 			str_printf(&list, "%s%s %s (%s)", list.len_bytes ? ", " : "", defaults[i].key,
 			        config_text(c, defaults[i].key), defaults[i].value);
 	if (c->verb == VERB_TRAIN && list.len_bytes)
@@ -172,8 +196,75 @@ static int total_batch_apply(const struct foreign *f, struct config *c)
 	return 0;
 }
 
+/* ---- what keys ask for together ---- */
+
+static int item_error(int err, const struct foreign_item *item, const char *what)
+{
+	err_set(err, "%s=%s %s", item->name, item->text, what);
+	return item->file ? err_note(err, "%s:%d", item->file, item->line) : err;
+}
+
+/* LLaMA-Factory trains adapters where nothing is said. */
+static int check_finetuning(const struct foreign *f, const struct config *c)
+{
+	if (f->file_dialect != DIALECT_LLAMA_FACTORY || f->finetuning_said)
+		return 0;
+	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
+		return 0;
+	return err_set(ERR_UNSUPPORTED,
+	        "%s: without finetuning_type, LLaMA-Factory trains LoRA adapters, which ferry does not "
+	        "support yet; to train every weight set finetuning_type=full",
+	        f->file);
+}
+
+static int check_data_seed(const struct foreign *f, const struct config *c)
+{
+	char *end;
+
+	if (!f->data_seed.text || strtoll(f->data_seed.text, &end, 10) == c->seed)
+		return 0;
+	return item_error(ERR_UNSUPPORTED, &f->data_seed,
+	        "differs from seed, by which ferry orders rows; remove it or set seed");
+}
+
+static int check_evaluates(const struct foreign *f, const struct config *c)
+{
+	if (!f->evaluates.text || config_was_set(c, "eval_steps") || c->eval_data || c->eval_split > 0 ||
+	        (c->verb != VERB_TRAIN && c->verb != VERB_PLAN))
+		return 0;
+	return item_error(ERR_INPUT, &f->evaluates, "needs rows to evaluate on; set eval_data or eval_split");
+}
+
+/* torchtune: a tokenizer in the model's directory is the model's own. */
+static int tokenizer_apply(const struct foreign *f, struct config *c)
+{
+	const struct foreign_item *item = &f->tokenizer_path;
+	const struct config_key *key = config_key_find("tokenizer");
+	struct config_layer layer = {.file = item->file};
+	size_t len = c->model ? strlen(c->model) : 0;
+	int rc;
+
+	if (!item->text || config_was_set(c, "tokenizer") ||
+	        (len && !strncmp(item->text, c->model, len) &&
+	                (item->text[len] == '/' || c->model[len - 1] == '/')))
+		return 0;
+	layer.seen = mem_alloc((size_t)config_key_count, 1);
+	rc = layer.seen ? config_set(c, &layer, key, item->name, item->line, item->text, CONFIG_STRONG)
+	                : ERR_NOMEM;
+	mem_free(layer.seen);
+	return rc;
+}
+
 int foreign_finish(struct foreign *f, struct config *c)
 {
+	int rc = check_finetuning(f, c);
+
+	if (!rc)
+		rc = check_data_seed(f, c);
+	if (!rc)
+		rc = tokenizer_apply(f, c);
+	if (rc)
+		return rc;
 	if (f->save_by_epoch)
 		f->saves_per_epoch = 1;
 	if (f->eval_by_epoch)
@@ -186,5 +277,6 @@ int foreign_finish(struct foreign *f, struct config *c)
 		c->cpu_offload = f->zero_offload;
 	if (f->total_batch && total_batch_apply(f, c))
 		return ERR_INPUT;
-	return defaults_say(f, c);
+	rc = check_evaluates(f, c);
+	return rc ? rc : defaults_say(f, c);
 }

@@ -20,8 +20,13 @@ enum dialect {
 	DIALECT_TORCHTUNE,
 	DIALECT_LLAMA_FACTORY,
 	DIALECT_TRANSFORMERS,
+	DIALECT_TRL,
+	DIALECT_DEEPSPEED,
 	DIALECT_COUNT
 };
+#define FOREIGN_DEEPSPEED                                                                                    \
+	"DeepSpeed configurations are not supported yet; set sharding_strategy and cpu_offload"
+
 const char *dialect_name(enum dialect dialect);
 enum dialect dialect_find(const struct yaml_doc *doc);
 
@@ -29,15 +34,34 @@ enum dialect dialect_find(const struct yaml_doc *doc);
  * text. */
 int foreign_name_matches(const char *name, const char *list);
 
-/* Values of foreign keys that can be resolved only after parsing. Starts zeroed; end it with foreign_free. */
+/* A setting kept for later. */
+struct foreign_item {
+	char *file, *name, *text; /* file NULL: the command line */
+	int line;
+};
+
+/* Settings refused for one reason: "lora_r=8, lora_alpha=16 (line 4)". */
+struct foreign_refusal {
+	char *why;
+	struct str keys;
+};
+enum { FOREIGN_REFUSALS_MAX = 128 }; /* more than there are reasons */
+
+/* What foreign keys leave to be worked out at the end of parsing. Zero-initialise; foreign_free. */
 struct foreign {
 	enum dialect dialect;      /* of the present layer */
 	enum dialect file_dialect; /* of the last file */
+	const char *file;          /* the last file */
 	struct foreign_sets sets;  /* of the present layer */
 	struct str passed;         /* keys of the current layer without effect */
 	double saves_per_epoch, evals_per_epoch;
 	int save_by_epoch, eval_by_epoch;
-	int zero_offload;    /* bits of enum config_offload, from DeepSpeed's keys */
+	int zero_offload; /* bits of enum config_offload, by DeepSpeed's words */
+	int only_loss;    /* of the present layer: bits of train_on_inputs by TRL's words */
+	int assistant_only_said, finetuning_said;
+	struct foreign_item evaluates, data_seed, tokenizer_path;
+	struct foreign_refusal refusals[FOREIGN_REFUSALS_MAX]; /* of the present layer */
+	int refusal_count;
 	int64_t total_batch; /* rows of a step on one device: axolotl's batch_size */
 };
 
@@ -53,7 +77,14 @@ int foreign_set(struct foreign *f, struct config *c, struct config_layer *layer,
 /* Notes a key as one without effect. */
 int foreign_pass(struct foreign *f, const char *name);
 
-/* Call after all layers. Turns save and evaluation strategies and counts per epoch into steps. */
+/* Takes the layer's next refusal: ERR_UNSUPPORTED with one line for all settings of a reason, or 0. */
+int foreign_refusal_next(struct foreign *f);
+
+/* Before the next layer. */
+void foreign_layer_begin(struct foreign *f);
+
+/* After all layers: strategies and counts per epoch become steps. ERR_INPUT, ERR_UNSUPPORTED: what a file
+ * asks for by keys together, or by leaving one out. */
 int foreign_finish(struct foreign *f, struct config *c);
 void foreign_free(struct foreign *f);
 

@@ -27,6 +27,7 @@ int foreign_sets_add(
 {
 	const char *number = strpbrk(name, "0123456789");
 	long set = number ? strtol(number, NULL, 10) : 0;
+	int rc;
 
 	if (set >= FOREIGN_SETS_MAX)
 		return err_set(ERR_INPUT, "%s: at most %d data sets; join some of them into a folder", name,
@@ -35,7 +36,9 @@ int foreign_sets_add(
 		s->count = (int)set + 1;
 	if (keep_name(s, name, line))
 		return ERR_NOMEM;
-	return keep(&s->parts[set][part], text);
+	s->parts[set][part].line = line;
+	rc = keep(&s->parts[set][part].text, text);
+	return rc ? rc : keep(&s->parts[set][part].name, name);
 }
 
 int foreign_sets_weights(struct foreign_sets *s, const char *name, const char *text, int line)
@@ -45,10 +48,10 @@ int foreign_sets_weights(struct foreign_sets *s, const char *name, const char *t
 	return keep(&s->weights, text);
 }
 
-/* If a data set lists files, its path only names a loader of the datasets library. */
-static const char *path_of(char *const parts[FOREIGN_SET_PARTS])
+/* A path that names a loader of the datasets library says nothing beside its files. */
+static const char *path_of(const struct foreign_set parts[FOREIGN_SET_PARTS])
 {
-	return parts[FOREIGN_SET_FILES] ? parts[FOREIGN_SET_FILES] : parts[FOREIGN_SET_PATH];
+	return parts[FOREIGN_SET_FILES].text ? parts[FOREIGN_SET_FILES].text : parts[FOREIGN_SET_PATH].text;
 }
 
 static int set_data(struct foreign_sets *s, struct config *c, struct config_layer *layer)
@@ -57,7 +60,7 @@ static int set_data(struct foreign_sets *s, struct config *c, struct config_laye
 	int rc = 0;
 
 	for (int i = 0; i < s->count && !rc; i++) {
-		const char *path = path_of(s->parts[i]), *weight = s->parts[i][FOREIGN_SET_WEIGHT];
+		const char *path = path_of(s->parts[i]), *weight = s->parts[i][FOREIGN_SET_WEIGHT].text;
 
 		if (!path)
 			rc = err_set(ERR_INPUT, "%s:%d: data set %d has no path",
@@ -83,13 +86,13 @@ static int set_types(struct foreign_sets *s, struct config *c, struct config_lay
 	int differ = 0, rc = 0;
 
 	for (int i = 0; i < s->count && !rc; i++) {
-		const char *type = s->parts[i][FOREIGN_SET_TYPE];
+		const struct foreign_set *type = &s->parts[i][FOREIGN_SET_TYPE];
 
-		differ |= i > 0 && strcmp(type ? type : "", first ? first : "");
-		first = i ? first : type;
+		differ |= i > 0 && strcmp(type->text ? type->text : "", first ? first : "");
+		first = i ? first : type->text;
 		layer->seen[key - config_keys] = 0;
-		if (type)
-			rc = config_set(c, layer, key, s->as, s->line, type, CONFIG_STRONG);
+		if (type->text)
+			rc = config_set(c, layer, key, type->name, type->line, type->text, CONFIG_STRONG);
 	}
 	if (rc || !differ)
 		return rc;
@@ -151,7 +154,7 @@ void foreign_sets_free(struct foreign_sets *s)
 {
 	for (int i = 0; i < s->count; i++)
 		for (int part = 0; part < FOREIGN_SET_PARTS; part++)
-			mem_free(s->parts[i][part]);
+			mem_free(s->parts[i][part].text), mem_free(s->parts[i][part].name);
 	mem_free(s->weights);
 	mem_free(s->as);
 	*s = (struct foreign_sets){0};

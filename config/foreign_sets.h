@@ -22,8 +22,13 @@ enum foreign_set_part {
 	FOREIGN_SET_PARTS
 };
 
+struct foreign_set {
+	char *text, *name; /* the name as typed: "datasets.0.path" */
+	int line;
+};
+
 struct foreign_sets {
-	char *parts[FOREIGN_SETS_MAX][FOREIGN_SET_PARTS];
+	struct foreign_set parts[FOREIGN_SETS_MAX][FOREIGN_SET_PARTS];
 	int count, line;
 	char *weights; /* for data sets given as a list of names: LLaMA-Factory's interleave_probs */
 	char *as;      /* the key of the first part, for messages */

@@ -1,6 +1,7 @@
 /* Parses configuration files and the command line into a struct config. */
 #include "config/args.h"
 #include "config/foreign.h"
+#include "config/problems.h"
 #include "config/reference.h"
 #include "config/table.h"
 
@@ -9,7 +10,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/name.h"
 #include "base/str.h"
 #include "base/yaml.h"
 
@@ -18,18 +18,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBLEM_BYTES_SHOWN = 850, UNKNOWN_BYTES_SHOWN = 600 };
+enum { UNKNOWN_BYTES_SHOWN = 600 };
 
 /* The state of one config_parse. */
 struct parser {
 	struct config *c;
 	struct config_layer layer;
 	struct foreign foreign;
-	struct str problems; /* one line each */
-	struct str unknowns; /* unknown keys of the current file that resemble no key, with their lines */
+	struct problems problems;
+	struct str unknowns; /* keys of the present file that are like none, with their lines */
 	const char *unknown_first;
-	int unknown_line; /* of unknown_first */
-	int problem_count, hidden_count, unknown_count, unknown_hidden;
+	int unknown_line; /* of the first */
+	int unknown_count, unknown_hidden;
 };
 
 /* ---- setting one key ---- */
@@ -48,7 +48,9 @@ static int note_place(int err, const struct config_layer *layer, const char *as,
 	if (err == ERR_NOMEM)
 		return err;
 	config_place(&place, layer, line);
-	err_reword(err, "%s%s=%.80s %s", place.data ? place.data : "", as, text, err_text());
+	str_printf(&place, "%s=", as);
+	config_value_shown(&place, text);
+	err_reword(err, "%s %s", place.data ? place.data : as, err_text());
 	str_free(&place);
 	return err;
 }
@@ -118,67 +120,19 @@ out:
 
 /* ---- problems ---- */
 
-static int nearest_limit(const char *name)
-{
-	return strlen(name) < 6 ? 1 : 2;
-}
-
-static int alias_distance(const char *name, const char *aliases)
-{
-	int best = 1000;
-
-	while (aliases && *aliases) {
-		char word[ARGUMENT_NAME_BYTES];
-		size_t len = strcspn(aliases, " ");
-		int distance;
-
-		snprintf(word, sizeof(word), "%.*s", (int)len, aliases);
-		distance = name_distance(name, word);
-		if (distance < best)
-			best = distance;
-		aliases += len;
-		aliases += strspn(aliases, " ");
-	}
-	return best;
-}
-
-static const char *nearest_key(const char *name, enum verb verb)
-{
-	const char *dot = strrchr(name, '.'), *best = NULL;
-	int best_distance;
-
-	if (dot)
-		name = dot + 1;
-	best_distance = nearest_limit(name) + 1;
-	for (int i = 0; i < config_key_count; i++) {
-		const struct config_key *key = &config_keys[i];
-		int distance = name_distance(name, key->name);
-		int other = alias_distance(name, key->aliases);
-
-		if (!config_key_known(key, verb))
-			continue;
-		if (other < distance)
-			distance = other;
-		if (distance < best_distance) {
-			best_distance = distance;
-			best = key->name;
-		}
-	}
-	return best;
-}
-
-/* Remembers the error text and lets reading go on, so that the user sees all problems at once. Errors other
- * than ERR_INPUT and ERR_UNSUPPORTED end the reading and are returned. */
 static int problem(struct parser *p, int err)
 {
-	if (err != ERR_INPUT && err != ERR_UNSUPPORTED)
-		return err;
-	p->problem_count++;
-	if (p->problems.len_bytes + strlen(err_text()) <= PROBLEM_BYTES_SHOWN)
-		str_printf(&p->problems, "\n  %s", err_text());
-	else
-		p->hidden_count++;
-	return 0;
+	return problems_insert(&p->problems, p->problems.count, err);
+}
+
+/* What a layer's file is not for comes before its other problems. */
+static int refusals_report(struct parser *p, int at)
+{
+	int refused, err = 0;
+
+	while (!err && (refused = foreign_refusal_next(&p->foreign)))
+		err = problems_insert(&p->problems, at++, refused);
+	return err;
 }
 
 /* Unknown keys that resemble no key of ferry are reported together at the end of the file. */
@@ -198,7 +152,7 @@ static int unknown_remember(struct parser *p, const char *name, int line)
 
 static int unknown(struct parser *p, const char *name, int line)
 {
-	const char *near = nearest_key(name, p->c->verb), *verb = verb_name(p->c->verb);
+	const char *near = config_key_nearest(name, p->c->verb), *verb = verb_name(p->c->verb);
 	struct str place = {0};
 
 	if (!near && p->layer.file)
@@ -230,27 +184,31 @@ static int unknowns_report(struct parser *p)
 	else
 		err_set(ERR_INPUT, "%s: unknown keys: %s; see ferry %s --help", p->layer.file,
 		        p->unknowns.data, verb_name(p->c->verb));
-	p->problem_count += count - 1;
 	err = problem(p, ERR_INPUT);
 	str_free(&p->unknowns);
 	p->unknown_count = p->unknown_hidden = 0;
 	return err;
 }
 
-static int report(struct parser *p)
-{
-	if (!p->problem_count)
-		return 0;
-	if (str_check(&p->problems))
-		return ERR_NOMEM;
-	if (!strchr(p->problems.data + 3, '\n') && !p->hidden_count)
-		return err_set(ERR_INPUT, "%s", p->problems.data + 3);
-	if (p->hidden_count)
-		str_printf(&p->problems, "\n  and %d more", p->hidden_count);
-	return err_set(ERR_INPUT, "%d problems:%s", p->problem_count, p->problems.data);
-}
+/* ---- one setting, wherever it stands ---- */
 
-/* ---- one setting, from a file or the command line ---- */
+/* A key of another verb: names the one that this verb has instead. */
+static int not_of_verb(const struct config_key *key, const char *name, enum verb verb)
+{
+	static const struct {
+		const char *name, *twin;
+	} twins[] = {{"per_device_train_batch_size", "per_device_eval_batch_size"}, {"eval_data", "data"},
+	        {"eval_data_split", "data_split"}, {"checkpoint", "model"}, {"path", "model"},
+	        {"prompt_file", "data"}};
+
+	for (size_t i = 0; i < sizeof(twins) / sizeof(*twins); i++)
+		if (!strcmp(key->name, twins[i].name) &&
+		        config_key_known(config_key_find(twins[i].twin), verb))
+			return err_set(ERR_INPUT, "%s is not a key of ferry %s; set %s", name,
+			        verb_name(verb), twins[i].twin);
+	return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name, verb_name(verb),
+	        verb_name(verb));
+}
 
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
 {
@@ -268,8 +226,7 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 			return found < 0 ? found : 0;
 	}
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
-		return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name,
-		        verb_name(p->c->verb), verb_name(p->c->verb));
+		return not_of_verb(key, name, p->c->verb);
 	if (key)
 		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
 	found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
@@ -283,8 +240,7 @@ static int layer_begin(struct parser *p, const char *file)
 	mem_free(p->layer.seen);
 	p->layer.file = file;
 	p->layer.seen = mem_alloc((size_t)config_key_count, 1);
-	str_free(&p->foreign.passed);
-	p->foreign.dialect = DIALECT_FERRY;
+	foreign_layer_begin(&p->foreign);
 	return p->layer.seen ? 0 : ERR_NOMEM;
 }
 
@@ -348,7 +304,7 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 static int read_file(struct parser *p, const char *path)
 {
 	struct yaml_doc doc;
-	int err = layer_begin(p, path);
+	int err = layer_begin(p, path), first_problem = p->problems.count;
 
 	if (err)
 		return err;
@@ -357,6 +313,13 @@ static int read_file(struct parser *p, const char *path)
 		return err;
 	p->foreign.dialect = dialect_find(&doc);
 	p->foreign.file_dialect = p->foreign.dialect;
+	p->foreign.file = path;
+	if (!doc.count)
+		log_warn("%s is empty: it sets no key", path);
+	if (p->foreign.dialect == DIALECT_DEEPSPEED) {
+		yaml_doc_free(&doc);
+		return err_set(ERR_UNSUPPORTED, "%s: " FOREIGN_DEEPSPEED, path);
+	}
 	if (p->foreign.dialect != DIALECT_FERRY)
 		log_info("%s: reading it as a configuration of %s", path, dialect_name(p->foreign.dialect));
 	for (size_t i = 0; i < doc.count && !err; i++) {
@@ -370,6 +333,8 @@ static int read_file(struct parser *p, const char *path)
 	yaml_doc_free(&doc);
 	if (!err)
 		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
+	if (!err)
+		err = refusals_report(p, first_problem);
 	if (!err)
 		layer_end(p);
 	return err;
@@ -423,7 +388,7 @@ static int not_a_file(const struct argument *a, int err)
 
 static int read_arguments(struct parser *p, const struct argument *list, int count)
 {
-	int err = 0;
+	int err = 0, first_problem;
 
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind != ARGUMENT_FILE)
@@ -434,6 +399,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	}
 	if (!err)
 		err = layer_begin(p, NULL);
+	first_problem = p->problems.count;
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind == ARGUMENT_PLAIN)
 			err = problem(p, plain(p, list[i].text));
@@ -442,6 +408,8 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	}
 	if (!err)
 		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
+	if (!err)
+		err = refusals_report(p, first_problem);
 	if (!err)
 		layer_end(p);
 	return err;
@@ -534,13 +502,13 @@ int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
 	if (!err)
 		err = read_arguments(&p, list, count);
 	if (!err)
-		err = report(&p);
+		err = problems_report(&p.problems);
 	if (!err)
 		err = foreign_finish(&p.foreign, c);
 	if (!err)
 		err = resolve(c);
 	foreign_free(&p.foreign);
-	str_free(&p.problems);
+	problems_free(&p.problems);
 	str_free(&p.unknowns);
 	mem_free(p.layer.seen);
 	mem_free(list);

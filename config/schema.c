@@ -1,6 +1,7 @@
 /* The table of keys, made from the list in keys.inc. */
 #include "config/table.h"
 
+#include "data/label.h"
 #include "data/row_formats.h"
 #include "data/template/builtin.h"
 #include "optim/schedule.h"

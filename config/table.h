@@ -101,7 +101,10 @@ int config_real_parse(double *out, const struct config_key *key, const char *tex
 int config_value_set(
         struct config *c, const struct config_key *key, const char *text, const struct config_word **refused);
 
-/* Appends the field as text. config_value_set reads it back to the same value. */
+/* Appends at most 80 bytes of a value for a message, on one line. */
+void config_value_shown(struct str *out, const char *text);
+
+/* Appends the field as text that config_value_set takes back to the same value. */
 void config_value_text(struct str *out, const struct config *c, const struct config_key *key);
 
 /* One source of settings: a file or the command line. A file may set a key once, or twice to the same value

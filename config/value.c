@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/name.h"
+#include "base/quantity.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -96,8 +97,17 @@ static int bounds_check(const struct config_key *key, double value)
 {
 	if (value >= key->min && value <= key->max)
 		return 0;
-	if (key->max >= 9e15 && value < key->min)
-		return err_set(ERR_INPUT, "must be at least %.12g", key->min);
+	if (key->max >= 9e15 && value < key->min) {
+		struct str least = {0};
+
+		if (key->type == TYPE_BYTES && key->min > 1)
+			quantity_bytes(&least, (int64_t)key->min);
+		else
+			str_printf(&least, "%.12g", key->min);
+		err_set(ERR_INPUT, "must be at least %s", least.data ? least.data : "");
+		str_free(&least);
+		return ERR_INPUT;
+	}
 	return err_set(ERR_INPUT, "must be between %.12g and %.12g", key->min, key->max);
 }
 
@@ -178,8 +188,26 @@ static int is_bit(const struct config_word *w)
 	return w->value > 0 && !(w->value & (w->value - 1));
 }
 
-static int words_refuse(const struct config_key *key)
+/* A word with at most two letters changed, of short ones one; NULL: none. */
+static const char *nearest_word(const struct config_key *key, const char *text)
 {
+	int best = strlen(text) < 6 ? 2 : 3;
+	const char *near = NULL;
+
+	for (const struct config_word *w = key->words; w && w->name; w++) {
+		int distance = name_distance(text, w->name);
+
+		if (!w->refusal && strlen(w->name) > 2 && distance < best) {
+			best = distance;
+			near = w->name;
+		}
+	}
+	return near;
+}
+
+static int words_refuse(const struct config_key *key, const char *text)
+{
+	const char *near = nearest_word(key, text);
 	struct str list = {0};
 	int lists = 0;
 
@@ -198,7 +226,8 @@ static int words_refuse(const struct config_key *key)
 		if (flag && !config_name_equal(w->name, flag))
 			str_printf(&list, " (%s)", flag);
 	}
-	err_set(ERR_INPUT, "is not supported; supported: %s", list.data ? list.data : "");
+	err_set(ERR_INPUT, "is not supported; %s%s%ssupported: %s", near ? "did you mean " : "",
+	        near ? near : "", near ? "? " : "", list.data ? list.data : "");
 	str_free(&list);
 	return ERR_INPUT;
 }
@@ -222,12 +251,12 @@ static int set_parse(int *out, const struct config_key *key, const char *text)
 			break;
 		word = word_find(key, text, len);
 		if (!word || !is_bit(word))
-			return words_refuse(key);
+			return words_refuse(key, text);
 		bits |= word->value;
 		text += len;
 	}
 	if (!bits)
-		return words_refuse(key);
+		return words_refuse(key, text);
 	*out = bits;
 	return 0;
 }
@@ -311,7 +340,7 @@ int config_value_set(
 	case TYPE_ENUM:
 		word = word_find(key, text, strlen(text));
 		if (!word)
-			return words_refuse(key);
+			return words_refuse(key, text);
 		*(int *)at = word->value;
 		*refused = word->refusal ? word : NULL;
 		return 0;
@@ -323,6 +352,15 @@ int config_value_set(
 }
 
 /* ---- values to text ---- */
+
+void config_value_shown(struct str *out, const char *text)
+{
+	for (size_t i = 0; text[i] && i < 80; i++)
+		if (text[i] == '\n')
+			str_add(out, "\\n");
+		else
+			str_add_char(out, text[i]);
+}
 
 static const struct config_word *word_of_value(const struct config_key *key, double value)
 {

@@ -476,6 +476,13 @@ int chat_add_extras(struct chat *chat, const json_t *record, const char *where)
 	return rc;
 }
 
+int chat_is_assistant(const json_t *message)
+{
+	const char *role = json_string_value(json_object_get(message, "role"));
+
+	return role && (!strcmp(role, "assistant") || !strcmp(role, "model"));
+}
+
 int chat_change_content(struct chat *out, const struct chat *chat, int64_t i)
 {
 	const json_t *message = json_array_get(chat->messages, (size_t)i);

@@ -42,8 +42,11 @@ int chat_add_text(struct chat *chat, const char *role, const json_t *text, const
  */
 int chat_add_extras(struct chat *chat, const json_t *record, const char *where);
 
-/* Copies a chat into *out with another content of message `i`. The new content begins with another character
- * than the old one. *out borrows all but its list of messages; free that with json_decref(out->messages). */
+/* 1 if the assistant speaks in the message. */
+int chat_is_assistant(const json_t *message);
+
+/* Copies a chat into *out, but with another content of message `i` that begins with another character. *out
+ * borrows all but its list of messages; free that with json_decref(out->messages). */
 int chat_change_content(struct chat *out, const struct chat *chat, int64_t i);
 
 /* Zero-initialise to start. */

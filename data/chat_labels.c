@@ -37,9 +37,7 @@ static const json_t *message_at(const struct chat *chat, int64_t i)
 
 static int is_assistant(const struct chat *chat, int64_t i)
 {
-	const char *role = json_string_value(json_object_get(message_at(chat, i), "role"));
-
-	return !strcmp(role, "assistant") || !strcmp(role, "model");
+	return chat_is_assistant(message_at(chat, i));
 }
 
 /* ---- choice of turns ---- */
@@ -352,11 +350,23 @@ static int check_calls(const struct work *w, const struct turn *turn)
 	return 0;
 }
 
+/* The name may stand in the chat by chance: without tools the text must be another. */
 static int check_tools(const struct work *w)
 {
 	const char *name = function_name(json_array_get(w->chat->tools, 0));
+	struct jinja_output without;
+	struct chat bare = *w->chat;
+	int lost = name && !strstr(w->full.text, name);
 
-	if (!name || strstr(w->full.text, name))
+	if (!w->chat->tools)
+		return 0;
+	bare.tools = NULL;
+	if (!lost && !chat_template_render(w->t, &without, &bare, w->message_count, CHAT_PROMPT_OFF)) {
+		lost = without.len_bytes == w->full.len_bytes &&
+		       !memcmp(without.text, w->full.text, w->full.len_bytes);
+		jinja_output_free(&without);
+	}
+	if (!lost)
 		return 0;
 	return err_set(ERR_INPUT,
 	        "the template %s does not write the row's tools; choose another template with chat_template, "

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/name.h"
 #include "base/str.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -157,6 +158,16 @@ static int try_model(struct chat_template *t, struct jinja **slot, const char *d
 	return rc;
 }
 
+/* "; did you mean chatml?" where one name is near. */
+static void add_nearest(struct str *out, const char *choice)
+{
+	for (int i = 0; jinja_builtin_name(i); i++)
+		if (name_distance(choice, jinja_builtin_name(i)) <= (strlen(choice) < 6 ? 1 : 2)) {
+			str_printf(out, "; did you mean %s?", jinja_builtin_name(i));
+			return;
+		}
+}
+
 static void list_names(struct str *out)
 {
 	for (int i = 0; jinja_builtin_name(i); i++) {
@@ -168,7 +179,7 @@ static void list_names(struct str *out)
 static int find_chosen(struct chat_template *t, const struct chat_template_options *o)
 {
 	const char *builtin = jinja_builtin(o->choice);
-	struct str names = {0}, own = {0};
+	struct str names = {0}, own = {0}, near = {0};
 	int rc = o->dir ? try_model(t, &t->plain, o->dir, o->choice) : 0;
 
 	if (rc || t->plain)
@@ -179,10 +190,13 @@ static int find_chosen(struct chat_template *t, const struct chat_template_optio
 		return set(t, &t->plain, o->choice, builtin, strlen(builtin));
 	list_names(&names);
 	list_named(&own, o->dir);
-	rc = err_set(ERR_INPUT,
-	        "chat_template=%s is not a file, not a template of the model%s, and not one of %s", o->choice,
-	        own.data ? own.data : "", names.data ? names.data : "");
+	add_nearest(&near, o->choice);
+	rc = err_set(ERR_INPUT, "%s=%s is not a file, not a template of the model%s, and not one of %s%s",
+	        o->where ? o->where : "chat_template", o->choice, own.data ? own.data : "",
+	        names.data ? names.data : "",
+	        near.data ? near.data : "; without the key, ferry uses the model's own template");
 	str_free(&names);
+	str_free(&near);
 	str_free(&own);
 	return rc;
 }

@@ -38,6 +38,10 @@ static int read_records(struct dataset_builder *b, struct records *records)
 			        ERR_INPUT, "%s: %s; expected an object", b->where, json_kind_name(record));
 		if (rc == 0 && !b->first_columns[0])
 			row_columns(b->first_columns, record);
+		if (rc == 0)
+			rc = row_columns_parse_chat(b, record);
+		if (rc == 0)
+			rc = row_columns_note(b, record);
 		if (rc == 0 && b->d->format == DATASET_FORMAT_AUTO)
 			rc = row_format_find(&b->d->format, b, record);
 		b->ids->count = b->targets->count = 0;
@@ -68,6 +72,11 @@ static int check_result(const struct dataset_builder *b)
 		        " of them (the first is %s); raise max_length",
 		        path, b->options->max_length_tokens, d->counts.truncated,
 		        d->counts.without_target_first);
+	if (d->target_count == 0 && d->counts.chats && !d->counts.answered_chats)
+		return err_set(ERR_INPUT,
+		        "%s: no chat has an assistant turn (the first row is %s); if a role stands for the "
+		        "assistant, name it with role_assistant",
+		        path, d->counts.without_target_first);
 	if (d->target_count == 0)
 		return err_set(ERR_INPUT,
 		        "%s: no row has a token to train on (the first is %s): every answer is empty, every "
@@ -145,6 +154,7 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 		rc = read_file(b, files.paths[i]);
 	if (rc == 0 && d->counts.records == b->records_before)
 		rc = err_set(ERR_INPUT, "%s: the file has no rows", from->path);
+	row_columns_end(b);
 	set->format = d->format;
 	set->row_count = d->row_count - set->first_row;
 	files_free(&files);
@@ -180,7 +190,7 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 		return 0;
 	str_printf(&text, "rows %zu %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n", sizeof(*b->d),
 	        (int)o->format, b->vocab_count, o->max_length_tokens, (int)o->long_rows, (int)o->inputs,
-	        (int)o->turns, o->chat_template_is_chosen, o->max_samples, o->recipe);
+	        (int)o->turns, o->alpaca_is_chat, o->max_samples, o->recipe);
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)
 		str_printf(&text, "%s=%s\n", row_field_key((enum row_field)i),
 		        o->names.fields[i] ? o->names.fields[i] : "");
@@ -209,6 +219,7 @@ static int read_sets(struct dataset_builder *b, const struct data_sets *sets)
 {
 	int rc = 0;
 
+	b->set_count = sets->count;
 	for (int i = 0; rc == 0 && i < sets->count; i++)
 		rc = read_set(b, &sets->sets[i]);
 	if (rc || b->is_made)
@@ -351,9 +362,9 @@ int dataset_split(
 	*eval = NULL;
 	if (!(part > 0) || rows != floor(rows) || !(rows < (double)d->row_count))
 		return err_set(ERR_INPUT,
-		        "eval_split %g of %" PRId64
+		        "of %" PRId64
 		        " rows: set a fraction below 1 or a whole number of rows, and leave rows to train on",
-		        part, d->row_count);
+		        d->row_count);
 	chosen = mem_alloc((size_t)d->row_count, 1);
 	if (!chosen)
 		return ERR_NOMEM;

@@ -9,20 +9,20 @@
  * more. If labels differ from ids, it takes 4 more bytes per token (data/row_store.h). Rows that exceed
  * memory_bytes go to cache_dir, and ferry reads them one by one from there. Formats:
  *
- * tokens             {"input_ids": [..], "labels": [..]}; without labels, the ids are the labels
- * text               {"text": ".."}, one row per record; or a .txt or .md file, cut into rows of
- *                    max_length tokens. The tokenizer's special tokens surround each text. Its
- *                    end-of-text id, if it has one, comes last
- * alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in Stanford's
- *                    form. If the user chose a chat template, these rows become chats
- * prompt_completion  {"prompt", "completion"}: both strings, or both lists of messages
- * messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
- * sharegpt           {"conversations": [{"from", "value"}, ...]}: chats with other key names
+ *  tokens             {"input_ids": [..], "labels": [..]}; without labels, the ids are the labels
+ *  text               {"text": ".."}, one row per record; or a .txt or .md file, cut into rows of
+ *                     max_length tokens. The tokenizer's special tokens surround each text. Its
+ *                     end-of-text id, if it has one, comes last
+ *  alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in Stanford's
+ *                     form, or as chats (alpaca_is_chat)
+ *  prompt_completion  {"prompt", "completion"}: both strings, or both lists of messages
+ *  messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
+ *  sharegpt           {"conversations": [{"from", "value"}, ...]}: chats with other key names
  *
  * Records come from any file of data/source/records.h; data/row_fields.h maps other names of columns. For
  * alpaca and prompts of strings, ids = encode(prompt) + encode(answer) + end-of-text, tokenized separately.
- * The prompt's labels are DATASET_IGNORE unless train_on_inputs. The chat template renders each chat, and
- * the whole text is tokenized at once. The assistant's turns have labels, including their end-of-turn token
+ * The prompt's labels are DATASET_IGNORE unless `inputs` says otherwise. The chat template renders chats,
+ * which are tokenized whole. The assistant's turns have labels, including their end-of-turn token
  * (data/chat_labels.h).
  *
  * A dataset is read-only once open; any thread may read it.
@@ -45,7 +45,6 @@ struct str;
 struct tokenizer;
 
 enum dataset_long_rows { DATASET_LONG_ROWS_TRUNCATE, DATASET_LONG_ROWS_DROP, DATASET_LONG_ROWS_ERROR };
-enum dataset_inputs { DATASET_INPUTS_MASK, DATASET_INPUTS_TRAIN };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
 
 struct dataset_options {
@@ -59,10 +58,10 @@ struct dataset_options {
 	int64_t vocab_count;                       /* ids and labels must be below; 0 = the tokenizer's */
 	int64_t max_length_tokens;                 /* 0 = rows are never cut */
 	enum dataset_long_rows long_rows;          /* what happens to longer rows */
-	enum dataset_inputs inputs;                /* whether prompts are trained on */
+	int inputs;                                /* bits of enum dataset_inputs */
 	enum dataset_turns turns;                  /* trained answers of a chat */
 	const struct chat_template *chat_template; /* NULL: rows of chats are refused */
-	int chat_template_is_chosen;               /* by the user: alpaca rows become chats */
+	int alpaca_is_chat;                        /* alpaca rows go through the chat template */
 	int64_t memory_bytes;                      /* limit for rows; 0 = no limit */
 	const char *cache_dir;     /* for rows beyond it; NULL: none, so more rows are an error */
 	const char *recipe;        /* other inputs of rows, for the cache: the tokenizer, the template */
@@ -101,7 +100,9 @@ struct dataset {
 		int64_t turn_ends;              /* trained end-of-turn tokens of chats */
 		int64_t turn_ends_cut;          /* those that max_length cut off */
 		char without_target_first[256]; /* file:line of the first such row */
-		int64_t empty_answers;          /* rows with a trained answer that is empty */
+		int64_t chats, answered_chats;  /* rows of chats; those with a turn of the assistant */
+		char unread_columns[ROW_COLUMNS_BYTES]; /* "a, b": with values that no reader used */
+		int64_t empty_answers;                  /* rows with a trained answer that is empty */
 		char empty_answers_first[256];
 
 		int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids among turn_ends, each once */

@@ -44,6 +44,7 @@ void dataset_builder_free(struct dataset_builder *b)
 	mem_free(b->labels);
 	mem_free(b->entries);
 	mem_free(b->recipe);
+	json_decref(b->columns);
 }
 
 /* ---- rows beyond memory ---- */

@@ -21,6 +21,8 @@ struct dataset_builder {
 	unsigned seen;                         /* bits of enum row_field that any row had */
 	const char *where;                     /* of the record being read, for messages */
 	char first_columns[ROW_COLUMNS_BYTES]; /* of the first record */
+	json_t *columns;                       /* of the set: those with a value, true where one was read */
+	int set_count;                         /* of all sets */
 	int64_t vocab_count;                   /* 0 = unknown */
 	struct row_cache *cache;               /* the cache if rows are in files; NULL: not yet */
 	struct row_entry *entries;             /* of rows in memory: all, or those not yet written */
@@ -67,6 +69,20 @@ int dataset_builder_missing(const struct dataset_builder *b, const json_t *recor
 int dataset_builder_text(struct dataset_builder *b, const json_t *record, enum row_field field,
         const char **text, size_t *len_bytes);
 
+/* A column was used. dataset_builder_get does this itself. */
+void dataset_builder_note_read(struct dataset_builder *b, const char *column);
+
+/* ERR_INPUT: the row has tools, which its format cannot hold. */
+int dataset_builder_refuse_tools(const struct dataset_builder *b, const json_t *record);
+
+/* Remembers the columns of a record that hold something; at the end of a set, adds those that nothing read
+ * to counts.unread_columns. */
+int row_columns_note(struct dataset_builder *b, const json_t *record);
+void row_columns_end(struct dataset_builder *b);
+
+/* Replaces a chat that is JSON in a text, as in a CSV cell, by its list. */
+int row_columns_parse_chat(const struct dataset_builder *b, json_t *record);
+
 /* ERR_INPUT: the user named a column that no row has. */
 int dataset_builder_check_seen(const struct dataset_builder *b);
 
@@ -90,7 +106,10 @@ int dataset_builder_add_answer(struct dataset_builder *b, const char *prompt, si
 /* Adds the row of the pieces so far. */
 int dataset_builder_add_said(struct dataset_builder *b);
 
-/* Adds the row of a chat. */
-int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat);
+/* Adds the record's tools, documents and variables of the template. */
+int dataset_builder_add_extras(struct dataset_builder *b, struct chat *chat, const json_t *record);
+
+/* Adds the row of a chat. `kind` says which bit of options->inputs is about it. */
+int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat, enum dataset_inputs kind);
 
 #endif

@@ -106,8 +106,10 @@ static int read_stanford(struct dataset_builder *b, const json_t *record, struct
 	        b->options->turns == DATASET_TURNS_LAST ? DATASET_PIECE_PROMPT : DATASET_PIECE_ANSWER;
 	struct text_piece system, none = {"", 0};
 	size_t i;
-	int rc = optional(b, record, ROW_FIELD_SYSTEM, &system);
+	int rc = dataset_builder_refuse_tools(b, record);
 
+	if (rc == 0)
+		rc = optional(b, record, ROW_FIELD_SYSTEM, &system);
 	json_array_foreach(history, i, turn) if (rc == 0) rc = say_pair(b, system,
 	        piece_of(json_array_get(turn, 0)), none, piece_of(json_array_get(turn, 1)), earlier);
 	if (rc == 0)
@@ -121,7 +123,7 @@ static int read_chat(struct dataset_builder *b, const json_t *record, struct tex
 {
 	const json_t *turn, *system = dataset_builder_get(b, record, ROW_FIELD_SYSTEM);
 	struct str question = {0};
-	struct chat chat = {0};
+	struct chat chat = {.names = b->names, .seen = &b->seen};
 	json_t *text = NULL;
 	size_t i;
 	int rc = json_string_length(system) ? chat_add_text(&chat, "system", system, b->where) : 0;
@@ -148,7 +150,9 @@ static int read_chat(struct dataset_builder *b, const json_t *record, struct tex
 		rc = chat_add_text(
 		        &chat, "assistant", dataset_builder_get(b, record, ROW_FIELD_OUTPUT), b->where);
 	if (rc == 0)
-		rc = dataset_builder_add_chat(b, &chat);
+		rc = dataset_builder_add_extras(b, &chat, record);
+	if (rc == 0)
+		rc = dataset_builder_add_chat(b, &chat, DATASET_INPUTS_PROMPTS);
 	json_decref(text);
 	str_free(&question);
 	chat_free(&chat);
@@ -171,6 +175,6 @@ int row_alpaca_read(struct dataset_builder *b, const json_t *record)
 		rc = optional(b, record, ROW_FIELD_INPUT, &input);
 	if (rc < 0)
 		return rc;
-	return b->options->chat_template_is_chosen ? read_chat(b, record, instruction, input)
-	                                           : read_stanford(b, record, instruction, input, output);
+	return b->options->alpaca_is_chat ? read_chat(b, record, instruction, input)
+	                                  : read_stanford(b, record, instruction, input, output);
 }

@@ -77,7 +77,25 @@ static void note_empty(struct dataset_builder *b, const struct chat *chat)
 	}
 }
 
-int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
+static int has_answer(const struct chat *chat)
+{
+	const json_t *message;
+	size_t i;
+
+	json_array_foreach(chat->messages, i, message) if (chat_is_assistant(message)) return 1;
+	return 0;
+}
+
+/* The columns that chat_add_extras looks at. */
+int dataset_builder_add_extras(struct dataset_builder *b, struct chat *chat, const json_t *record)
+{
+	(void)dataset_builder_get(b, record, ROW_FIELD_TOOLS);
+	dataset_builder_note_read(b, "documents");
+	dataset_builder_note_read(b, "chat_template_kwargs");
+	return chat_add_extras(chat, record, b->where);
+}
+
+int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat, enum dataset_inputs kind)
 {
 	const struct dataset_options *o = b->options;
 	struct chat_labels *l = b->labels;
@@ -88,9 +106,9 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
 	if (!o->chat_template)
 		return err_set(ERR_INPUT, "%s: chats need a chat template; set chat_template", b->where);
 	rc = chat_labels_make(l, o->chat_template, o->tokenizer, chat,
-	        o->inputs == DATASET_INPUTS_TRAIN ? CHAT_TURNS_ALL
-	        : o->turns == DATASET_TURNS_LAST  ? CHAT_TURNS_LAST
-	                                          : CHAT_TURNS_ASSISTANT);
+	        (o->inputs & (int)kind)          ? CHAT_TURNS_ALL
+	        : o->turns == DATASET_TURNS_LAST ? CHAT_TURNS_LAST
+	                                         : CHAT_TURNS_ASSISTANT);
 	if (rc == ERR_INPUT && chat->other_role) {
 		err_reword(rc, "%s: %s; if the role '%.40s' stands for another one, " ROLE_KEYS, b->where,
 		        err_text(), chat->other_role, chat->other_role);
@@ -102,6 +120,8 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
 		log_warn("%s: the chat template gets the role '%.40s' unchanged, and ferry does not train on "
 		         "it; if it stands for another role, " ROLE_KEYS,
 		        b->where, chat->other_role, chat->other_role);
+	b->d->counts.chats++;
+	b->d->counts.answered_chats += has_answer(chat);
 	count_ends(b);
 	note_empty(b, chat);
 	return dataset_builder_add(b, l->ids.ids, l->labels.ids, l->ids.count, 0);
@@ -129,9 +149,9 @@ static int read_turns(struct dataset_builder *b, const json_t *record)
 	else if (!rc)
 		rc = chat_add_messages(&chat, turns, b->where);
 	if (!rc)
-		rc = chat_add_extras(&chat, record, b->where);
+		rc = dataset_builder_add_extras(b, &chat, record);
 	if (!rc)
-		rc = dataset_builder_add_chat(b, &chat);
+		rc = dataset_builder_add_chat(b, &chat, DATASET_INPUTS_CHATS);
 	chat_free(&chat);
 	return rc;
 }

@@ -77,6 +77,10 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 	int rc;
 
 	row_columns(columns, record);
+	if (json_object_get(record, "chosen") && json_object_get(record, "rejected"))
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: preference rows (chosen, rejected); ferry does supervised fine-tuning only",
+		        b->where);
 	for (int i = FORMAT_FIRST; i < FORMAT_COUNT;) {
 		str_add(&known, i > FORMAT_FIRST ? ", " : "");
 		i = add_known(&known, b->names, i);
@@ -112,10 +116,13 @@ int row_format_read(struct dataset_builder *b, const json_t *record)
 
 json_t *dataset_builder_get(struct dataset_builder *b, const json_t *record, enum row_field field)
 {
-	json_t *value = row_field(b->names, record, field, NULL);
+	const char *key = NULL;
+	json_t *value = row_field(b->names, record, field, &key);
 
-	if (value)
+	if (value) {
 		b->seen |= 1u << field;
+		dataset_builder_note_read(b, key);
+	}
 	return value;
 }
 
@@ -126,8 +133,11 @@ int dataset_builder_missing(const struct dataset_builder *b, const json_t *recor
 
 	row_columns(columns, record);
 	if (b->names->fields[field])
-		return err_set(ERR_INPUT, "%s: no column \"%s\" (set by %s); the row has %s", b->where, list,
-		        key, columns);
+		return err_set(ERR_INPUT, "%s: no column \"%s\" (set by %s); the row has %s%s%s%s", b->where,
+		        list, key, columns,
+		        b->set_count > 1 ? "; columns hold for all data sets, so set " : "",
+		        b->set_count > 1 ? key : "",
+		        b->set_count > 1 ? " to the names of each, separated by commas" : "");
 	return err_set(ERR_INPUT,
 	        "%s: \"%.*s\" is missing; the row has %s; set %s to the column that holds it, or set "
 	        "data_format to a format other than %s",

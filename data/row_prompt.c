@@ -16,9 +16,9 @@ static int read_chat(struct dataset_builder *b, const json_t *record)
 	if (rc == 0)
 		rc = chat_add_messages(&chat, dataset_builder_get(b, record, ROW_FIELD_COMPLETION), b->where);
 	if (rc == 0)
-		rc = chat_add_extras(&chat, record, b->where);
+		rc = dataset_builder_add_extras(b, &chat, record);
 	if (rc == 0)
-		rc = dataset_builder_add_chat(b, &chat);
+		rc = dataset_builder_add_chat(b, &chat, DATASET_INPUTS_PROMPTS);
 	chat_free(&chat);
 	return rc;
 }
@@ -36,7 +36,9 @@ int row_prompt_completion_read(struct dataset_builder *b, const json_t *record)
 		        "%s: prompt and completion must both be texts, or both lists of messages", b->where);
 	if (chats)
 		return read_chat(b, record);
-	rc = dataset_builder_need_tokenizer(b);
+	rc = dataset_builder_refuse_tools(b, record);
+	if (rc == 0)
+		rc = dataset_builder_need_tokenizer(b);
 	if (rc == 0)
 		rc = dataset_builder_text(b, record, ROW_FIELD_PROMPT, &prompt, &prompt_bytes);
 	if (rc == 0)

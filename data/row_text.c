@@ -27,7 +27,10 @@ int dataset_builder_text(struct dataset_builder *b, const json_t *record, enum r
 	const char *key = NULL;
 	const json_t *value = row_field(b->names, record, field, &key);
 
-	if (!dataset_builder_get(b, record, field) || json_is_null(value))
+	if (json_is_null(value))
+		return err_set(
+		        ERR_INPUT, "%s: \"%s\" is null; give it a text, or remove the row", b->where, key);
+	if (!dataset_builder_get(b, record, field))
 		return dataset_builder_missing(b, record, field);
 	if (!json_is_string(value))
 		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected a string", b->where, key,
@@ -42,7 +45,7 @@ int dataset_builder_say(
 {
 	enum add_special add =
 	        b->ids->count || piece == DATASET_PIECE_ANSWER ? ADD_SPECIAL_NONE : ADD_SPECIAL_BEFORE;
-	int trained = piece == DATASET_PIECE_ANSWER || b->options->inputs == DATASET_INPUTS_TRAIN;
+	int trained = piece == DATASET_PIECE_ANSWER || (b->options->inputs & DATASET_INPUTS_PROMPTS);
 	int rc = tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, add);
 
 	if (rc < 0)
@@ -66,7 +69,7 @@ int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum datas
 		                         b->where);
 	if (b->ids->count > from && b->ids->ids[b->ids->count - 1] == eos)
 		return 0;
-	trained = piece == DATASET_PIECE_ANSWER || b->options->inputs == DATASET_INPUTS_TRAIN;
+	trained = piece == DATASET_PIECE_ANSWER || (b->options->inputs & DATASET_INPUTS_PROMPTS);
 	rc = token_list_add(b->ids, eos);
 	return rc ? rc : token_list_add(b->targets, trained ? eos : DATASET_IGNORE);
 }

@@ -49,12 +49,16 @@ static int check_mask(
 	return 0;
 }
 
-static int check_other_keys(const json_t *record, size_t count, const char *where, int has_labels)
+static int check_other_keys(struct dataset_builder *b, const json_t *record, size_t count, int has_labels)
 {
 	static const char *const target_masks[] = {"completion_mask", "assistant_masks", "loss_mask"};
 	static const char *const joins[] = {"position_ids", "seq_lengths"};
+	const char *where = b->where;
 	int rc = check_mask(record, count, where, "attention_mask", "leave padding out of the rows");
 
+	dataset_builder_note_read(b, "attention_mask");
+	for (size_t i = 0; i < sizeof(target_masks) / sizeof(*target_masks); i++)
+		dataset_builder_note_read(b, target_masks[i]);
 	for (size_t i = 0; i < sizeof(joins) / sizeof(*joins); i++)
 		if (json_object_get(record, joins[i]))
 			return err_set(ERR_UNSUPPORTED,
@@ -94,7 +98,7 @@ int row_tokens_read(struct dataset_builder *b, const json_t *record)
 		rc = read_field(b->targets, b, record, ROW_FIELD_LABELS);
 	has_labels = rc > 0;
 	if (rc >= 0)
-		rc = check_other_keys(record, (size_t)b->ids->count, b->where, has_labels);
+		rc = check_other_keys(b, record, (size_t)b->ids->count, has_labels);
 	if (rc < 0)
 		return rc;
 	if (has_labels && b->targets->count != b->ids->count)

@@ -61,6 +61,9 @@ struct device_speed {
 	int host_computes; /* 1: ops run on the cores of the CPU optimizer, in host memory */
 };
 
+/* About a card of 24 GB on PCIe 4 x16, in a desktop: where nothing is known. */
+extern const struct device_speed device_speed_assumed;
+
 /* Communication between ranks before their devices are connected, and agreement on host values later: MPI,
  * or pipes in a test. All ranks call each function in the same order. It blocks, and returns 0 or a negative
  * ERR_* with its text. */
@@ -89,7 +92,7 @@ struct device_options {
 	int ranks_per_node; /* ranks on one node, numbered one after the other; separates traffic within a
 	                       node from traffic between nodes; 0: all ranks */
 	int index; /* cuda: index among the GPUs that the process sees; an error if there are fewer */
-	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
+	struct device_speed speed; /* meta; zero fields take those of device_speed_assumed */
 };
 
 /* Opens the device with this name ("cuda", "host", "meta"; "auto" takes the first that opens). NULL options

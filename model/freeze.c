@@ -228,14 +228,53 @@ static void add_advice(struct str *out, const char *pattern, const struct model 
 	str_free(&text);
 }
 
-/* Most patterns that match no whole name match a part of one, so this case gets its own advice. */
+/* Several patterns that were written as one: commas outside of braces, which count repeats. As a list of
+ * JSON; 0: it is none. */
+static int add_list(struct str *out, const char *text)
+{
+	size_t len = strlen(text);
+	int count = 0, commas = 0;
+
+	for (const char *p = text; *p; p++)
+		commas += *p == ',' && !(p > text && p[-1] >= '0' && p[-1] <= '9' && strchr(p, '}'));
+	if (!commas)
+		return 0;
+	if (*text == '[' && text[len - 1] == ']')
+		text++, len -= 2;
+	str_add(out, "[");
+	while (len) {
+		size_t word = 0, skip = 0;
+
+		while (skip < len && strchr(" ,\"'", text[skip]))
+			skip++;
+		text += skip, len -= skip;
+		while (word < len && !strchr(",\"'", text[word]))
+			word++;
+		if (word)
+			str_add(out, count++ ? ", \"" : "\"");
+		for (size_t i = 0; i < word; i++)
+			str_add(out, text[i] == '\\' ? "\\" : ""), str_add_char(out, text[i]);
+		if (word)
+			str_add(out, "\"");
+		text += word, len -= word;
+	}
+	str_add(out, "]");
+	return 1;
+}
+
+/* A pattern must match a whole name; most who miss that wrote a part of one. */
 static int fail_unmatched(const struct pattern *p, const struct model *model)
 {
 	const char *first = NULL;
-	int parts = count_parts(&first, p->text, model), rc;
 	struct str text = {0};
+	int is_list = add_list(&text, p->text), rc;
+	int parts = is_list ? 0 : count_parts(&first, p->text, model);
 
-	if (parts) {
+	if (is_list) {
+		rc = err_set(ERR_INPUT,
+		        "%s=%s matches no whole parameter name; a list of patterns is written %s='%s'",
+		        p->key, p->text, p->key, text.data ? text.data : "");
+	} else if (parts && parts < model->tensor_count) {
 		add_advice(&text, p->text, model);
 		rc = err_set(ERR_INPUT,
 		        "%s=%s matches no whole parameter name, only a part (first in %s); write '%s=%s'",

@@ -504,37 +504,39 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 	return rc;
 }
 
-static int least_lower(int64_t *least_bytes, struct chooser *s, struct choice_candidate k)
+static int least_lower(struct choice_candidate *least, struct chooser *s, struct choice_candidate k)
 {
 	int rc = candidate_plan(s, &k);
 
-	if (!rc && k.device_bytes < *least_bytes)
-		*least_bytes = k.device_bytes;
+	if (!rc && k.device_bytes < least->device_bytes)
+		*least = k;
 	return rc;
 }
 
-int choice_find_least(
-        int64_t *least_bytes, const struct engine_options *o, const struct choice_freedom *freedom)
+int choice_find_least(int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom)
 {
+	struct choice_candidate least = {.device_bytes = INT64_MAX, .ahead = CHOICE_AHEAD_AS_SET};
 	struct device_options meta = {.pool = o->pool};
 	struct choice_limits none = {0};
 	struct choice choice = {0};
 	struct chooser s = {.choice = &choice, .base = o, .limits = &none};
 	int rc = device_open(&s.meta, "meta", &meta);
 
-	*least_bytes = INT64_MAX;
 	if (!rc)
 		rc = most_find(&s, freedom);
 	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
 		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
-			rc = least_lower(least_bytes, &s,
+			rc = least_lower(&least, &s,
 			        (struct choice_candidate){
 			                .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET,
 			                .spills = spills});
 	if (!rc && !o->policy.inference)
-		rc = least_lower(least_bytes, &s, all_on_device(&s));
+		rc = least_lower(&least, &s, all_on_device(&s));
+	*least_bytes = least.device_bytes;
 	engine_close(s.engine);
 	device_close(s.meta);
+	if (!rc)
+		candidate_apply(&o->policy, &least);
 	return rc;
 }
 

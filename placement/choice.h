@@ -69,11 +69,10 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
         const struct choice_freedom *freedom, const struct device_speed *speed);
 void choice_free(struct choice *choice);
 
-/* The smallest device budget with a valid plan: over every way to stream with nothing resident, and with
- * everything resident. The layout leaves gaps, so the plan with the most offload need not be the smallest.
- * ERR_NOMEM. */
-int choice_find_least(
-        int64_t *least_bytes, const struct engine_options *o, const struct choice_freedom *freedom);
+/* The smallest device budget with a valid plan, over every way to stream with nothing resident, and
+ * everything resident; the policy in *o becomes that plan's. The layout leaves gaps, so the plan with the
+ * most offload need not be the smallest. ERR_NOMEM. */
+int choice_find_least(int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom);
 
 /* Explains the choice: one line for the best candidate of each way to stream, with its limit. */
 void choice_explain(struct str *out, const struct choice *choice, const struct unit_map *units);

@@ -35,6 +35,7 @@ struct search {
 	const struct device_memory *device;
 	const struct machine *machine;
 	struct device *meta;
+	struct engine_options tried; /* the plan of the bytes that were found last */
 	struct trial best;
 	double best_ms; /* 0: none fits yet */
 	int spends;     /* 1: there is a budget to spend */
@@ -167,23 +168,23 @@ static void found_keep(struct search *s, const struct trial *t, int64_t bytes, d
 	s->found->bytes = bytes;
 }
 
-/* The device memory of a trial; with a budget to spend, that of the smallest plan it could choose. */
-static int trial_bytes(int64_t *bytes, const struct trial *t, const struct search *s)
+/* The least that it takes: where a budget is spent, of all that the budget could choose. */
+static int trial_bytes(int64_t *bytes, const struct trial *t, struct search *s)
 {
 	struct choice_freedom freedom;
+	struct engine_options *o = &s->tried;
 	struct engine_memory memory;
-	struct engine_options o;
 	struct engine *engine;
 	struct config c;
 	int rc;
 
 	trial_config(&c, t, s);
-	trial_options(&o, t, s);
+	trial_options(o, t, s);
 	if (s->spends) {
-		budget_freedom(&freedom, &c, &o);
-		return choice_find_least(bytes, &o, &freedom);
+		budget_freedom(&freedom, &c, o);
+		return choice_find_least(bytes, o, &freedom);
 	}
-	rc = engine_open(&engine, &o);
+	rc = engine_open(&engine, o);
 	if (rc)
 		return rc;
 	engine_get_memory(engine, &memory);
@@ -452,6 +453,9 @@ int device_search(struct device_found *found, const struct config *c, const stru
 	if (!rc)
 		rc = trial_judge(&s, &t);
 	found->before_bytes = found->bytes;
+	found->before = s.tried;
+	found->before.device = base->device;
+	found->is_least = s.spends;
 	do {
 		if (!rc)
 			rc = sizes_judge(&s, &t);
@@ -487,10 +491,18 @@ static void limit_text(struct str *out, const struct device_memory *f, const str
 	quantity_bytes(out, f->reserve_bytes);
 }
 
-int device_search_refuse(const struct device_memory *f, const struct config *c,
-        const struct engine_options *base, const struct machine *machine)
+/* To the byte only for programs and for those who want every detail. */
+static void bytes_text(struct str *out, int64_t bytes, const struct config *c)
 {
-	const char *memory = f->is_host ? "device memory" : "GPU memory";
+	quantity_bytes(out, bytes);
+	if (c->json || c->explain)
+		str_printf(out, " (%" PRId64 " bytes)", bytes);
+}
+
+int device_search_refuse(struct engine_options *smallest, const struct device_memory *f,
+        const struct config *c, const struct engine_options *base, const struct machine *machine)
+{
+	const char *memory = f->is_host ? "device memory" : "GPU memory", *at_least;
 	struct str need = {0}, limit = {0}, least = {0};
 	struct device_found found;
 	int rc = device_search(&found, c, base, f, machine);
@@ -498,19 +510,24 @@ int device_search_refuse(const struct device_memory *f, const struct config *c,
 
 	if (rc)
 		goto out;
-	quantity_bytes(&need, need_bytes);
+	*smallest = found.before;
+	at_least = found.is_least ? "at least " : "";
 	limit_text(&limit, f, machine);
-	quantity_bytes(&least, bytes);
-	if (bytes <= f->limit_bytes)
-		rc = err_set(ERR_FIT, "needs %s of %s; %s; set%s (then %s)", text_of(&need), memory,
-		        text_of(&limit), text_of(&found.settings), text_of(&least));
-	else if (found.settings.data)
-		rc = err_set(ERR_FIT, "needs %s of %s; %s; smallest plan: %s (%" PRId64 " bytes) with%s",
-		        text_of(&need), memory, text_of(&limit), text_of(&least), bytes,
-		        text_of(&found.settings));
-	else
-		rc = err_set(ERR_FIT, "needs %s (%" PRId64 " bytes) of %s; %s; no setting needs less",
-		        text_of(&need), need_bytes, memory, text_of(&limit));
+	if (bytes <= f->limit_bytes) {
+		quantity_bytes(&need, need_bytes);
+		quantity_bytes(&least, bytes);
+		rc = err_set(ERR_FIT, "needs %s%s of %s; %s; set%s (then %s)", at_least, text_of(&need),
+		        memory, text_of(&limit), text_of(&found.settings), text_of(&least));
+	} else if (found.settings.data) {
+		quantity_bytes(&need, need_bytes);
+		bytes_text(&least, bytes, c);
+		rc = err_set(ERR_FIT, "needs %s%s of %s; %s; smallest plan: %s with%s", at_least,
+		        text_of(&need), memory, text_of(&limit), text_of(&least), text_of(&found.settings));
+	} else {
+		bytes_text(&need, need_bytes, c);
+		rc = err_set(ERR_FIT, "needs %s%s of %s; %s; no setting needs less", at_least, text_of(&need),
+		        memory, text_of(&limit));
+	}
 out:
 	str_free(&need);
 	str_free(&limit);

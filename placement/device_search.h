@@ -11,9 +11,12 @@
 #include "placement/device_memory.h"
 
 struct device_found {
-	int64_t before_bytes; /* arena bytes with the run's settings */
-	int64_t bytes;        /* arena bytes with the found settings; if nothing fits, the smallest found */
-	struct str settings;  /* " key=value key=value"; str_free */
+	int64_t before_bytes; /* of the arena with the current settings; the least, where a budget may choose
+	                       */
+	int is_least;         /* it may */
+	struct engine_options before; /* the plan of these bytes, on the device of `base` */
+	int64_t bytes;                /* with the found settings; if nothing fits, the smallest found */
+	struct str settings;          /* " key=value key=value"; str_free */
 };
 
 /* Searches within the device's memory beside its reserves. Step times use the machine of placement/rates.h.
@@ -21,8 +24,9 @@ struct device_found {
 int device_search(struct device_found *found, const struct config *c, const struct engine_options *base,
         const struct device_memory *device, const struct machine *machine);
 
-/* ERR_FIT: the text has the need, the limit, and settings that fit or the smallest plan. */
-int device_search_refuse(const struct device_memory *device, const struct config *c,
-        const struct engine_options *options, const struct machine *machine);
+/* ERR_FIT: the text has the need, the limit, and settings that fit or the smallest plan. *least becomes the
+ * plan of the need. */
+int device_search_refuse(struct engine_options *least, const struct device_memory *device,
+        const struct config *c, const struct engine_options *options, const struct machine *machine);
 
 #endif

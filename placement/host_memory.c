@@ -4,6 +4,8 @@
 #include "placement/ranks.h"
 
 #include "base/err.h"
+#include "base/log.h"
+#include "base/quantity.h"
 #include "base/size.h"
 #include "checkpoint/block_writer.h"
 #include "checkpoint/load_memory.h"
@@ -90,25 +92,50 @@ int host_memory_find(
 {
 	int ranks = ranks_of_host(c, machine, world_self()), err = 0;
 
-	host->limit_why = NULL;
-	host->need_bytes = need_bytes * ranks;
-	host->limit_bytes = c->ram_budget_bytes;
-	if (machine && c->ram_budget_bytes == CONFIG_AUTO)
-		host->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
-	else if (c->ram_budget_bytes == CONFIG_AUTO)
-		err = host_usable(&host->limit_bytes, &host->limit_why, c, ranks);
+	*host = (struct host_memory){.need_bytes = need_bytes * ranks};
+	if (machine) {
+		host->there_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
+		host->limit_is = "the machine has";
+	} else {
+		err = host_usable(&host->there_bytes, &host->limit_why, c, ranks);
+		host->limit_is = "this process may use";
+	}
+	host->limit_bytes = host->there_bytes;
+	if (c->ram_budget_bytes != CONFIG_AUTO && c->ram_budget_bytes <= host->there_bytes) {
+		host->limit_bytes = c->ram_budget_bytes;
+		host->limit_is = "ram_budget is";
+		host->limit_why = NULL;
+	}
 	host->fits = !err && host->need_bytes <= host->limit_bytes;
 	return err;
 }
 
+void host_memory_warn(const struct host_memory *host, const struct config *c)
+{
+	struct str budget = {0}, there = {0};
+
+	if (c->ram_budget_bytes == CONFIG_AUTO || c->ram_budget_bytes <= host->there_bytes)
+		return;
+	quantity_bytes(&budget, c->ram_budget_bytes);
+	quantity_bytes(&there, host->there_bytes);
+	log_warn("%s is %s, but %s only %s; ferry uses no more than that", config_where(c, "ram_budget"),
+	        budget.data ? budget.data : "", host->limit_is, there.data ? there.data : "");
+	str_free(&budget);
+	str_free(&there);
+}
+
 int64_t host_limit_bytes(const struct config *c, const struct machine *machine, int ranks_here)
 {
+	int64_t budget = c->ram_budget_bytes == CONFIG_AUTO ? INT64_MAX : c->ram_budget_bytes, there = 0;
 	const char *why;
-	int64_t bytes = 0;
 
-	if (c->ram_budget_bytes != CONFIG_AUTO)
-		return c->ram_budget_bytes / ranks_here;
 	if (machine)
-		return (machine->host_memory_bytes - machine->host_reserve_bytes) / ranks_here;
-	return host_usable(&bytes, &why, c, ranks_here) ? 0 : (bytes - bytes / 64) / ranks_here;
+		there = machine->host_memory_bytes - machine->host_reserve_bytes;
+	else if (host_usable(&there, &why, c, ranks_here))
+		there = 0;
+	else
+		there -= there / 64;
+	if (budget <= there || (!there && budget < INT64_MAX))
+		return budget / ranks_here;
+	return there / ranks_here;
 }

@@ -11,9 +11,12 @@
 #include "placement/machine.h"
 
 struct host_memory {
-	int64_t need_bytes;    /* for all ranks of one host, with the arena if the host is the device */
-	int64_t limit_bytes;   /* ram_budget, or the memory that is still available */
-	const char *limit_why; /* kind of limit, static; NULL: a budget or another machine */
+	int64_t need_bytes;    /* planes, staging, loading or saving, and the arena if the host is the device;
+	                          for all ranks of one host */
+	int64_t limit_bytes;   /* the smaller of ram_budget and the memory that is still available */
+	int64_t there_bytes;   /* what is still available; of a described machine, what it has */
+	const char *limit_is;  /* "ram_budget is", "the machine has" or "this process may use" */
+	const char *limit_why; /* the kind of this machine's limit, in brackets, static; else NULL */
 	int fits;
 };
 
@@ -35,8 +38,11 @@ int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes);
 int host_memory_find(
         struct host_memory *host, const struct config *c, int64_t need_bytes, const struct machine *machine);
 
-/* The limit of each rank of a host: from ram_budget or the described machine; else from this process's
- * limit, less a 64th, because other programs' memory changes meanwhile. 0: unknown. */
+/* Warns if ram_budget is more than there is: it has no effect then. */
+void host_memory_warn(const struct host_memory *host, const struct config *c);
+
+/* The limit of each rank of a host: the smaller of ram_budget and what there is, that of this process less a
+ * 64th, because other programs' memory changes meanwhile. 0: unknown. */
 int64_t host_limit_bytes(const struct config *c, const struct machine *machine, int ranks_here);
 
 #endif

@@ -279,7 +279,8 @@ int host_search(struct host_found *found, const struct config *c, const struct e
 	return rc;
 }
 
-void host_search_text(struct str *out, const struct host_found *found)
+/* To the byte only for programs and for those who want every detail. */
+static void host_search_text(struct str *out, const struct host_found *found, const struct config *c)
 {
 	int is_changed = found->settings.len_bytes > 0;
 
@@ -290,7 +291,7 @@ void host_search_text(struct str *out, const struct host_found *found)
 	quantity_bytes(out, found->bytes);
 	if (found->fits)
 		str_add(out, ")");
-	else
+	else if (c->json || c->explain)
 		str_printf(out, " (%" PRId64 " bytes)", found->bytes);
 	if (!found->fits && is_changed)
 		str_printf(out, " with%s", found->settings.data);
@@ -302,12 +303,9 @@ int host_search_refuse(const struct host_memory *host, const struct host_found *
 
 	quantity_bytes(&need, host->need_bytes);
 	quantity_bytes(&limit, host->limit_bytes);
-	host_search_text(&text, found);
+	host_search_text(&text, found, c);
 	err_set(ERR_FIT, "needs %s of host memory; %s %s%s%s%s; %s", need.data ? need.data : "",
-	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget is"
-	        : c->machine                       ? "the machine has"
-	                                           : "this process may use",
-	        limit.data ? limit.data : "", host->limit_why ? " (" : "",
+	        host->limit_is, limit.data ? limit.data : "", host->limit_why ? " (" : "",
 	        host->limit_why ? host->limit_why : "", host->limit_why ? ")" : "",
 	        text.data ? text.data : "");
 	str_free(&need);

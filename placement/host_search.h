@@ -19,10 +19,8 @@ struct host_found {
 int host_search(struct host_found *found, const struct config *c, const struct engine_options *asked,
         const struct device_memory *device, const struct machine *machine);
 
-/* "set optimizer_state=bf16 (then 50 GiB)", or the smallest plan. */
-void host_search_text(struct str *out, const struct host_found *found);
-
-/* ERR_FIT: the text has the need, the limit, and the text of host_search_text. */
+/* ERR_FIT: the text has the need, the limit, and "set optimizer_state=bf16 (then 50 GiB)" or the
+ * smallest plan. */
 int host_search_refuse(
         const struct host_memory *host, const struct host_found *found, const struct config *c);
 

@@ -163,6 +163,8 @@ int rates_find(struct machine_rates *s, const struct config *c, const struct mac
 	s->origin = RATES_ASSUMED;
 	if (device_facts_of(kind)->is_host)
 		simulate_host_speed(&s->speed, pool_worker_count(o->pool), c->host_copy_gbps);
+	else
+		s->speed = device_speed_assumed;
 	if (o->policy.inference || !o->train.max_tokens || o->device_budget_bytes < 0)
 		return 0;
 	return here_measure(s, c, kind, o);
@@ -202,8 +204,8 @@ void rates_text(struct str *out, const struct machine_rates *s)
 	for (int i = 0; i < RATE_COUNT; i++) {
 		if (!(rate_get(&s->speed, i) > 0))
 			continue;
-		str_printf(out, "%s%s %.4g %s", separator, rates[i].name, rate_told(&s->speed, i),
-		        rates[i].unit);
+		str_printf(out, rate_told(&s->speed, i) < 9999.5 ? "%s%s %.4g %s" : "%s%s %.0f %s", separator,
+		        rates[i].name, rate_told(&s->speed, i), rates[i].unit);
 		separator = ", ";
 	}
 }

@@ -44,6 +44,11 @@ static const struct {
         {NULL, "--shuffle off", "shuffle", "off"},
         {NULL, "--shuffle --lr 1", "shuffle", "on"},
         {NULL, "--train-on-inputs YES", "train_on_inputs", "on"},
+        {NULL, "--train-on-inputs prompts", "train_on_inputs", "prompts"},
+        {NULL, "--train-on-inputs chats,prompts", "train_on_inputs", "on"},
+        {NULL, "--train-on-inputs lr=1", "train_on_inputs", "on"},
+        {NULL, "--no-train-on-inputs", "train_on_inputs", "off"},
+        {NULL, "--no-packing", "packing", "off"},
         {NULL, "sample_prompt=a=b", "sample_prompt", "a=b"},
         /* numbers */
         {NULL, "max_length=2k", "max_length", "2000"},

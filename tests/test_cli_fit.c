@@ -55,9 +55,10 @@ static void test_ranks_share_this_host(void **state)
 	int code;
 
 	(void)state;
-	assert_ferry_json(&one,
-	        "plan %s/llama-2-7b.json max_length=64 device=host ram_budget=1TB vram_budget=off --json",
-	        models);
+	(void)ferry_run(
+	        &out, "plan %s/llama-2-7b.json max_length=64 device=host vram_budget=off --json", models);
+	assert_int_equal(json_parse(&one, "stdout", out.data, out.len_bytes), 0);
+	str_free(&out);
 	code = ferry_run(&out,
 	        "plan %s/llama-2-7b.json max_length=64 device=host world_size=4 "
 	        "sharding_strategy=NO_SHARD vram_budget=off --json",
@@ -74,7 +75,7 @@ static void test_ranks_share_this_host(void **state)
 	setenv("FERRY_TOPOLOGY", "numa:1 core:8 pu:1", 1);
 	for (int ranks = 1; ranks <= 16; ranks *= 4) {
 		assert_ferry_json(&one,
-		        "plan %s max_length=9 device=host world_size=%d vram_budget=off ram_budget=1TB "
+		        "plan %s max_length=9 device=host world_size=%d vram_budget=off "
 		        "--json",
 		        path, ranks);
 		assert_true(real_of(one, "threads") == (ranks < 8 ? 8 / ranks : 1));
@@ -201,13 +202,13 @@ static void test_budgets_that_are_too_small(void **state)
 	        {"vram_budget=5G", 2, "unknown unit \"G\""},
 	        {"vram_budget=99999999TiB", 2, "must be between 1 and"},
 	        {"vram_budget=1B", 5, "vram_budget is 1 B and GPU libraries take 288 MiB; smallest plan: "},
-	        {"vram_budget=3gb", 5, " bytes) with max_length="},
+	        {"vram_budget=3gb", 5, "needs at least |smallest plan: | with max_length="},
 	        {"vram_budget=5GiB activations=recompute prefetch_units=2", 5,
 	                "GPU memory; vram_budget is 5.0 GiB; set activations=auto prefetch_units=auto "
 	                "(then "},
 	        {"ram_budget=0", 2, "ram_budget=0 must be at least 1"},
 	        {"ram_budget=1B", 5,
-	                "smallest plan: | bytes) with optimizer_state=8bit max_grad_norm=0 "
+	                "smallest plan: | with optimizer_state=8bit max_grad_norm=0 "
 	                "skip_nonfinite=off"},
 	        {"ram_budget=60GiB", 5, "ram_budget is 60.0 GiB; set optimizer_state=8bit (then 53.1 GiB)"},
 	        {"ram_budget=60GiB optimizer_state=8bit", 0, ""},
@@ -222,11 +223,18 @@ static void test_budgets_that_are_too_small(void **state)
 		if (!all_said(rows[i].said))
 			fail_msg("%s: \"%s\" is not in: %s", rows[i].settings, rows[i].said, ferry_said());
 	}
-	/* more than there is is what there is */
-	json_t *plan = plan_of("llama-2-7b", "pc-rtx-4090", "max_length=512 vram_budget=1TB");
+	/* more than there is is what there is, and that is said */
+	json_t *plan = plan_of("llama-2-7b", "pc-rtx-4090", "max_length=512 vram_budget=1TB ram_budget=2TB");
 
 	assert_true(real_of(plan, "device_bytes") <= 24564.0 * 1048576);
+	assert_true(real_of(plan, "host_limit_bytes") == 124.0 * 0x1p30);
+	assert_true(all_said("vram_budget is 931 GiB, but the GPU has only 23.6 GiB|"
+	                     "ram_budget is 1.8 TiB, but the machine has only 124 GiB"));
 	json_decref(plan);
+	assert_ferry(5, NULL,
+	        "plan %s/llama-2-70b.json machine=%s/pc-rtx-4090.yaml max_length=512 ram_budget=2TB", models,
+	        machines);
+	assert_true(all_said("the machine has 124 GiB; "));
 }
 
 /* Without other keys, the same budget is enough, and a larger one never makes a step longer. The output
@@ -277,7 +285,7 @@ static void least_is_exact(const char *words, const char *budget)
 	char with[200] = "";
 	int64_t least;
 
-	assert_ferry(5, NULL, "plan %s %s=1B", words, budget);
+	assert_ferry(5, NULL, "plan %s %s=1B --json", words, budget);
 	at = strstr(ferry_said(), "ferry plan: ");
 	bytes = at ? strstr(at, " bytes)") : NULL;
 	assert_non_null(bytes);

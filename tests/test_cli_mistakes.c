@@ -72,11 +72,17 @@ static void check_all(const struct mistake *list, size_t count)
 
 /* Keys and values that cannot be meant as they are. */
 static const struct mistake settings[] = {
+        {0, TRAIN, "lr=0", "lr=0: no weight changes; set it above 0"},
+        {0, TRAIN, "ram_budget=900TB", "ram_budget is 819 TiB, but this process may use only "},
+        {2, TRAIN, "data_memory=1KiB", "data_memory=1KiB must be at least 1.0 MiB"},
+        {2, TRAIN, "output_dir=@/rows.csv/x", "rows.csv is not a directory"},
+        {2, "", "bench nope", "unknown benchmark 'nope'; available: list, adam, |, tokenize, scaling, gpu"},
         {2, "", "train @/rows.csv model=@/tiny",
                 "rows.csv is not a configuration file; write data=|/rows.csv"},
         {2, "", "data show model=@/tiny @/rows.csv", "is not a configuration file; write data="},
         {2, "", "train model=@/tiny no/where.jsonl", "no/where.jsonl: no such file|!quotes"},
-        {2, "", "train --resume output_dir=@/x", "--resume needs a value; the next word is another setting"},
+        {2, "", "train --resume output_dir=@/x",
+                "--resume needs a value; write --resume auto for the newest checkpoint"},
         {2, TRAIN, "vram_budget=12", "has no unit; 12 GiB is 12GiB"},
         {2, ASK, "tokenizer=@/large prompt=a",
                 "/large has 2600 tokens, the model only 2000; this is another model's"},
@@ -109,7 +115,44 @@ static const struct mistake settings[] = {
                 "2 rows with an empty answer, the first at "},
         {0, "data show model=@/speaker chat_template=alpaca ", "data=@/mute.jsonl",
                 "with an empty answer: 1 row, "},
-        {0, "data show model=@/speaker ", "data=@/lines.jsonl", "!empty answer"},
+        {0, "data show model=@/speaker ", "data=@/lines.jsonl", "!empty answer|!columns not read|!no effect"},
+        {0, "data show model=@/speaker chat_template=alpaca train_on_last_turn=on ", "data=@/lines.jsonl",
+                "chat_template=alpaca, train_on_last_turn=on have no effect: no row of |/lines.jsonl is a "
+                "chat "
+                "(prompt_completion)"},
+        {0, "data show model=@/speaker role_user=guest ", "data=@/said.jsonl chat_template=alpaca",
+                "!no effect"},
+        {0, "data show model=@/speaker alpaca_form=stanford chat_template=alpaca ",
+                "data=@/dolly.jsonl "
+                "field_output=response",
+                "chat_template=alpaca has no effect|columns not read: context, kind\n"},
+        {0, "data show model=@/speaker alpaca_form=chat chat_template=alpaca ",
+                "data=@/dolly.jsonl "
+                "field_output=response field_input=context",
+                "!no effect|columns not read: kind\n"},
+        {0, "train model=@/speaker output_dir=@/said --dry-run ", "data=@/dolly.jsonl field_output=response",
+                "columns not read: context, kind\n"},
+        {0, "data show model=@/speaker chat_template=alpaca ", "data=@/chat.csv", "messages, 1 row|chats: 1"},
+        {2, "data show model=@/speaker chat_template=alpaca field_messages=talk ",
+                "data=@/said.jsonl,@/asked.jsonl",
+                "no column \"talk\" (set by field_messages)|columns hold for all data sets, so set "
+                "field_messages to the names of each"},
+        {2, "data show ", "@/template.yaml", "template.yaml:3: template=qwen3 is not a file"},
+        {2, TRAIN, "'trainable=[model.layers.1.*, model.norm.*]'",
+                "a list of patterns is written trainable='[\"model.layers.1.*\", \"model.norm.*\"]'"},
+        {2, TRAIN, "'freeze=model\\.layers\\.1\\..*,lm_head'",
+                "freeze='[\"model\\\\.layers\\\\.1\\\\..*\", \"lm_head\"]'"},
+        {2, TRAIN, "freeze=.", "matches no whole parameter name; the nearest are"},
+        {0, TRAIN, "'trainable=[\"model.layers.1.*\", \"model.norm.*\"]'", "model.layers.1, model.norm"},
+        {0, "eval model=@/tiny data=@/rows.jsonl eval_split=5 ", "seed=3",
+                "evaluating the 5 rows that a run with seed=3 holds back of 23| in 5 rows"},
+        {0, "eval model=@/tiny ", "@/held.yaml",
+                "held.yaml:3: val_set_size=0.1: evaluating the 3 rows|eval_data=|is not evaluated; for that "
+                "set data="},
+        {2, "train model=@/tiny output_dir=@/said ", "@/many.yaml",
+                "many.yaml:3: val_set_size=200 of 23 rows: set a fraction below 1"},
+        {2, "eval model=@/speaker data=@/lines.jsonl ", "per_device_train_batch_size=4",
+                "per_device_train_batch_size is not a key of ferry eval; set per_device_eval_batch_size"},
 };
 
 /* Files with another content than their name says. */
@@ -144,6 +187,10 @@ static const struct mistake files[] = {
         {2, "", "inspect @/lines.jsonl", "to show rows, run ferry data show"},
         {2, "generate prompt=a ", "model=@/adapter",
                 "/adapter is a LoRA adapter (adapter_config.json), not a model"},
+        {2, "generate prompt=a ", "model=@/both",
+                "/both has a LoRA adapter (adapter_config.json) beside its weights, which ferry does not "
+                "support; merge it"},
+        {2, "eval data=@/lines.jsonl ", "model=@/both", "/both has a LoRA adapter (adapter_config.json)"},
         {2, "plan ", "model=some-lab/Model-8B",
                 "A plan needs only config.json|hf download some-lab/Model-8B config.json "},
         {0, "generate prompt_ids=1,2 max_new_tokens=1 ", "model=@/short",
@@ -153,10 +200,13 @@ static const struct mistake files[] = {
 /* Words of other programs. */
 static const struct mistake others[] = {
         {2, TRAIN, "gpus=2", "gpus=2: start one rank for each GPU: set ranks=N"},
-        {2, ASK, "prompt=a do_sample=true", "do_sample=true: set temperature above 0 to sample"},
+        {0, ASK, "prompt=a do_sample=true temperature=1", ""},
+        {2, ASK, "prompt=a do_sample=true", "do_sample=on needs temperature above 0; set temperature=1 "},
+        {2, ASK, "prompt=a do_sample=off temperature=1", "do_sample=off takes the most likely token"},
         {2, ASK, "prompt=a num_beams=4", "num_beams=4: beam search is not supported"},
         {2, TRAIN, "lora=true", "lora=true: this trains LoRA adapters"},
-        {2, TRAIN, "freeze_layers=2", "freeze_layers=2: freeze by pattern: freeze='model"},
+        {2, TRAIN, "freeze_layers=2",
+                "freeze_layers=2: ferry chooses parameters by name; write freeze='model"},
         {2, "train ", "--config @/freeze.yaml", "name the file alone: ferry VERB FILE.yaml"},
         {0, TRAIN, "vram=4GiB ram=8GiB", "memory"},
         {2, "chat ", "model=@/speaker", "unknown verb \"chat\"; write ferry generate model=DIR chat=on"},
@@ -230,6 +280,12 @@ static void write_files(void)
 	write_file("asked.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
 	write_file("said.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
+	write_file("dolly.jsonl",
+	        "{\"instruction\":\"a\",\"context\":\"b\",\"response\":\"c\",\"kind\":\"d\",\"id\":null}\n");
+	write_file("chat.csv", "messages\n\"[{\"\"role\"\":\"\"user\"\",\"\"content\"\":\"\"a\"\"},"
+	                       "{\"\"role\"\":\"\"assistant\"\",\"\"content\"\":\"\"b\"\"}]\"\n");
+	write_file("template.yaml", "model: %s/speaker\ndata: %s/said.jsonl\ntemplate: qwen3\n", work_dir,
+	        work_dir);
 	write_file("void.jsonl", "{\"prompt\":\"\",\"completion\":\"\"}\n");
 	write_file("mute.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"\"}]}\n");
@@ -244,6 +300,13 @@ static void write_files(void)
 	write_file("pointer.jsonl", "%s", pointer);
 	write_file("pointer.safetensors", "%s", pointer);
 	make_dir("adapter");
+	write_file("held.yaml",
+	        "base_model: %s/tiny\ndata: %s/rows.jsonl\nval_set_size: 0.1\neval_data: %s/rows.jsonl\n",
+	        work_dir, work_dir, work_dir);
+	write_file("many.yaml", "datasets:\n  - path: %s/rows.jsonl\nval_set_size: 200\n", work_dir);
+	make_dir("both");
+	write_file("both/config.json", "{\"model_type\":\"llama\"}");
+	write_file("both/adapter_config.json", "{}");
 	write_file("adapter/adapter_config.json", "{\"peft_type\":\"LORA\"}");
 	make_dir("short");
 	short_model();

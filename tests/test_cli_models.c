@@ -348,10 +348,12 @@ static void test_plan_large(void **state)
 	        "14336, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, "
 	        "\"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000.0, "
 	        "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}");
-	assert_int_equal(planned("$F plan model=8b.json ram_budget=1TB vram_budget=off --json", "parameters"),
+	put("server.yaml", "name: server\ngpus: 0\nhost:\n  memory: 1TB\n  memory_gbps: 40\n  gflops: 140\n");
+	assert_int_equal(
+	        planned("$F plan model=8b.json machine=server.yaml vram_budget=off --json", "parameters"),
 	        8030261248);
-	assert_true(planned("$F plan model=8b.json ram_budget=1TB vram_budget=off --json", "host_bytes") >=
-	            14 * 8030261248);
+	assert_true(planned("$F plan model=8b.json machine=server.yaml vram_budget=off --json",
+	                    "host_bytes") >= 14 * 8030261248);
 }
 
 static void test_bad(void **state)

@@ -90,7 +90,12 @@ static void test_layout(void **state)
 	char *metrics;
 
 	(void)state;
-	run_ok(TRAIN "output_dir=a max_steps=8 save_steps=2 save_total_limit=2");
+	struct result r = run(TRAIN "output_dir=a max_steps=8 save_steps=2 save_total_limit=2");
+
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.err, "removed a/checkpoint-000002 (save_total_limit=2)"));
+	assert_non_null(strstr(r.err, "removed a/checkpoint-000004 (save_total_limit=2)"));
+	result_free(&r);
 	assert_true(exists("a/config.yaml"));
 	assert_true(exists("a/checkpoint-000006"));
 	assert_true(exists("a/checkpoint-000008"));
@@ -103,6 +108,30 @@ static void test_layout(void **state)
 	run_ok("$F eval model=a/model data=rows.jsonl compute_dtype=fp32");
 	run_ok("$F export a/checkpoint-000008 output_dir=a-export");
 	same_files("a/model/model.safetensors", "a-export/model.safetensors");
+}
+
+/* The model alone, by the key or as other trainers say it. */
+static void test_the_model_alone(void **state)
+{
+	static const char *const settings[] = {"save_only_model=on save_steps=2", "save_strategy=no"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		char *command = mem_printf(
+		        TRAIN "output_dir=alone max_steps=4 overwrite_output_dir=on %s", settings[i]);
+		struct result r = run(command);
+
+		assert_int_equal(r.code, 0);
+		assert_non_null(strstr(r.err,
+		        "no checkpoint of step 4 was saved, so this run cannot go on; a new one "
+		        "can start from model=alone/model"));
+		assert_int_equal(
+		        i == 0, strstr(r.err, "save_steps has no effect with save_only_model=on") != NULL);
+		assert_true(exists("alone/model/config.json"));
+		assert_false(exists("alone/checkpoint-000004") || exists("alone/checkpoint-000002"));
+		result_free(&r);
+		mem_free(command);
+	}
 }
 
 /* A machine of two NUMA nodes, made up, gives the same files, and the log says what came of it. */
@@ -198,12 +227,12 @@ static void test_resume(void **state)
 }
 
 /* Starts a run of 300 steps, waits for some of them, sends the signal; the exit code. */
-static struct result stopped_by(const char *signal, const char *out)
+static struct result stopped_by(const char *signal, const char *out, const char *more)
 {
-	char *command = mem_printf(TRAIN "output_dir=%s max_steps=300 save_steps=0 & pid=$!; "
+	char *command = mem_printf(TRAIN "output_dir=%s max_steps=300 save_steps=0 %s & pid=$!; "
 	                                 "while [ $(cat %s/metrics.jsonl 2>/dev/null | wc -l) -lt 5 ]; do "
 	                                 "kill -0 $pid || break; sleep 0.02; done; kill -%s $pid; wait $pid",
-	        out, out, signal);
+	        out, more, out, signal);
 	struct result r = run(command);
 
 	mem_free(command);
@@ -224,7 +253,7 @@ static void test_signals(void **state)
 		snprintf(out, sizeof(out), "stop-%s", signals[i]);
 		/* a shell without job control starts children with SIGINT ignored; the program takes it back
 		 */
-		r = stopped_by(signals[i], out);
+		r = stopped_by(signals[i], out, i ? "" : "save_only_model=on"); /* saved all the same */
 		if (r.code != 3)
 			print_error("%s: code %d\n%s\n", out, r.code, r.err);
 		assert_int_equal(r.code, 3);
@@ -439,6 +468,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_layout),
+	        cmocka_unit_test(test_the_model_alone),
 	        cmocka_unit_test(test_nodes),
 	        cmocka_unit_test(test_auto_offload),
 	        cmocka_unit_test(test_config_repeats),

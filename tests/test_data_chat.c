@@ -75,7 +75,7 @@ static int open_rows(struct dataset **d, struct tokenizer *t, const char *rows, 
 		        .turns = setting.turns,
 		        .max_length_tokens = setting.max_length,
 		        .chat_template = template,
-		        .chat_template_is_chosen = setting.chosen};
+		        .alpaca_is_chat = setting.chosen};
 
 		rc = dataset_open(d, &options);
 	}
@@ -166,6 +166,10 @@ static void test_turns(void **state)
 	        1);
 	check(ROW(U("a") "," A("b")), (struct setting){.template = CHATML, .inputs = DATASET_INPUTS_TRAIN},
 	        "{" TURN("user", "a") TURN("assistant", "b") "}", 0);
+	check(ROW(U("a") "," A("b")), (struct setting){.template = CHATML, .inputs = DATASET_INPUTS_CHATS},
+	        "{" TURN("user", "a") TURN("assistant", "b") "}", 0);
+	check(ROW(U("a") "," A("b")), (struct setting){.template = CHATML, .inputs = DATASET_INPUTS_PROMPTS},
+	        TURN("user", "a") SAID("b"), 1);
 }
 
 /* Templates that end the whole chat in another way than a turn, or begin an answer in another way than its
@@ -349,6 +353,12 @@ static void test_refused(void **state)
 	                "chatml", "messages[1]: the template chatml does not write tool calls"},
 	        {"{\"messages\":[" U("a") "," A("b") "],\"tools\":[{\"name\":\"find\"}]}", "chatml",
 	                "the template chatml does not write the row's tools"},
+	        /* its name stands in the chat all the same */
+	        {"{\"messages\":[" U("find") "," A("b") "],\"tools\":[{\"name\":\"find\"}]}", "chatml",
+	                "the template chatml does not write the row's tools"},
+	        {ROW(U("a")), "chatml", "no chat has an assistant turn (the first row is "},
+	        {ROW(U("a") "," A("b")), "chatlm", "; did you mean chatml?"},
+	        {ROW(U("a") "," A("b")), "qwen3", "; without the key, ferry uses the model's own template"},
 	        {"{\"messages\":[]}", "chatml", "the chat has no messages"},
 	        /* roles that are misspelt, in templates that leave them out, write them, or take all but one
 	           for the other */

@@ -341,6 +341,14 @@ static void test_prompt_completion(void **state)
 	d = open_text("a.jsonl", text, options);
 	check_row(d, 0, "1 10 11 12 2 / 1 10 11 12 2");
 	dataset_close(d);
+	options.inputs = DATASET_INPUTS_CHATS;
+	d = open_text("a.jsonl", text, options);
+	check_row(d, 0, "1 10 11 12 2 / . . . 12 2");
+	dataset_close(d);
+	options.inputs = DATASET_INPUTS_PROMPTS;
+	d = open_text("a.jsonl", text, options);
+	check_row(d, 0, "1 10 11 12 2 / 1 10 11 12 2");
+	dataset_close(d);
 	options.inputs = DATASET_INPUTS_MASK;
 	options.max_length_tokens = 3; /* the first row loses its answer */
 	d = open_text("a.jsonl", text, options);
@@ -371,7 +379,21 @@ static void test_text_refused(void **state)
 	        {"a.jsonl", "{\"prompt\":[],\"completion\":\"a\"}", "both be texts, or both lists",
 	                ERR_INPUT},
 	        {"a.jsonl", "{\"prompt\":[],\"completion\":[]}", "chats need a chat template", ERR_INPUT},
-	        {"a.jsonl", "{\"prompt\":\"a\",\"completion\":null}", "\"completion\" is missing", ERR_INPUT},
+	        {"a.jsonl", "{\"prompt\":\"a\",\"completion\":null}", "\"completion\" is null; give",
+	                ERR_INPUT},
+	        {"a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\",\"tools\":[{\"name\":\"f\"}]}",
+	                "a.jsonl:1: \"tools\" of the row would be lost", ERR_INPUT},
+	        {"a.jsonl", "{\"instruction\":\"a\",\"output\":\"b\",\"tools\":\"[{}]\"}",
+	                "a.jsonl:1: \"tools\" of the row would be lost", ERR_INPUT},
+	        {"a.jsonl", "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}",
+	                "a.jsonl:1: preference rows (chosen, rejected); ferry does supervised fine-tuning "
+	                "only",
+	                ERR_UNSUPPORTED},
+	        {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":[1\n{\"text\":\"a\"}",
+	                "']' expected near end of line; repair or remove this row", ERR_INPUT},
+	        {"a.csv", "messages,id\nhello,1\n", "fit no known format", ERR_INPUT},
+	        {"a.csv", "messages\n\"[{'role': 'user'}]\"\n",
+	                "a.csv:2: \"messages\" is a text that begins with [ and is not JSON: ", ERR_INPUT},
 	};
 	struct tokenizer *t = letters(with_eos);
 

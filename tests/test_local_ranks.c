@@ -54,10 +54,13 @@ static void test_signals_of_the_parent(void **state)
 		kill(launched, rounds[i].signal);
 		stopped_check(launched, rounds[i].why);
 	}
-	snprintf(path, sizeof(path), "%s train %s/told/config.yaml resume_from_checkpoint=auto --json",
+	snprintf(path, sizeof(path),
+	        "env FERRY_TOPOLOGY='numa:1 core:2 pu:1' %s train %s/told/config.yaml "
+	        "resume_from_checkpoint=auto --json",
 	        getenv("FERRY_BINARY"), work_dir);
 	assert_int_equal(ranks_wait(path), 0);
 	assert_said("ranks    3 (3 on this host)");
+	assert_said("ranks=3 is more than the 2 processors that this process may use");
 }
 
 enum { SAID_BYTES = 1 << 18 };

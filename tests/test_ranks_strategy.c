@@ -5,6 +5,8 @@
 /* Sharding strategies: the losses do not depend on how ranks share the state. */
 #include "tests/ranks_run.h"
 
+#include "base/quantity.h"
+
 static struct run_model tiny;
 
 /* Two cores of a host that computes; a rank on each "host". */
@@ -27,6 +29,7 @@ static void assert_traffic(const char *out, const char *settings)
 	double *node, *network;
 	int node_count, network_count;
 	int64_t in_node, between;
+	struct str texts[2] = {{0}};
 
 	assert_ferry_json(&plan,
 	        "plan model=%s machine=%s/host.yaml world_size=4 ranks_per_node=2 "
@@ -42,11 +45,13 @@ static void assert_traffic(const char *out, const char *settings)
 		if ((int64_t)node[i] != in_node || (int64_t)network[i] != between)
 			fail_msg("%s, step %d: sent %.0f and %.0f bytes, planned were %lld and %lld",
 			        settings, i + 1, node[i], network[i], (long long)in_node, (long long)between);
+	quantity_bytes(&texts[0], 4 * in_node);
+	quantity_bytes(&texts[1], 4 * between);
 	snprintf(want, sizeof(want),
-	        "all ranks sent %lld bytes within nodes and %lld between nodes each step; planned: %lld "
-	        "and %lld",
-	        4 * (long long)in_node, 4 * (long long)between, 4 * (long long)in_node,
-	        4 * (long long)between);
+	        "all ranks sent %s within nodes and %s between nodes each step; planned: %s and %s",
+	        texts[0].data, texts[1].data, texts[0].data, texts[1].data);
+	str_free(&texts[0]);
+	str_free(&texts[1]);
 	assert_non_null(said);
 	if (!strstr(said, want))
 		fail_msg("%s: \"%s\" is not in %s", settings, want, said);

@@ -359,13 +359,16 @@ static void test_resume_from_damage(void **state)
 	assert_non_null(strstr(ferry_said(), "rank-00000.safetensors"));
 	assert_false(run_has("b"));
 	assert_ferry(0, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto", work_dir);
-	assert_non_null(strstr(ferry_said(), "skipping "));
-	assert_non_null(strstr(ferry_said(), "a/checkpoint-000006: "));
+	assert_non_null(strstr(ferry_said(), "a/checkpoint-000006: damaged: rank-00000.safetensors"));
 	assert_same_runs("whole", "a", "resumed from the checkpoint before the damaged one");
 	damage("a/checkpoint-000004/manifest.json", 20);
 	damage("a/checkpoint-000006/manifest.json", 20);
 	assert_ferry(2, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto", work_dir);
+	assert_non_null(strstr(ferry_said(), "a/checkpoint-000006: damaged: manifest.json"));
 	assert_non_null(strstr(ferry_said(), "no checkpoint in output_dir="));
+	remove_run("a/checkpoint-000006/manifest.json");
+	assert_ferry(2, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto", work_dir);
+	assert_non_null(strstr(ferry_said(), "a/checkpoint-000006: incomplete (no manifest.json)"));
 }
 
 int main(void)

@@ -356,8 +356,8 @@ static void test_what_is_said_to_fit_fits(void **state)
 	(void)state;
 	snprintf(settings, sizeof(settings), PLANNED "vram_budget=off %s", base);
 	most = plan_bytes(settings);
-	assert_ferry(
-	        5, NULL, "plan model=%s data=%s " PLANNED "%s vram_budget=64B", model.dir, model.data, base);
+	assert_ferry(5, NULL, "plan model=%s data=%s " PLANNED "%s vram_budget=64B --json", model.dir,
+	        model.data, base);
 	assert_non_null(strstr(ferry_said(), "vram_budget is 64 B; smallest plan: "));
 	least = strtoll(strchr(strstr(ferry_said(), "smallest plan: "), '(') + 1, NULL, 10);
 	assert_in_range(least, 1000, most - 1);

@@ -78,6 +78,56 @@ static void test_other_settings(void **state)
 	assert_int_equal(count_of(ferry_said(), "from here on"), 0);
 }
 
+/* The checkpoint has the weights, so a change of these keys says nothing of them. */
+static void test_other_weights(void **state)
+{
+	char keys[500];
+
+	(void)state;
+	begin_run();
+	snprintf(keys, sizeof(keys), "learning_rate=1e-3 init_weights=random model=%s/tiny", work_dir);
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 6, "auto", common, keys);
+	assert_non_null(strstr(ferry_said(), "/tiny is not what the run began with ("));
+	assert_non_null(
+	        strstr(ferry_said(), "init_weights=random is not what the run began with (pretrained); "
+	                             "the weights come from the checkpoint all the same"));
+	assert_int_equal(count_of(ferry_said(), "began with"), 2);
+}
+
+/* What makes the rows is named where it changed, else the data. */
+static void test_other_rows(void **state)
+{
+	static const struct {
+		const char *settings, *says;
+	} cases[] = {
+	        {"seed=9", "order: seed was 42 and is 9; set seed=42"},
+	        {"shuffle=off", "order: shuffle was on and is off; set shuffle=on"},
+	        {"packing=bfd max_length=64",
+	                "order: max_length was 1024 and is 64, packing was off and is bfd; "
+	                "set max_length=1024 packing=off"},
+	        {"data", "other.jsonl, the tokenizer or the chat template has changed; to go "
+	                 "on with new data: model="},
+	};
+	char other[600];
+
+	(void)state;
+	begin_run();
+	write_file("other.jsonl", "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[4,5,6]}\n");
+	snprintf(other, sizeof(other), "%s/other.jsonl", work_dir);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		int is_data = cases[i].settings[0] == 'd';
+
+		assert_ferry(2, NULL, same, work_dir, is_data ? other : tiny.data, work_dir, 6, "auto",
+		        common, is_data ? "" : cases[i].settings);
+		if (!strstr(ferry_said(), cases[i].says))
+			fail_msg("%s: %s", cases[i].says, ferry_said());
+	}
+	assert_non_null(strstr(ferry_said(), "out/model output_dir=NEW"));
+	remove_run("out/model");
+	assert_ferry(2, NULL, same, work_dir, other, work_dir, 6, "auto", common, "");
+	assert_non_null(strstr(ferry_said(), "ferry export "));
+}
+
 static int begin(void **state)
 {
 	(void)state;
@@ -97,8 +147,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_another_config),
+	        cmocka_unit_test(test_other_weights),
 	        cmocka_unit_test(test_the_same_config),
 	        cmocka_unit_test(test_other_settings),
+	        cmocka_unit_test(test_other_rows),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

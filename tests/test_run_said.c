@@ -117,6 +117,72 @@ static void test_device_of_a_plan(void **state)
 	}
 }
 
+/* ---- what is printed ---- */
+
+/* Words of stdout, as assert_said. A plan's first words are the verdict; parts come with --explain and
+ * --dry-run. */
+static void test_what_is_printed(void **state)
+{
+	static const struct {
+		int code;
+		const char *arguments, *words;
+	} rows[] = {
+	        {0, "plan model=%s max_length=16",
+	                "\nfits: needs |memory by part|!peaks during|!alignment and gaps"},
+	        {0, "plan model=%s max_length=16 --explain", "peaks during operation|alignment and gaps"},
+	        {5, "plan model=%s max_length=16 ram_budget=1KiB",
+	                "does not fit; the last line says|memory by part"},
+	        {5, "plan model=%s max_length=16 vram_budget=20KiB",
+	                "does not fit; the smallest plan with these settings:|memory by part"},
+	        {0, "plan model=%s max_length=16 device=cuda",
+	                "an assumed machine: bf16 products 100000 GFLOP/s|GPU memory without a limit; to "
+	                "plan for "
+	                "yours, set machine=FILE|a step on the assumed machine"},
+	        {0, "train model=%s data=%s output_dir=%s/printed max_steps=1 gradient_accumulation_steps=2",
+	                "run      1 step of 2 rows (batch 1 x accumulation 2), |device   host (CPU), |memory "
+	                "  |"
+	                "disk     |!rope table|!by part"},
+	        {0, "train model=%s data=%s output_dir=%s/dry --dry-run", "rope table|memory by part"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct str out = {0};
+		char arguments[2000], list[400], *word, *rest = list;
+
+		snprintf(arguments, sizeof(arguments), rows[i].arguments, tiny.dir, tiny.data, work_dir);
+		assert_ferry(rows[i].code, &out, "%s", arguments);
+		snprintf(list, sizeof(list), "%s", rows[i].words);
+		while ((word = strsep(&rest, "|")))
+			if ((strstr(out.data, word + (*word == '!')) != NULL) == (*word == '!'))
+				fail_msg("%s: \"%s\" in: %s", arguments, word, out.data);
+		str_free(&out);
+	}
+}
+
+/* The result for programs has the last step's loss. */
+static void test_result_for_programs(void **state)
+{
+	char path[400], *rows = NULL, *last;
+	json_t *object, *row;
+	size_t len;
+
+	(void)state;
+	assert_ferry_json(&object, "train model=%s data=%s output_dir=%s/json max_steps=3 --json", tiny.dir,
+	        tiny.data, work_dir);
+	snprintf(path, sizeof(path), "%s/json/metrics.jsonl", work_dir);
+	assert_int_equal(file_read_all(path, 1 << 20, &rows, &len), 0);
+	rows[len - 1] = 0;
+	last = strrchr(rows, '\n') + 1;
+	assert_int_equal(json_parse(&row, path, last, strlen(last)), 0);
+	assert_int_equal(json_integer_value(json_object_get(row, "step")), 3);
+	assert_true(json_real_value(json_object_get(object, "loss")) ==
+	            json_real_value(json_object_get(row, "loss")));
+	mem_free(rows);
+	json_decref(row);
+	json_decref(object);
+}
+
 /* ---- a limit on addresses ---- */
 
 static int run_within(int64_t mib, const char *arguments)
@@ -181,6 +247,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_positions),
 	        cmocka_unit_test(test_device_of_a_plan),
+	        cmocka_unit_test(test_what_is_printed),
+	        cmocka_unit_test(test_result_for_programs),
 	        cmocka_unit_test(test_address_limit),
 	};
 	int failed;

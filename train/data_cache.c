@@ -29,11 +29,10 @@ static int64_t auto_bytes(const struct config *c, int64_t parameter_count)
 	struct topology t;
 	int64_t bytes = c->ram_budget_bytes;
 
-	if (bytes <= 0) {
-		if (topology_read(&t))
-			return least_bytes;
+	if (!topology_read(&t)) {
 		topology_find_usable(&t, t.thread_count, ranks > 0 ? ranks : 1);
-		bytes = t.usable_bytes;
+		if (bytes <= 0 || bytes > t.usable_bytes)
+			bytes = t.usable_bytes;
 	}
 	bytes -= parameter_count * BYTES_A_PARAMETER / (world > 0 ? world : 1) * ranks;
 	bytes = bytes / AUTO_SHARE / (ranks > 0 ? ranks : 1);

@@ -6,7 +6,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
@@ -72,6 +74,7 @@ int data_config_chat_template(
 			        config_where(c, "chat_template_kwargs"));
 	}
 	o.choice = template_chosen(c) ? c->chat_template : NULL;
+	o.where = config_where(c, "chat_template");
 	o.dir = dir && file_kind_of(dir) == FILE_DIR ? dir : NULL;
 	o.kwargs = kwargs;
 	if (!rc)
@@ -109,12 +112,68 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .vocab_count = vocab_count,
 	        .max_length_tokens = c->max_length,
 	        .long_rows = long_rows[c->long_rows],
-	        .inputs = c->train_on_inputs ? DATASET_INPUTS_TRAIN : DATASET_INPUTS_MASK,
+	        .inputs = c->train_on_inputs,
 	        .turns = c->train_on_last_turn ? DATASET_TURNS_LAST : DATASET_TURNS_ALL,
 	        .chat_template = chat_template,
-	        .chat_template_is_chosen = template_chosen(c),
+	        .alpaca_is_chat = c->alpaca_form == CONFIG_ALPACA_FORM_AUTO
+	                                  ? template_chosen(c)
+	                                  : c->alpaca_form == CONFIG_ALPACA_FORM_CHAT,
 	        .max_samples = c->max_samples,
 	};
+}
+
+/* ---- what has no effect ---- */
+
+/* Keys that only chats know, and that were set: how many. */
+static int chat_keys(struct str *out, const struct config *c, int has_turns)
+{
+	static const char *const keys[] = {"chat_template", "chat_template_kwargs", "role_user",
+	        "role_assistant", "role_system", "role_tool", "role_tool_call", "train_on_last_turn"};
+	int count = (int)(sizeof(keys) / sizeof(*keys)) - (has_turns ? 1 : 0), found = 0;
+
+	for (int i = 0; i < count; i++)
+		if (config_was_set(c, keys[i]) && *config_text(c, keys[i]) &&
+		        (strcmp(keys[i], "chat_template") || template_chosen(c)) &&
+		        (strcmp(keys[i], "train_on_last_turn") || c->train_on_last_turn))
+			str_printf(out, "%s%s=%s", found++ ? ", " : "", config_where(c, keys[i]),
+			        config_text(c, keys[i]));
+	return found;
+}
+
+void data_config_report(const struct config *c, const struct dataset *d)
+{
+	struct str keys = {0};
+	int has_turns = 0, count = 0; /* alpaca rows have turns without being chats */
+
+	for (int i = 0; i < d->set_count; i++)
+		has_turns |= d->sets[i].format == DATASET_FORMAT_ALPACA;
+	if (!d->counts.chats)
+		count = chat_keys(&keys, c, has_turns);
+	if (keys.data)
+		log_warn("%s %s no effect: no row of %s is a chat (%s)", keys.data,
+		        count > 1 ? "have" : "has", c->data, dataset_format_name(d->format));
+	str_free(&keys);
+	if (*d->counts.unread_columns && c->verb != VERB_DATA)
+		log_info("%s: columns not read: %s", c->data, d->counts.unread_columns);
+}
+
+int data_config_split(
+        struct dataset **held_back, struct dataset *all, const struct config *c, enum shuffle_version shuffle)
+{
+	int64_t row_count = all->row_count;
+	int rc = dataset_split(held_back, all, c->eval_split, shuffle, (uint64_t)c->seed);
+
+	if (rc == ERR_INPUT)
+		return err_reword(rc, "%s=%s %s", config_where(c, "eval_split"), config_text(c, "eval_split"),
+		        err_text());
+	if (rc || c->verb != VERB_EVAL)
+		return rc;
+	log_info("%s=%s: evaluating the %" PRId64 " rows that a run with seed=%" PRId64
+	         " holds back of %" PRId64 "; for all of them set eval_split=off",
+	        config_where(c, "eval_split"), config_text(c, "eval_split"), (*held_back)->row_count, c->seed,
+	        row_count);
+	dataset_close(all);
+	return 0;
 }
 
 static void mix_begin(struct mix *mix, const struct config *c, const struct dataset *d)

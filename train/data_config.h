@@ -23,6 +23,15 @@ int data_config_chat_template(
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count);
 
+/* Takes the rows of eval_split from `all`. The eval command evaluates them alone, so there `all` is closed.
+ */
+int data_config_split(struct dataset **held_back, struct dataset *all, const struct config *c,
+        enum shuffle_version shuffle);
+
+/* Warns about keys that were set and that only chats know, if no row is one. Lists columns that no reader
+ * used, unless the command does. */
+void data_config_report(const struct config *c, const struct dataset *d);
+
 /* Packs rows into bins if `packing` is on, and mixes sets with weights. Else *packing is NULL, and
  * mix->set_count 0. `mix` NULL: ignores weights. */
 int data_config_pack(

@@ -52,7 +52,7 @@ int fallback_try(struct trainer *t, enum train_patience patience, fallback_work 
 		rc = work(t, NULL);
 		if (!rc)
 			save_trouble_end(&t->save_trouble);
-		if (!rc || save_trouble_take(&t->save_trouble, t->step, rc))
+		if (!rc || save_trouble_take(&t->save_trouble, t->step, t->saved_step, rc))
 			return rc;
 	}
 	err_take(&why, rc);

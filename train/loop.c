@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/process.h"
+#include "base/quantity.h"
 #include "comm/world.h"
 
 #include <inttypes.h>
@@ -231,6 +232,7 @@ static int skip_check(struct trainer *t, const struct engine_result *result, int
 static int sent_report(struct trainer *t)
 {
 	struct plan_traffic planned;
+	struct str text[4] = {{0}};
 	double sums[4];
 	int rc;
 
@@ -242,10 +244,15 @@ static int sent_report(struct trainer *t)
 	sums[2] = (double)planned.node_bytes;
 	sums[3] = (double)planned.network_bytes;
 	rc = world_sum(sums, 4);
+	for (int i = 0; i < 4 && !rc; i++) {
+		quantity_bytes(&text[i], (int64_t)sums[i]);
+		rc = str_check(&text[i]);
+	}
 	if (!rc && !world_self()->rank)
-		log_info("all ranks sent %.0f bytes within nodes and %.0f between nodes each step; planned: "
-		         "%.0f and %.0f",
-		        sums[0], sums[1], sums[2], sums[3]);
+		log_info("all ranks sent %s within nodes and %s between nodes each step; planned: %s and %s",
+		        text[0].data, text[1].data, text[2].data, text[3].data);
+	for (int i = 0; i < 4; i++)
+		str_free(&text[i]);
 	return rc;
 }
 
@@ -279,7 +286,7 @@ static int place_find(struct trainer *t)
 
 	if (!rc) {
 		rc = train_place_keep(t);
-		rc = rc ? save_trouble_take(&t->save_trouble, t->step, rc) : 0;
+		rc = rc ? save_trouble_take(&t->save_trouble, t->step, t->saved_step, rc) : 0;
 	}
 	return !rc && saved >= 0 && t->saved_step < 0 ? train_save_begin(t) : rc;
 }

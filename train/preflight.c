@@ -121,7 +121,29 @@ static int no_model(const struct config *c)
 	        config_where(c, "model"), c->model);
 }
 
-/* Checks that a model's directory has a config.json. */
+/* transformers loads a model and the adapter beside it together. */
+static int check_no_adapter(const struct config *c)
+{
+	static const char *const names[] = {
+	        "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		char *path = file_join(c->model, names[i]);
+		enum file_kind kind = path ? file_kind_of(path) : FILE_NONE;
+
+		mem_free(path);
+		if (!path)
+			return ERR_NOMEM;
+		if (kind == FILE_REGULAR)
+			return err_set(ERR_UNSUPPORTED,
+			        "%s=%s has a LoRA adapter (%s) beside its weights, which ferry does not "
+			        "support; merge it into them first, or move it out of the directory",
+			        config_where(c, "model"), c->model, names[i]);
+	}
+	return 0;
+}
+
+/* A directory of a model must hold a config.json to be one. */
 static int check_model(const struct config *c)
 {
 	int plain = c->verb == VERB_PLAN || c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM;
@@ -139,7 +161,7 @@ static int check_model(const struct config *c)
 		              ? err_set(ERR_INPUT, "%s: %s", path, strerror(EACCES))
 		              : no_model(c);
 	mem_free(path);
-	return err;
+	return err || plain ? err : check_no_adapter(c);
 }
 
 /* Checks a file that is written only after the first step, so that an error shows now. */
@@ -172,30 +194,17 @@ static int check_new_file(const struct config *c, const char *key, const char *p
  * full at once. */
 static int check_fallback(const struct config *c)
 {
-	char *at = c->save_fallback_dir ? mem_strdup(c->save_fallback_dir) : NULL;
+	const char *dir = c->save_fallback_dir;
+	char *at = NULL;
 	struct stat here, there;
-	int err = 0;
+	int err = dir ? temp_dir_check_writable(dir, config_where(c, "save_fallback_dir"), dir) : 0;
 
-	while (at && file_kind_of(at) == FILE_NONE && !file_is_link(at)) {
-		char *parent = NULL, *name = NULL;
-
-		err = temp_dir_split(&parent, &name, at);
-		mem_free(name);
-		mem_free(at);
-		at = parent;
-	}
-	if (c->save_fallback_dir && !at)
-		err = ERR_NOMEM;
-	else if (at && file_kind_of(at) != FILE_DIR)
-		err = err_set(ERR_INPUT, "%s=%s: %s is not a directory", config_where(c, "save_fallback_dir"),
-		        c->save_fallback_dir, at);
-	else if (at && access(at, W_OK))
-		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", config_where(c, "save_fallback_dir"),
-		        c->save_fallback_dir, strerror(errno));
-	else if (at && !stat(at, &there) && !stat(c->output_dir, &here) && here.st_dev == there.st_dev)
+	if (!err && dir)
+		err = temp_dir_nearest(&at, dir);
+	if (at && !stat(at, &there) && !stat(c->output_dir, &here) && here.st_dev == there.st_dev)
 		log_warn("%s=%s is on the same disk as output_dir, so it does not help if that disk is full; "
 		         "use another disk",
-		        config_where(c, "save_fallback_dir"), c->save_fallback_dir);
+		        config_where(c, "save_fallback_dir"), dir);
 	mem_free(at);
 	return err;
 }

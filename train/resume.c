@@ -47,10 +47,7 @@ static int other_rows(const struct trainer *t, const json_t *state, const char *
 	char advice[80] = "keep their product";
 
 	if (then <= 0 || then == now->step_rows)
-		return err_set(ERR_INPUT,
-		        "%s was trained on other rows or in another order; data, max_length, packing, "
-		        "shuffle, seed and rows per step must stay the same",
-		        where);
+		return train_refuse_rows(t, where);
 	if (then % of_a_micro == 0)
 		snprintf(advice, sizeof(advice), "set gradient_accumulation_steps=%" PRId64,
 		        then / of_a_micro);
@@ -275,15 +272,15 @@ static int older_check(struct trainer *t, enum shuffle_version shuffle)
 	return rc;
 }
 
-/* Opens an older checkpoint, for auto, if the newest opens but is damaged further on. Collective. */
-static int older_open(struct trainer *t)
+/* The newest one opens and cannot be read to its end: auto goes on with the one before it. Collective. */
+static int older_open(struct trainer *t, int damage)
 {
 	enum shuffle_version shuffle = t->session.shuffle;
 	int64_t step = t->step;
 	int rc;
 
 	if (!world_self()->rank)
-		log_warn("skipping %s: %s", checkpoint_path(t->checkpoint), err_text());
+		checkpoint_warn_skipped(checkpoint_path(t->checkpoint), damage);
 	checkpoint_leave(t);
 	rc = world_agree(checkpoint_find_and_open(t, step));
 	if (!rc && !t->resumed)
@@ -313,7 +310,7 @@ int train_load_checkpoint(struct trainer *t)
 
 	while (is_damaged && is_auto(t->config)) {
 		is_damaged = 0;
-		rc = older_open(t);
+		rc = older_open(t, rc);
 		if (!rc)
 			rc = checkpoint_load_once(t, &is_damaged);
 	}

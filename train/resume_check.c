@@ -61,14 +61,27 @@ int train_check_model(const struct trainer *t)
 
 /* ---- settings ---- */
 
-/* Whether the key is in one of these groups. Excludes keys that change no number, and those with their own
- * message. */
+/* Keys that a checkpoint answers: a change of them is without effect. */
+static const char settled[] = "model init_weights";
+
+/* Keys that make the rows or their order; paths are left out, as the same file may have another one. */
+static int makes_rows(const struct config_key *key)
+{
+	if (!strcmp(key->name, "seed"))
+		return 1;
+	return key->verbs >> VERB_TRAIN & 1 && !strcmp(key->group, "text") && key->path == CONFIG_PATH_NONE &&
+	       !config_name_in(key->name, "data_memory eval_data_split");
+}
+
+/* These and keys of two groups. Excludes keys that change no number, and those with their own message. */
 static int is_setting(const struct config_key *key)
 {
 	static const char *const groups[] = {"optimizer", "numbers"};
 	static const char except[] =
 	        "optimizer_state nonfinite_limit export_dtype deterministic warmup_ratio";
 
+	if (makes_rows(key) || config_name_in(key->name, settled))
+		return 1;
 	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
 		if (!strcmp(key->group, groups[i]))
 			return key->verbs >> VERB_TRAIN & 1 && !config_name_in(key->name, except);
@@ -91,16 +104,81 @@ json_t *train_settings(const struct trainer *t)
 	return settings;
 }
 
-void train_tell_settings(const struct trainer *t)
+/* What the checkpoint had; NULL: the same, or it does not say. */
+static const char *other_value(const struct trainer *t, const struct config_key *key)
 {
 	const json_t *settings = json_object_get(t->resumed, "settings");
+	const char *then = json_string_value(json_object_get(settings, key->name));
+
+	return then && is_setting(key) && strcmp(then, config_text(t->config, key->name)) ? then : NULL;
+}
+
+void train_tell_settings(const struct trainer *t)
+{
+	for (int i = 0; i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+		const char *then = other_value(t, key);
+
+		if (then && config_name_in(key->name, settled))
+			log_warn("%s=%s is not what the run began with (%s); the weights come from the "
+			         "checkpoint all the same",
+			        config_where(t->config, key->name), config_text(t->config, key->name), then);
+		else if (then)
+			log_info("%s is %s from here on; the checkpoint had %s", key->name,
+			        config_text(t->config, key->name), then);
+	}
+}
+
+/* Other data are another run, which begins with the weights of this one. */
+static int refuse_data(const struct trainer *t, const char *where)
+{
+	char *model = file_join(t->output_dir, "model");
+	int is_there = model && file_kind_of(model) == FILE_DIR;
+
+	if (is_there)
+		err_set(ERR_INPUT,
+		        "%s was trained on other rows: data=%s, the tokenizer or the chat template has "
+		        "changed; "
+		        "to go on with new data: model=%s output_dir=NEW",
+		        where, t->config->data, model);
+	else
+		err_set(ERR_INPUT,
+		        "%s was trained on other rows: data=%s, the tokenizer or the chat template has "
+		        "changed; "
+		        "to go on with new data: ferry export %s output_dir=MODEL, then model=MODEL "
+		        "output_dir=NEW",
+		        where, t->config->data, where);
+	mem_free(model);
+	return ERR_INPUT;
+}
+
+int train_refuse_rows(const struct trainer *t, const char *where)
+{
+	struct str changed = {0}, back = {0};
+	int rc;
 
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
-		const char *then = json_string_value(json_object_get(settings, key->name));
-		const char *now = is_setting(key) ? config_text(t->config, key->name) : NULL;
+		const char *then = makes_rows(key) ? other_value(t, key) : NULL;
 
-		if (then && now && strcmp(then, now))
-			log_info("%s is %s from here on; the checkpoint had %s", key->name, now, then);
+		if (!then)
+			continue;
+		str_printf(&changed, "%s%s was %s and is %s", changed.len_bytes ? ", " : "", key->name,
+		        *then ? then : "not set", config_text(t->config, key->name));
+		str_printf(&back, " %s=%s", key->name, then);
 	}
+	rc = str_check(&changed);
+	if (!rc && changed.len_bytes)
+		rc = err_set(ERR_INPUT, "%s was trained on other rows or in another order: %s; set%s", where,
+		        changed.data, back.data ? back.data : "");
+	else if (!rc && json_object_get(json_object_get(t->resumed, "settings"), "max_length"))
+		rc = refuse_data(t, where);
+	else if (!rc) /* older checkpoints do not say with what rows were made */
+		rc = err_set(ERR_INPUT,
+		        "%s was trained on other rows or in another order; data, max_length, packing, "
+		        "shuffle, seed and rows per step must stay the same",
+		        where);
+	str_free(&changed);
+	str_free(&back);
+	return rc;
 }

@@ -21,19 +21,19 @@ struct need {
 	int64_t standing; /* existing checkpoints */
 };
 
-static int64_t result_bytes(const struct trainer *t)
+int64_t train_result_bytes(const struct trainer *t)
 {
 	return t->session.model->parameter_count * safetensors_dtype_bits(train_export_dtype(t)) / 8;
 }
 
-static int64_t checkpoint_bytes(const struct trainer *t)
+int64_t train_checkpoint_bytes(const struct trainer *t)
 {
 	enum adamw_state state = planes_state(t->config);
 	const struct checkpoint_save save = {
 	        .model = t->session.model, .planes = planes_of(state), .state = state};
 	int64_t bytes = checkpoint_save_bytes(&save);
 
-	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + result_bytes(t) : bytes;
+	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + train_result_bytes(t) : bytes;
 }
 
 /* Counts checkpoints in output_dir and remains of unfinished saves. New ones replace them, or overwriting
@@ -65,18 +65,32 @@ static int64_t coming_count(const struct trainer *t, int64_t standing)
 /* Free bytes of the directory, or of the nearest existing one above it. */
 static int find_free(int64_t *bytes, const char *dir)
 {
-	char *at = mem_strdup(dir), *parent = NULL, *name = NULL;
-	int err = at ? 0 : ERR_NOMEM;
+	char *at;
+	int err = temp_dir_nearest(&at, dir);
 
-	while (!err && file_kind_of(at) == FILE_NONE && !(err = temp_dir_split(&parent, &name, at))) {
-		mem_free(name);
-		mem_free(at);
-		at = parent;
-	}
 	if (!err)
 		err = file_space(at, bytes);
 	mem_free(at);
 	return err;
+}
+
+/* The smallest thing that a run can leave: a checkpoint, or the model where no checkpoint is saved. */
+static int64_t least_bytes(const struct need *n)
+{
+	return n->checkpoint_bytes ? n->checkpoint_bytes : n->result_bytes;
+}
+
+static void warn_tight(
+        const struct config *c, const struct need *n, const char *left, const char *one, const char *whole)
+{
+	if (n->checkpoint_bytes)
+		log_warn("output_dir=%s has %s free; %" PRId64
+		         " checkpoint%s of %s each and the result take %s: "
+		         "free space, or lower save_total_limit",
+		        c->output_dir, left, n->count, plural_s(n->count), one, whole);
+	else
+		log_warn("output_dir=%s has %s free, and the model takes %s: free space", c->output_dir, left,
+		        whole);
 }
 
 static int judge(const struct need *n, const struct config *c)
@@ -85,22 +99,19 @@ static int judge(const struct need *n, const struct config *c)
 	struct str one = {0}, whole = {0}, left = {0};
 	int rc = 0;
 
-	quantity_bytes(&one, n->checkpoint_bytes);
+	quantity_bytes(&one, least_bytes(n));
 	quantity_bytes(&whole, all);
 	quantity_bytes(&left, n->free_bytes);
 	if (str_check(&one) || str_check(&whole) || str_check(&left))
 		rc = ERR_NOMEM;
-	else if (n->free_bytes < n->checkpoint_bytes && !n->standing && !c->save_fallback_dir)
+	else if (n->free_bytes < least_bytes(n) && !n->standing && !c->save_fallback_dir)
 		rc = err_set(ERR_FIT,
-		        "output_dir=%s has %s free, and a checkpoint takes %s: nothing could be saved; free "
-		        "space, "
+		        "output_dir=%s has %s free, and %s takes %s: nothing could be saved; free space, "
 		        "choose another output_dir, or set save_fallback_dir",
-		        c->output_dir, left.data, one.data);
+		        c->output_dir, left.data, n->checkpoint_bytes ? "a checkpoint" : "the model",
+		        one.data);
 	else if (n->free_bytes < all)
-		log_warn("output_dir=%s has %s free; %" PRId64
-		         " checkpoint%s of %s each and the result take %s: "
-		         "free space, or lower save_total_limit",
-		        c->output_dir, left.data, n->count, n->count == 1 ? "" : "s", one.data, whole.data);
+		warn_tight(c, n, left.data, one.data, whole.data);
 	str_free(&one);
 	str_free(&whole);
 	str_free(&left);
@@ -109,7 +120,9 @@ static int judge(const struct need *n, const struct config *c)
 
 int train_check_room(const struct trainer *t)
 {
-	struct need n = {.checkpoint_bytes = checkpoint_bytes(t), .result_bytes = result_bytes(t)};
+	int saves = !t->config->save_only_model;
+	struct need n = {.checkpoint_bytes = saves ? train_checkpoint_bytes(t) : 0,
+	        .result_bytes = train_result_bytes(t)};
 	int rc = find_free(&n.free_bytes, t->config->output_dir);
 
 	if (rc == ERR_NOMEM)

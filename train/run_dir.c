@@ -281,6 +281,30 @@ static int check_in_checkpoint(const struct config *c)
 	return err;
 }
 
+/* Where nothing says what to do with what stands there. */
+static int check_unused(const struct config *c, char **names, size_t count)
+{
+	int has_run = 0;
+
+	if (!count)
+		return 0;
+	if (c->verb != VERB_TRAIN)
+		return err_set(ERR_INPUT,
+		        "output_dir=%s is not empty; choose another or set overwrite_output_dir=on to "
+		        "replace its contents",
+		        c->output_dir);
+	for (size_t i = 0; i < count && !has_run; i++)
+		has_run = is_ours(c->output_dir, names[i]);
+	if (!has_run)
+		return err_set(ERR_INPUT,
+		        "output_dir=%s is not empty and holds no ferry run; choose another directory",
+		        c->output_dir);
+	return err_set(ERR_INPUT,
+	        "output_dir=%s is not empty; set resume_from_checkpoint=auto to resume its newest "
+	        "checkpoint, or overwrite_output_dir=on to replace it",
+	        c->output_dir);
+}
+
 int run_dir_check(const struct config *c)
 {
 	enum file_kind kind = file_kind_of(c->output_dir);
@@ -310,20 +334,12 @@ int run_dir_check(const struct config *c)
 		                            : check_replace(c, names, count);
 	else if (c->resume_from_checkpoint && !run_dir_is_run(c->output_dir))
 		err = check_foreign(c, names, count);
-	file_list_free(names, count);
 	if (!err && c->verb == VERB_TRAIN)
 		err = check_model_link(c);
-	if (err || !count || c->resume_from_checkpoint || c->overwrite_output_dir)
-		return err;
-	if (c->verb != VERB_TRAIN)
-		return err_set(ERR_INPUT,
-		        "output_dir=%s is not empty; choose another or set overwrite_output_dir=on to "
-		        "replace its contents",
-		        c->output_dir);
-	return err_set(ERR_INPUT,
-	        "output_dir=%s is not empty; set resume_from_checkpoint=auto to resume its newest "
-	        "checkpoint, or overwrite_output_dir=on to replace it",
-	        c->output_dir);
+	if (!err && !c->resume_from_checkpoint && !c->overwrite_output_dir)
+		err = check_unused(c, names, count);
+	file_list_free(names, count);
+	return err;
 }
 
 static int remove_one(const char *dir, const char *name)

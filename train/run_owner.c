@@ -63,13 +63,31 @@ static int train_take(const struct config *c)
 	return err;
 }
 
+/* What export and init put in place, they put beside it first. */
+static int check_writable(const struct config *c)
+{
+	const char *where = config_where(c, "output_dir");
+	int is_beside = c->verb != VERB_TRAIN && !temp_dir_is_fixed(c->output_dir);
+	char *parent = NULL, *name = NULL;
+	int err = temp_dir_place(&parent, &name, c->output_dir);
+
+	if (!err)
+		err = temp_dir_check_writable(is_beside ? parent : c->output_dir, where, c->output_dir);
+	mem_free(parent);
+	mem_free(name);
+	return err;
+}
+
 int run_owner_take(const struct config *c)
 {
 	enum file_kind kind = c->output_dir ? file_kind_of(c->output_dir) : FILE_OTHER;
-	int err = 0;
+	int writes = c->verb == VERB_TRAIN || c->verb == VERB_EXPORT || c->verb == VERB_INIT, err = 0;
 
-	if (world_self()->rank || c->dry_run || (kind != FILE_NONE && kind != FILE_DIR))
+	if (world_self()->rank || !writes || (kind != FILE_NONE && kind != FILE_DIR))
 		return 0;
+	err = check_writable(c);
+	if (err || c->dry_run)
+		return err;
 	if (c->verb == VERB_TRAIN)
 		err = train_take(c);
 	else if (c->verb == VERB_EXPORT || c->verb == VERB_INIT)

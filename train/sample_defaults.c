@@ -43,6 +43,7 @@ static int take_file(struct choose_options *o, const struct config *c, const cha
 
 	if (!rc)
 		rc = json_get_bool(file, path, "do_sample", &samples);
+	asked |= !c->do_sample;
 	if (rc >= 0 && samples && !asked) {
 		o->temperature = 1;
 		if (!is_set(c, "top_k"))
@@ -79,6 +80,20 @@ static void warn_greedy(const struct choose_options *o, const struct config *c)
 			        config_where(c, keys[i]));
 }
 
+/* What do_sample says, where somebody said it. */
+static int do_sample_check(struct choose_options *o, const struct config *c)
+{
+	if (c->do_sample == 1 && !(o->temperature > 0))
+		return err_set(ERR_INPUT,
+		        "%s=on needs temperature above 0; set temperature=1 to draw by the model's "
+		        "probabilities, less to be more careful",
+		        config_where(c, "do_sample"));
+	if (!c->do_sample && is_set(c, "temperature") && o->temperature > 0)
+		return err_set(ERR_INPUT, "%s=off takes the most likely token, but %s is %g; remove one",
+		        config_where(c, "do_sample"), config_where(c, "temperature"), o->temperature);
+	return 0;
+}
+
 int sample_defaults(struct choose_options *choose, const struct session *s)
 {
 	char *path = s->model_dir ? file_join(s->model_dir, "generation_config.json") : NULL;
@@ -87,6 +102,8 @@ int sample_defaults(struct choose_options *choose, const struct session *s)
 	*choose = sample_choose_options(s->config);
 	if (path && file_kind_of(path) == FILE_REGULAR)
 		rc = take_file(choose, s->config, path);
+	if (!rc)
+		rc = do_sample_check(choose, s->config);
 	if (!rc)
 		warn_greedy(choose, s->config);
 	mem_free(path);

@@ -186,7 +186,7 @@ static int save_give_up(struct trainer *t)
 	snapshot_cancel(engine_snapshot(t->session.engine));
 	save_free(t->save);
 	t->save = NULL;
-	return save_trouble_take(&t->save_trouble, step,
+	return save_trouble_take(&t->save_trouble, step, t->saved_step,
 	        err_set(ERR_IO, "output_dir=%s was moved or removed, or belongs to another run",
 	                t->output_dir));
 }
@@ -203,7 +203,7 @@ static int save_finish(struct trainer *t)
 	t->save = NULL;
 	save_free(s);
 	if (rc)
-		return save_trouble_take(&t->save_trouble, step, rc);
+		return save_trouble_take(&t->save_trouble, step, t->saved_step, rc);
 	saved(t, step, path);
 	return 0;
 }
@@ -224,7 +224,7 @@ static int save_start(struct trainer *t)
 	}
 	if (rc) {
 		save_free(s);
-		return save_trouble_take(&t->save_trouble, t->step, rc);
+		return save_trouble_take(&t->save_trouble, t->step, t->saved_step, rc);
 	}
 	t->save = s;
 	return 0;
@@ -239,7 +239,7 @@ int train_save_begin(struct trainer *t)
 	if (!rc && !is_beside && !stands(t)) {
 		rc = save_at_once(t, NULL);
 		if (rc)
-			rc = save_trouble_take(&t->save_trouble, t->step, rc);
+			rc = save_trouble_take(&t->save_trouble, t->step, t->saved_step, rc);
 	}
 	t->disk_wait_ns += clock_now_ns() - begin;
 	return rc || !is_beside || t->saved_step == t->step ? rc : save_start(t);

@@ -51,14 +51,30 @@ int save_trouble_is_lasting(int rc)
 	return rc == ERR_DEVICE || rc == ERR_INTERNAL;
 }
 
-int save_trouble_take(struct save_trouble *s, int64_t step, int rc)
+/* What is at stake, where the reason was said before. */
+static void still_warn(int64_t step, int64_t saved_step, int failures)
+{
+	if (saved_step > 0)
+		log_warn("step %" PRId64
+		         ": still not saved (%d failures); the newest checkpoint is of step %" PRId64,
+		        step, failures, saved_step);
+	else
+		log_warn("step %" PRId64 ": still not saved (%d failures); there is no checkpoint yet", step,
+		        failures);
+}
+
+int save_trouble_take(struct save_trouble *s, int64_t step, int64_t saved_step, int rc)
 {
 	if (save_trouble_is_lasting(rc))
 		return rc;
 	s->in_row++;
 	s->retry_ns = clock_now_ns() + delay_s(s->in_row) * second_ns;
-	if (!world_self()->rank && !is_told(s, err_text()))
+	if (world_self()->rank)
+		return 0;
+	if (!is_told(s, err_text()))
 		log_warn("step %" PRId64 ": saving failed and will be tried again: %s", step, err_text());
+	else if (!(s->in_row & (s->in_row - 1)))
+		still_warn(step, saved_step, s->in_row);
 	return 0;
 }
 

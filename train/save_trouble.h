@@ -2,7 +2,8 @@
  *
  * A failed save does not end the run as long as the weights in memory are good. Training goes on, and ferry
  * saves the then current step: at the next step, then after 1 s, 2 s, 4 s and so on up to 5 minutes, and at
- * every save_steps. It warns once of each kind of failure, and logs when saving works again.
+ * every save_steps. It warns of the first failure of each kind, and again whenever the number of failures in
+ * a row has doubled; it logs when saving works again.
  */
 #ifndef FERRY_TRAIN_SAVE_TROUBLE_H
 #define FERRY_TRAIN_SAVE_TROUBLE_H
@@ -22,9 +23,9 @@ struct save_trouble {
 /* 1 if the weights are lost: a device lost its memory, a rank is gone, or a bug. */
 int save_trouble_is_lasting(int rc);
 
-/* Call if a save of `step` failed with `rc` and this thread's text. Returns 0 if the caller should retry, or
- * a lasting `rc`. */
-int save_trouble_take(struct save_trouble *s, int64_t step, int rc);
+/* Call if a save of `step` failed with `rc` and this thread's text; saved_step: of the newest checkpoint, -1
+ * none. Returns 0 if the caller should retry, or a lasting `rc`. */
+int save_trouble_take(struct save_trouble *s, int64_t step, int64_t saved_step, int rc);
 
 /* Call after a successful save. */
 void save_trouble_end(struct save_trouble *s);

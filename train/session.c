@@ -241,7 +241,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
         int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
 {
 	const struct config *c = s->config;
-	int is_held_back = r == &s->eval && s->train.data && !c->eval_data; /* these have no weights */
+	int is_held_back = /* read as it is: no weights */
+	        r == &s->eval && (s->train.data ? !c->eval_data : c->eval_split > 0);
 	int rc = data_config_pack(&r->packing, is_held_back ? NULL : &r->mix, c, r->data);
 
 	if (rc)
@@ -298,8 +299,9 @@ static int targets_check(const struct session *s)
 	for (size_t i = 0; i < 2; i++)
 		if (sides[i] && !sides[i]->target_count)
 			return err_set(ERR_INPUT,
-			        "eval_split=%g leaves no token to predict in the rows to %s; choose another",
-			        s->config->eval_split, i ? "evaluate on" : "train on");
+			        "%s=%s leaves no token to predict in the rows to %s; choose another",
+			        config_where(s->config, "eval_split"), config_text(s->config, "eval_split"),
+			        i ? "evaluate on" : "train on");
 	return 0;
 }
 
@@ -325,11 +327,12 @@ int session_open_rows(struct session *s)
 	if (rc)
 		return rc;
 	counts_report(trains ? s->train.data : s->eval.data, c->data);
+	data_config_report(c, trains ? s->train.data : s->eval.data);
 	if (trains && c->eval_data)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);
-	else if (trains && c->eval_split > 0)
-		rc = dataset_split(
-		        &s->eval.data, s->train.data, c->eval_split, shuffle_of(s), (uint64_t)c->seed);
+	else if (c->eval_split > 0)
+		rc = data_config_split(
+		        &s->eval.data, trains ? s->train.data : s->eval.data, c, shuffle_of(s));
 	if (!rc)
 		rc = per_token_check(s);
 	if (!rc)
@@ -471,6 +474,8 @@ static int memory_check(struct session *s)
 		return 0;
 	engine_get_memory(s->engine, &memory);
 	rc = host_memory_find(&host, s->config, session_host_bytes(s, &memory), s->machine);
+	if (!rc)
+		host_memory_warn(&host, s->config);
 	if (rc || host.fits)
 		return rc;
 	rc = speed_need(s, &s->asked);
@@ -520,7 +525,9 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT) {
 		rc = speed_need(s, &s->asked);
-		return rc ? rc : device_search_refuse(&s->device_memory, s->config, &s->asked, s->machine);
+		return rc ? rc
+		          : device_search_refuse(
+		                    &s->least, &s->device_memory, s->config, &s->asked, s->machine);
 	}
 	return rc ? rc : memory_check(s);
 }

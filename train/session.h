@@ -48,8 +48,9 @@ struct session {
 	struct device *device;
 	struct device_memory device_memory; /* once the engine is open */
 	struct engine_options asked;        /* the options before a budget was spent */
-	int64_t load_bytes;                 /* host memory while loading; set when the engine is open */
-	struct choice choice;               /* use of the budget; empty without one */
+	struct engine_options least; /* the smallest plan of them, where the device has no room for any */
+	int64_t load_bytes;          /* host memory while loading; set when the engine is open */
+	struct choice choice;        /* use of the budget; empty without one */
 	struct engine *engine;
 };
 

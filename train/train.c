@@ -32,6 +32,8 @@ static void schedule_set(struct trainer *t)
 	        .warmup_steps = config_steps(c->warmup_steps, t->total_steps),
 	        .total_steps = t->total_steps,
 	};
+	if (!(c->learning_rate > 0))
+		log_warn("%s=0: no weight changes; set it above 0", config_where(c, "learning_rate"));
 	if (t->schedule.warmup_steps >= t->total_steps && t->total_steps > 1)
 		log_warn("the warm-up of %" PRId64 " steps is as long as the run or longer (%" PRId64
 		         " steps); learning_rate is never reached; lower warmup_steps",
@@ -42,7 +44,10 @@ static void schedule_set(struct trainer *t)
 		        config_where(c, "per_device_train_batch_size"), c->per_device_train_batch_size,
 		        t->session.train.source.sampler.row_count,
 		        t->session.train.packing ? "bins" : "rows");
-	t->save_every = config_steps(c->save_steps, t->total_steps);
+	t->save_every = c->save_only_model ? 0 : config_steps(c->save_steps, t->total_steps);
+	if (c->save_only_model && c->save_steps > 0 && config_was_set(c, "save_steps"))
+		log_warn("%s has no effect with save_only_model=on, which writes no checkpoints",
+		        config_where(c, "save_steps"));
 	t->eval_every = config_steps(c->eval_steps, t->total_steps);
 	t->log_every = max_i64(config_steps(c->logging_steps, t->total_steps), 1);
 	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps) : 0;
@@ -186,9 +191,13 @@ int train_execute(struct trainer *t)
 		memory_report(t->session.engine, t->session.pool);
 	if (rc)
 		return rc;
-	rc = train_save_last(t, TRAIN_PATIENCE_END);
+	rc = t->config->save_only_model ? 0 : train_save_last(t, TRAIN_PATIENCE_END);
 	err_take(&why, rc);
 	if (!save_trouble_is_lasting(rc)) /* the model is smaller than a checkpoint and may fit */
 		rc = train_export_model(t);
+	if (!rc && t->config->save_only_model)
+		log_info("save_only_model=on: no checkpoint of step %" PRId64
+		         " was saved, so this run cannot go on; a new one can start from model=%s",
+		        t->step, t->result_dir ? t->result_dir : "");
 	return why.code ? err_give(&why) : rc;
 }

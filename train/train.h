@@ -98,14 +98,21 @@ int train_check_model(const struct trainer *t);
 
 /* train_settings returns the settings that change the training result, for a checkpoint: an object of keys
  * and texts, NULL if out of memory. train_tell_settings logs one line for each that differs from the
- * checkpoint. */
+ * checkpoint. train_refuse_rows is for rows that differ: ERR_INPUT, and the text names the settings that
+ * differ, or the data. where: the checkpoint. */
 json_t *train_settings(const struct trainer *t);
 void train_tell_settings(const struct trainer *t);
+int train_refuse_rows(const struct trainer *t, const char *where);
 
 /* Checks the room on the disk after the engine is planned. Warns if output_dir lacks room for the result and
  * the checkpoints that exist at once. ERR_FIT if it lacks room for one checkpoint and there is no
- * save_fallback_dir. Silent if the file system does not report its room. Rank 0. */
+ * save_fallback_dir; with save_only_model the model counts alone. Silent if the file system does not report
+ * its room. Rank 0. */
 int train_check_room(const struct trainer *t);
+
+/* On the disk. */
+int64_t train_checkpoint_bytes(const struct trainer *t);
+int64_t train_result_bytes(const struct trainer *t);
 
 /* ---- saving (train/save.c) ----
  *

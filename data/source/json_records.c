@@ -151,6 +151,20 @@ static int array_advance(struct json_records *r)
 	        c == ']' || c == ',' ? "an element of the array" : "a comma or ']'");
 }
 
+/* jansson calls the end of what it was given the file's. */
+static int line_error(int rc)
+{
+	static const char end[] = "end of file";
+	const char *text = err_text(), *at = strstr(text, end);
+
+	if (rc != ERR_INPUT)
+		return rc;
+	if (!at)
+		return err_reword(rc, "%s; repair or remove this row", text);
+	return err_reword(
+	        rc, "%.*send of line%s; repair or remove this row", (int)(at - text), text, at + strlen(end));
+}
+
 static int json_next(void *reader, json_t **record, char *where)
 {
 	struct json_records *r = reader;
@@ -174,8 +188,8 @@ static int json_next(void *reader, json_t **record, char *where)
 	}
 	if (rc == 0)
 		rc = r->is_array ? json_parse(record, where, r->w.data + r->w.start, len_bytes)
-		                 : json_parse_piece(
-		                           record, r->path, r->w.data + r->w.start, len_bytes, r->w.line);
+		                 : line_error(json_parse_piece(
+		                           record, r->path, r->w.data + r->w.start, len_bytes, r->w.line));
 	window_consume(&r->w, len_bytes);
 	return rc < 0 ? rc : 1;
 }

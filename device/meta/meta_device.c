@@ -28,17 +28,6 @@ struct meta_event {
 /* Not a valid host address, so that no byte range of the arena looks like one of a slab. */
 static const uint64_t ARENA_BASE = 1ull << 60;
 
-/* About a card of 24 GB on PCIe 4 x16, in a desktop. */
-static const struct device_speed built_in = {
-        .matmul_flops_bf16 = 100e12,
-        .matmul_flops_f32 = 40e12,
-        .memory_bytes = 900e9,
-        .h2d_bytes = 22e9,
-        .d2h_bytes = 22e9,
-        .host_memory_bytes = 50e9,
-        .comm_bytes = 20e9,
-};
-
 static double given(double speed, double otherwise)
 {
 	return speed > 0 ? speed : otherwise;
@@ -52,14 +41,14 @@ static int meta_open(struct device **device, const struct device_options *option
 	if (!d)
 		return ERR_NOMEM;
 	d->speed = *s;
-	d->speed.matmul_flops_bf16 = given(s->matmul_flops_bf16, built_in.matmul_flops_bf16);
-	d->speed.matmul_flops_f32 = given(s->matmul_flops_f32, built_in.matmul_flops_f32);
-	d->speed.memory_bytes = given(s->memory_bytes, built_in.memory_bytes);
-	d->speed.h2d_bytes = given(s->h2d_bytes, built_in.h2d_bytes);
-	d->speed.d2h_bytes = given(s->d2h_bytes, built_in.d2h_bytes);
-	d->speed.host_memory_bytes = given(s->host_memory_bytes, built_in.host_memory_bytes);
+	d->speed.matmul_flops_bf16 = given(s->matmul_flops_bf16, device_speed_assumed.matmul_flops_bf16);
+	d->speed.matmul_flops_f32 = given(s->matmul_flops_f32, device_speed_assumed.matmul_flops_f32);
+	d->speed.memory_bytes = given(s->memory_bytes, device_speed_assumed.memory_bytes);
+	d->speed.h2d_bytes = given(s->h2d_bytes, device_speed_assumed.h2d_bytes);
+	d->speed.d2h_bytes = given(s->d2h_bytes, device_speed_assumed.d2h_bytes);
+	d->speed.host_memory_bytes = given(s->host_memory_bytes, device_speed_assumed.host_memory_bytes);
 	d->speed.host_update_bytes = given(s->host_update_bytes, d->speed.host_memory_bytes);
-	d->speed.comm_bytes = given(s->comm_bytes, built_in.comm_bytes);
+	d->speed.comm_bytes = given(s->comm_bytes, device_speed_assumed.comm_bytes);
 	d->base.comm_algorithm = s->host_computes ? COMM_DIRECT : COMM_RING;
 	*device = &d->base;
 	return 0;

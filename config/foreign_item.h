@@ -1,0 +1,43 @@
+/* Private to foreign.c and foreign_calls.c: one setting of a file or the command line under a foreign key.
+ */
+#ifndef FERRY_CONFIG_FOREIGN_ITEM_H
+#define FERRY_CONFIG_FOREIGN_ITEM_H
+
+#include "config/foreign.h"
+
+#define ITEM_OFF "off false no 0 none null"
+#define ITEM_LORA "this trains LoRA adapters, which ferry does not support yet; it trains every weight"
+#define ITEM_BY_NAME "ferry chooses parameters by name; write "
+#define ITEM_FREEZE_EXAMPLE "freeze='model\\.layers\\.[0-3]\\..*'"
+#define ITEM_TRAINABLE_EXAMPLE                                                                               \
+	"trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31), with finetuning_type=full"
+
+/* A setting that is being looked at. */
+struct item {
+	struct foreign *f;
+	struct config *c;
+	struct config_layer *layer;
+	const char *name, *text;
+	int line;
+};
+
+/* Sets a key of ours, known under the item's name. */
+int item_set(const struct item *s, const char *key, const char *text, enum config_strength strength);
+
+/* The same, behind what the layer has set already, unless it is among that. */
+int item_add(const struct item *s, const char *key);
+
+/* Counts it among those that change nothing. */
+int item_pass(const struct item *s);
+
+/* Remembers that the setting is refused. Each reason is said once for all settings of a layer. */
+int item_refuse(const struct item *s, const char *why);
+
+void item_kept_free(struct foreign_item *kept);
+
+int item_is_off(const char *text);
+
+/* FOREIGN_CALL: the function of this name. */
+int item_call(const struct item *s, const char *name);
+
+#endif
