@@ -125,7 +125,7 @@ static const struct {
         {TORCHTUNE, "max_length", "off"},
         {TORCHTUNE, "weight_decay", "0.01"},
         {TORCHTUNE, "max_grad_norm", "off"},
-        {TRANSFORMERS | LLAMA_FACTORY | AXOLOTL | TORCHTUNE, "save_total_limit", "all"},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY | AXOLOTL | TORCHTUNE, "save_total_limit", "all"},
 };
 
 /* ---- after all settings ---- */

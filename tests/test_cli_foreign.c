@@ -267,17 +267,18 @@ static void test_other_defaults(void **state)
 	                "2e-05 (5e-5), save_total_limit 2 (all)\n"},
 	        {"dataset_name: d\nbf16: true\nnum_train_epochs: 1\n", "",
 	                "those of TRL (SFTConfig) (in brackets): per_device_train_batch_size 1 (8), "
-	                "train_on_inputs off (chats)\n"},
+	                "train_on_inputs off (chats), save_total_limit 2 (all)\n"},
 	        {"dataset_name: d\ncompletion_only_loss: true\nnum_train_epochs: 1\n", "",
-	                "per_device_train_batch_size 1 (8), train_on_inputs off (chats)\n"},
-	        {"dataset_name: d\nassistant_only_loss: true\nbatch_size: 8\nnum_train_epochs: 1\n", "",
-	                NULL},
-	        {"dataset_name: d\nbatch_size: 8\nnum_train_epochs: 1\n", "train_on_inputs=off", NULL},
+	                "per_device_train_batch_size 1 (8), train_on_inputs off (chats), save_total_limit 2 "
+	                "(all)\n"},
+	        {"dataset_name: d\nassistant_only_loss: true\nbatch_size: 8\nnum_train_epochs: 1\n",
+	                "save_total_limit=3", NULL},
+	        {"dataset_name: d\nbatch_size: 8\nnum_train_epochs: 1\n",
+	                "train_on_inputs=off save_total_limit=3", NULL},
 	        {axolotl_columns, "",
 	                "datasets.0.type.field_instruction: axolotl writes these rows as "
 	                "\"{instruction} {input} \", ferry in Stanford's words"},
 	        {"# nothing\n", "", "is empty: it sets no key\n"},
-	        {axolotl, "", NULL},
 	        {axolotl, "save_total_limit=3", NULL},
 	        {"datasets:\n  - path: a.jsonl\n", "",
 	                "lr_scheduler_type linear (cosine), max_length 1024 (512), save_total_limit 2 "
