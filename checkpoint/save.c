@@ -339,11 +339,13 @@ int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit)
 
 /* ---- the protocol ---- */
 
+/* Removes the temporary directory. Only rank 0 does: a rank that lost another one may get here while rank 0
+ * commits, and would take files out of a checkpoint. What stays, the next save removes. */
 static void discard(const struct checkpoint_saving *s, int err)
 {
 	struct err kept = {0};
 
-	if (s->save.world.rank || !s->temp)
+	if (s->save.world.rank || !s->temp || s->is_committed)
 		return;
 	err_take(&kept, err);
 	(void)!file_remove_tree(s->temp);
@@ -396,11 +398,8 @@ int checkpoint_saving_open(struct checkpoint_saving **out, const struct checkpoi
 	*out = NULL;
 	if (!err)
 		err = agree(save, save->world.rank ? 0 : prepare(s));
-	if (!err) {
+	if (!err)
 		err = agree(save, name_directories(s));
-		if (err)
-			discard(s, err);
-	}
 	if (err)
 		checkpoint_saving_close(s);
 	else
@@ -427,7 +426,7 @@ int checkpoint_saving_commit(struct checkpoint_saving *s)
 	if (!err)
 		err = agree(save, save->world.rank ? 0 : commit(s));
 	if (err) {
-		discard(s, err);
+		discard(s, err); /* at once, not at close: its room may be what the next save lacks */
 		return err;
 	}
 	s->is_committed = 1;
@@ -480,22 +479,11 @@ int checkpoint_saving_rotate(struct checkpoint_saving *s, char **path)
 	return 0;
 }
 
-/* Removes the temporary directory of an abandoned save; the last rank that does so removes what remains. */
-static void leave(const struct checkpoint_saving *s)
-{
-	struct err kept = {0};
-
-	err_take(&kept, ERR_IO);
-	if (s->temp && !s->is_committed)
-		(void)!file_remove_tree(s->temp);
-	err_give(&kept);
-}
-
 void checkpoint_saving_close(struct checkpoint_saving *s)
 {
 	if (!s)
 		return;
-	leave(s);
+	discard(s, ERR_IO);
 	mem_free(s->temp);
 	mem_free(s->final);
 	mem_free(s->file.name);

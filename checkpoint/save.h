@@ -3,8 +3,8 @@
  * Every rank writes its ranges into one file, with a checksum for each block, and fsyncs it. All ranks agree
  * that all succeeded. Rank 0 then adds the model's small files and the manifest, fsyncs, renames the
  * directory from step-N.<id>.tmp to its name and fsyncs the parent. So a directory with that name is
- * complete, even after a crash. After a failure the temporary directory is discarded. ferry never repeats a
- * failed fsync on the same file; the caller repeats the whole save.
+ * complete, even after a crash. After a failure rank 0 discards the temporary directory. ferry never repeats
+ * a failed fsync on the same file; the caller repeats the whole save.
  *
  * Older checkpoints beyond total_limit are removed only after every byte of the new one was read back and
  * compared. A damaged new one is removed, and the save fails. Temporary files of earlier processes are

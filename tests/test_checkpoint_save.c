@@ -71,6 +71,88 @@ static void names_of_checkpoints(void **state)
 	assert_int_equal(checkpoint_step_of("model"), -1);
 }
 
+/* Rank r of n owns this part of each tensor, which may be nothing. */
+static int64_t share_ranges(struct plane_range *ranges, int r, int n)
+{
+	int64_t used = 0;
+
+	for (int t = 0; t < FIXTURE_TENSORS; t++) {
+		int64_t count = fixture_tensors[t].count, first = count * r / n, end = count * (r + 1) / n;
+
+		if (end > first)
+			ranges[used++] = (struct plane_range){t, first, end - first};
+	}
+	return used;
+}
+
+/* ---- a rank that gives up ---- */
+
+static struct checkpoint_saving *given_up;
+
+static int agree_alone(void *context, int code)
+{
+	(void)context;
+	return code;
+}
+
+/* Rank 0 is open first, so its value is there for rank 1. */
+static int share_kept(void *context, uint64_t *value)
+{
+	static uint64_t kept;
+
+	if (*(int *)context == 0)
+		kept = *value;
+	*value = kept;
+	return 0;
+}
+
+static int give_up(void)
+{
+	checkpoint_saving_close(given_up);
+	return 0;
+}
+
+/* A rank that lost another one closes its part while rank 0 commits: the checkpoint stays whole. */
+static void a_rank_gives_up_beside_the_commit(void **state)
+{
+	char *out = fixture_sub_dir(dir, "gives_up");
+	struct model model = fixture_model(0);
+	struct fixture_planes planes;
+	struct plane_source source = fixture_source(&planes);
+	struct plane_range ranges[2][FIXTURE_TENSORS];
+	struct checkpoint_saving *first;
+	json_t *training = json_pack("{s:i}", "number", 7);
+	int ids[] = {0, 1};
+	struct checkpoint_save save = {.output_dir = out,
+	        .step = 7,
+	        .model = &model,
+	        .source = &source,
+	        .planes = FIXTURE_ALL_PLANES,
+	        .training = training,
+	        .may_appear = give_up,
+	        .world = {0, 2, &ids[0], agree_alone, share_kept}};
+	int64_t step;
+
+	(void)state;
+	fixture_fill(&planes, &model, save.step);
+	save.ranges = ranges[0];
+	save.range_count = share_ranges(ranges[0], 0, 2);
+	check_ok(checkpoint_saving_open(&first, &save));
+	save.ranges = ranges[1];
+	save.range_count = share_ranges(ranges[1], 1, 2);
+	save.world.rank = 1;
+	save.world.context = &ids[1];
+	check_ok(checkpoint_saving_open(&given_up, &save));
+	check_ok(checkpoint_saving_write(first));
+	check_ok(checkpoint_saving_write(given_up));
+	check_ok(checkpoint_saving_commit(first));
+	checkpoint_saving_close(first);
+	check_ok(fixture_load_newest(&step, out));
+	assert_int_equal(step, save.step);
+	json_decref(training);
+	mem_free(out);
+}
+
 /* ---- several ranks, as threads ---- */
 
 struct meeting {
@@ -180,20 +262,6 @@ static void *save_as_rank(void *argument)
 	snprintf(rank->text, sizeof(rank->text), "%s", err_text());
 	json_decref(training);
 	return NULL;
-}
-
-/* Rank r of n owns this part of each tensor, which may be nothing. */
-static int64_t share_ranges(struct plane_range *ranges, int r, int n)
-{
-	int64_t used = 0;
-
-	for (int t = 0; t < FIXTURE_TENSORS; t++) {
-		int64_t count = fixture_tensors[t].count, first = count * r / n, end = count * (r + 1) / n;
-
-		if (end > first)
-			ranges[used++] = (struct plane_range){t, first, end - first};
-	}
-	return used;
 }
 
 /* Rank `failing` fails, and rank `damaging` damages its file. NOBODY: no rank does, and a plain save runs. */
@@ -396,7 +464,7 @@ static void planes_left_out(void **state)
 	struct fixture_planes planes = {0}, back = {.model = &model};
 	struct plane_source source = fixture_source(&planes);
 	struct plane_sink sink = fixture_sink(&back);
-	json_t *training = json_object();
+	json_t *training = json_pack("{s:i}", "number", 7);
 	struct checkpoint_save save = {.output_dir = out,
 	        .model = &model,
 	        .source = &source,
@@ -426,6 +494,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(round_trip),
 	        cmocka_unit_test(names_of_checkpoints),
+	        cmocka_unit_test(a_rank_gives_up_beside_the_commit),
 	        cmocka_unit_test(worlds_of_other_sizes),
 	        cmocka_unit_test(rotation_of_worlds),
 	        cmocka_unit_test(rotation),
