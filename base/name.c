@@ -41,3 +41,8 @@ int name_distance(const char *a, const char *b)
 	}
 	return last[b_len];
 }
+
+int name_near(const char *name)
+{
+	return strlen(name) < 6 ? 1 : 2;
+}

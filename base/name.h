@@ -9,4 +9,7 @@ int name_fold(int c);
  * characters. */
 int name_distance(const char *a, const char *b);
 
+/* The largest distance at which a name is offered for this one: 1 for short names, else 2. */
+int name_near(const char *name);
+
 #endif

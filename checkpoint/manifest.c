@@ -405,9 +405,9 @@ static int read_state(struct manifest *manifest, const json_t *root, const char 
 		state++;
 	if (state == ADAMW_STATE_COUNT && strcmp(name, "8bit") == 0) /* bitsandbytes' maps, until 2026-11 */
 		return err_set(ERR_UNSUPPORTED,
-		        "%s: 8-bit optimizer state of an older ferry; resume with the ferry that wrote it, "
-		        "or "
-		        "export its weights with that",
+		        "%s: 8-bit optimizer state of an older ferry; resume or export it with the ferry "
+		        "that "
+		        "wrote it",
 		        where);
 	if (state == ADAMW_STATE_COUNT)
 		return err_set(ERR_UNSUPPORTED,

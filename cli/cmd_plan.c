@@ -505,13 +505,14 @@ static int print_least(struct session *s, int rc)
 	struct err why = {0};
 
 	err_take(&why, rc);
-	if (s->least.device && !s->config->json && !engine_open(&s->engine, &s->least)) {
+	rc = s->least.device && !s->config->json ? engine_open(&s->engine, &s->least) : ERR_FIT;
+	if (!rc) {
 		cli_say(s->config, "does not fit; the smallest plan with these settings:\n");
 		engine_get_memory(s->engine, &m);
 		print_device(s, m.device_bytes);
-		(void)!plan_tables_memory(s);
+		rc = plan_tables_memory(s);
 	}
-	return err_give(&why);
+	return rc == ERR_NOMEM ? rc : err_give(&why);
 }
 
 int cli_plan(const struct config *c)

@@ -93,7 +93,7 @@ static int fsdp_words(const struct item *s)
 
 static int reshard(const struct item *s)
 {
-	if (config_name_in(s->text, "on true yes 1"))
+	if (config_name_in(s->text, ON))
 		return item_set(s, "sharding_strategy", "FULL_SHARD", CONFIG_WEAK);
 	if (item_is_off(s->text))
 		return item_set(s, "sharding_strategy", "SHARD_GRAD_OP", CONFIG_WEAK);
@@ -166,15 +166,17 @@ static int data_set(const struct item *s)
 {
 	static const char *const parts[] = {"path", "data_files", "weight", "type"};
 	const char *last = strrchr(s->name, '.') + 1;
+	int rc = 0;
 
 	/* axolotl leaves rows of this type in Stanford's words, whatever the chat template */
 	if (s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type") &&
-	        config_name_equal(s->text, "alpaca") && item_set(s, "alpaca_form", "stanford", CONFIG_WEAK))
-		return ERR_NOMEM;
+	        config_name_equal(s->text, "alpaca"))
+		rc = item_set(s, "alpaca_form", "stanford", CONFIG_WEAK);
 	for (int part = 0; part < FOREIGN_SET_PARTS; part++)
 		if (config_name_equal(last, parts[part]))
-			return foreign_sets_add(
-			        &s->f->sets, (enum foreign_set_part)part, s->name, s->text, s->line);
+			return rc ? rc
+			          : foreign_sets_add(&s->f->sets, (enum foreign_set_part)part, s->name,
+			                    s->text, s->line);
 	return err_set(ERR_INTERNAL, "no meaning for %s", s->name);
 }
 
@@ -352,12 +354,12 @@ static int template_variable(const struct item *s)
 
 	if (!rc && !object)
 		object = json_object();
-	if (config_name_in(s->text, "true false"))
+	if (!rc && config_name_in(s->text, "true false"))
 		value = json_boolean(config_name_equal(s->text, "true"));
-	else if (json_parse(&value, s->name, s->text, strlen(s->text)))
+	else if (!rc && json_parse(&value, s->name, s->text, strlen(s->text)))
 		value = json_string(s->text);
 	if (!rc && json_object_set_new(object, dot ? dot + 1 : s->name, value))
-		rc = err_set(ERR_INPUT, "chat_template_kwargs is no JSON object");
+		rc = err_set(ERR_INPUT, "chat_template_kwargs is not a JSON object");
 	if (!rc)
 		rc = json_write(&text, object, JSON_COMPACT);
 	if (!rc) {

@@ -12,7 +12,7 @@
 #define ITEM_TRAINABLE_EXAMPLE                                                                               \
 	"trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31), with finetuning_type=full"
 
-/* A setting that is being looked at. */
+/* The setting that is being translated. */
 struct item {
 	struct foreign *f;
 	struct config *c;
@@ -21,13 +21,13 @@ struct item {
 	int line;
 };
 
-/* Sets a key of ours, known under the item's name. */
+/* Sets a key of ferry. Messages name it as the file does. */
 int item_set(const struct item *s, const char *key, const char *text, enum config_strength strength);
 
-/* The same, behind what the layer has set already, unless it is among that. */
+/* Appends the text to what this layer has set for the key, unless it is there already. */
 int item_add(const struct item *s, const char *key);
 
-/* Counts it among those that change nothing. */
+/* Counts the setting among those without effect. */
 int item_pass(const struct item *s);
 
 /* Remembers that the setting is refused. Each reason is said once for all settings of a layer. */

@@ -153,8 +153,10 @@ int foreign_sets_end(struct foreign_sets *s, struct config *c, struct config_lay
 void foreign_sets_free(struct foreign_sets *s)
 {
 	for (int i = 0; i < s->count; i++)
-		for (int part = 0; part < FOREIGN_SET_PARTS; part++)
-			mem_free(s->parts[i][part].text), mem_free(s->parts[i][part].name);
+		for (int part = 0; part < FOREIGN_SET_PARTS; part++) {
+			mem_free(s->parts[i][part].text);
+			mem_free(s->parts[i][part].name);
+		}
 	mem_free(s->weights);
 	mem_free(s->as);
 	*s = (struct foreign_sets){0};

@@ -71,11 +71,6 @@ void problems_free(struct problems *p)
 
 /* ---- keys that are near ---- */
 
-static int nearest_limit(const char *name)
-{
-	return strlen(name) < 6 ? 1 : 2;
-}
-
 static int alias_distance(const char *name, const char *aliases)
 {
 	int best = 1000;
@@ -102,7 +97,7 @@ const char *config_key_nearest(const char *name, enum verb verb)
 
 	if (dot)
 		name = dot + 1;
-	best_distance = nearest_limit(name) + 1;
+	best_distance = name_near(name) + 1;
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
 		int distance = name_distance(name, key->name);

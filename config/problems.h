@@ -1,5 +1,4 @@
-/* What is wrong with a configuration: reading goes on after a mistake, so that all are seen at once.
- */
+/* The mistakes of a configuration. Reading goes on after one, so that the user sees all of them. */
 #ifndef FERRY_CONFIG_PROBLEMS_H
 #define FERRY_CONFIG_PROBLEMS_H
 
@@ -11,11 +10,11 @@ struct problems {
 	int count, cap;
 };
 
-/* Puts the present error text at this place, and returns 0. Other errors than ERR_INPUT and ERR_UNSUPPORTED
- * end the reading: returned as they are. */
+/* Inserts this thread's error text at that place and returns 0. Other errors than ERR_INPUT and
+ * ERR_UNSUPPORTED end the reading, so it returns them. */
 int problems_insert(struct problems *p, int at, int err);
 
-/* 0, or ERR_INPUT with all lines that have room and the number of the others. */
+/* 0 without mistakes; else ERR_INPUT with as many lines as have room, and the number of the others. */
 int problems_report(const struct problems *p);
 void problems_free(struct problems *p);
 

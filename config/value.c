@@ -191,7 +191,7 @@ static int is_bit(const struct config_word *w)
 /* A word with at most two letters changed, of short ones one; NULL: none. */
 static const char *nearest_word(const struct config_key *key, const char *text)
 {
-	int best = strlen(text) < 6 ? 2 : 3;
+	int best = name_near(text) + 1;
 	const char *near = NULL;
 
 	for (const struct config_word *w = key->words; w && w->name; w++) {

@@ -162,7 +162,7 @@ static int try_model(struct chat_template *t, struct jinja **slot, const char *d
 static void add_nearest(struct str *out, const char *choice)
 {
 	for (int i = 0; jinja_builtin_name(i); i++)
-		if (name_distance(choice, jinja_builtin_name(i)) <= (strlen(choice) < 6 ? 1 : 2)) {
+		if (name_distance(choice, jinja_builtin_name(i)) <= name_near(choice)) {
 			str_printf(out, "; did you mean %s?", jinja_builtin_name(i));
 			return;
 		}

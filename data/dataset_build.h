@@ -77,7 +77,7 @@ int dataset_builder_refuse_tools(const struct dataset_builder *b, const json_t *
 
 /* Remembers the columns of a record that hold something; at the end of a set, adds those that nothing read
  * to counts.unread_columns. */
-int row_columns_note(struct dataset_builder *b, const json_t *record);
+int row_columns_note(struct dataset_builder *b, json_t *record);
 void row_columns_end(struct dataset_builder *b);
 
 /* Replaces a chat that is JSON in a text, as in a CSV cell, by its list. */

@@ -1,11 +1,11 @@
-/* The label of a token that is not trained. Every other label is the token id to predict. */
+/* Labels of tokens, and the rows whose inputs are trained. */
 #ifndef FERRY_DATA_LABEL_H
 #define FERRY_DATA_LABEL_H
 
-enum { DATASET_IGNORE = -100 };
+enum { DATASET_IGNORE = -100 }; /* the token is not trained; any other label is the token id to predict */
 
-/* Rows whose inputs are trained on, as bits: the prompts of prompt_completion and alpaca rows, and what
- * others say in chats. 1 meant both in caches of tokenized rows. */
+/* Inputs that are trained, as bits: prompts of prompt_completion and alpaca rows; the other turns of chats.
+ * The value 1 stays unused, because older caches of rows have it for both. */
 enum dataset_inputs {
 	DATASET_INPUTS_MASK = 0,
 	DATASET_INPUTS_PROMPTS = 2,

@@ -14,16 +14,14 @@ static int is_empty(const json_t *value)
 	       (json_is_object(value) && !json_object_size(value));
 }
 
-int row_columns_note(struct dataset_builder *b, const json_t *record)
+int row_columns_note(struct dataset_builder *b, json_t *record)
 {
 	const char *key;
 	const json_t *value;
-	json_t *object;
 
 	if (!b->columns && !(b->columns = json_object()))
 		return err_set(ERR_NOMEM, "out of memory for a data set's columns");
-	memcpy(&object, &record, sizeof(object)); /* the iterator changes nothing */
-	json_object_foreach(object, key, value)
+	json_object_foreach(record, key, value)
 	{
 		if (!json_object_get(b->columns, key) && !is_empty(value) &&
 		        json_object_set_new(b->columns, key, json_false()))

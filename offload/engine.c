@@ -400,7 +400,7 @@ static int nonfinite_describe(struct engine *e, struct engine_result *result)
 	}
 	sums = mem_alloc((size_t)model->tensor_count, sizeof(*sums));
 	if (!sums)
-		return -1;
+		return ERR_NOMEM;
 	for (int t = 0; t < model->tensor_count; t++)
 		sums[t] = run_norm_add(e->runs[PLAN_TRAIN], t, 0);
 	rc = comm_sum_host(e->dock.comm, sums, model->tensor_count);
@@ -414,7 +414,7 @@ static int nonfinite_describe(struct engine *e, struct engine_result *result)
 	mem_free(sums);
 	if (count)
 		snprintf(result->nonfinite, sizeof(result->nonfinite),
-		        "gradients of %d of %d tensors are not finite, %s is the nearest to the loss", count,
+		        "gradients of %d of %d tensors are not finite (nearest to the loss: %s)", count,
 		        trained, model->tensors[last].name);
 	else
 		strcpy(result->nonfinite, "the gradient norm is not finite");

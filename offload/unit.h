@@ -36,8 +36,9 @@ struct unit_map {
 	const struct model *model;
 	struct unit *units;
 	int unit_count;
-	int shard_rank,
-	        shard_ranks;    /* among the ranks that hold one copy of the model; replicas are others */
+	/* This rank and their number, among the ranks that share one copy of the model; other replicas do not
+	 * count. */
+	int shard_rank, shard_ranks;
 	int *tensor_unit;       /* per tensor */
 	int64_t *tensor_offset; /* per tensor, elements from the start of its unit */
 	int64_t shard_total;    /* sum of shard_count: elements of one store plane */

@@ -20,12 +20,6 @@ void budget_freedom(struct choice_freedom *f, const struct config *c, const stru
 	};
 }
 
-/* 0: no limit. */
-static int64_t smaller_limit(int64_t a, int64_t b)
-{
-	return b && (!a || b < a) ? b : a;
-}
-
 /* Lowers the limits to the smallest of any rank, so that all ranks can use one choice. */
 static int limits_share(struct choice_limits *l)
 {
@@ -42,8 +36,8 @@ static int limits_share(struct choice_limits *l)
 	all[2 * w->rank + 1] = (double)l->host_bytes;
 	rc = world_sum(all, 2 * w->size);
 	for (int r = 0; r < w->size && !rc; r++) {
-		l->device_bytes = smaller_limit(l->device_bytes, (int64_t)all[2 * r]);
-		l->host_bytes = smaller_limit(l->host_bytes, (int64_t)all[2 * r + 1]);
+		l->device_bytes = budget_smaller(l->device_bytes, (int64_t)all[2 * r]);
+		l->host_bytes = budget_smaller(l->host_bytes, (int64_t)all[2 * r + 1]);
 	}
 	mem_free(all);
 	return rc;

@@ -1,8 +1,8 @@
 /* Finds the device's memory limit and describes its use. */
 #include "placement/device_memory.h"
 
-#include "base/log.h"
 #include "base/quantity.h"
+#include "placement/host_memory.h"
 
 /* Leaves a 64th of the free memory: a driver allocates in pieces, and other programs may start. */
 static int64_t less_a_64th(int64_t bytes)
@@ -17,19 +17,6 @@ static int comm_count(const struct engine_options *o)
 	int shards = o->shard_ranks ? o->shard_ranks : o->world_size;
 
 	return (shards > 1) + (o->world_size > shards);
-}
-
-static void budget_warn(const struct device_memory *f, const struct config *c, const struct machine *machine)
-{
-	struct str budget = {0}, there = {0};
-
-	quantity_bytes(&budget, c->vram_budget_bytes);
-	quantity_bytes(&there, f->limit_bytes);
-	log_warn("%s is %s, but the %s has only %s%s; ferry uses no more than that",
-	        config_where(c, "vram_budget"), budget.data ? budget.data : "", f->is_host ? "host" : "GPU",
-	        there.data ? there.data : "", machine ? "" : " free");
-	str_free(&budget);
-	str_free(&there);
 }
 
 void device_memory_find(struct device_memory *f, const struct config *c, const struct engine_options *o,
@@ -52,7 +39,11 @@ void device_memory_find(struct device_memory *f, const struct config *c, const s
 	if (!f->is_budget)
 		f->limit_bytes = there_bytes;
 	if (!f->is_budget && c->vram_budget_bytes > 0)
-		budget_warn(f, c, machine);
+		budget_warn(c, "vram_budget", c->vram_budget_bytes,
+		        machine      ? "the GPU has"
+		        : f->is_host ? "the free memory of the host is"
+		                     : "the free memory of the GPU is",
+		        there_bytes);
 }
 
 int64_t device_memory_head_rows(const struct device_memory *f, const struct model *model)

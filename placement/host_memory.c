@@ -110,32 +110,40 @@ int host_memory_find(
 	return err;
 }
 
-void host_memory_warn(const struct host_memory *host, const struct config *c)
+void budget_warn(
+        const struct config *c, const char *key, int64_t budget_bytes, const char *but, int64_t there_bytes)
 {
 	struct str budget = {0}, there = {0};
 
-	if (c->ram_budget_bytes == CONFIG_AUTO || c->ram_budget_bytes <= host->there_bytes)
-		return;
-	quantity_bytes(&budget, c->ram_budget_bytes);
-	quantity_bytes(&there, host->there_bytes);
-	log_warn("%s is %s, but %s only %s; ferry uses no more than that", config_where(c, "ram_budget"),
-	        budget.data ? budget.data : "", host->limit_is, there.data ? there.data : "");
+	quantity_bytes(&budget, budget_bytes);
+	quantity_bytes(&there, there_bytes);
+	log_warn("%s is %s, but %s only %s; ferry uses no more than that", config_where(c, key),
+	        budget.data ? budget.data : "", but, there.data ? there.data : "");
 	str_free(&budget);
 	str_free(&there);
 }
 
+void host_memory_warn(const struct host_memory *host, const struct config *c)
+{
+	if (c->ram_budget_bytes != CONFIG_AUTO && c->ram_budget_bytes > host->there_bytes)
+		budget_warn(c, "ram_budget", c->ram_budget_bytes, host->limit_is, host->there_bytes);
+}
+
+int64_t budget_smaller(int64_t a, int64_t b)
+{
+	return b && (!a || b < a) ? b : a;
+}
+
 int64_t host_limit_bytes(const struct config *c, const struct machine *machine, int ranks_here)
 {
-	int64_t budget = c->ram_budget_bytes == CONFIG_AUTO ? INT64_MAX : c->ram_budget_bytes, there = 0;
+	int64_t budget = c->ram_budget_bytes == CONFIG_AUTO ? 0 : c->ram_budget_bytes, there = 0;
 	const char *why;
 
 	if (machine)
 		there = machine->host_memory_bytes - machine->host_reserve_bytes;
-	else if (host_usable(&there, &why, c, ranks_here))
-		there = 0;
-	else
+	else if (!host_usable(&there, &why, c, ranks_here))
 		there -= there / 64;
-	if (budget <= there || (!there && budget < INT64_MAX))
-		return budget / ranks_here;
-	return there / ranks_here;
+	else
+		there = 0;
+	return budget_smaller(budget, there) / ranks_here;
 }

@@ -41,6 +41,13 @@ int host_memory_find(
 /* Warns if ram_budget is more than there is: it has no effect then. */
 void host_memory_warn(const struct host_memory *host, const struct config *c);
 
+/* Warns that key=budget_bytes is above what there is. but: "the machine has", as the sentence needs it. */
+void budget_warn(
+        const struct config *c, const char *key, int64_t budget_bytes, const char *but, int64_t there_bytes);
+
+/* The smaller of two limits, 0 being none. */
+int64_t budget_smaller(int64_t a, int64_t b);
+
 /* The limit of each rank of a host: the smaller of ram_budget and what there is, that of this process less a
  * 64th, because other programs' memory changes meanwhile. 0: unknown. */
 int64_t host_limit_bytes(const struct config *c, const struct machine *machine, int ranks_here);

@@ -186,7 +186,8 @@ static void manifests_that_do_not_fit(void **state)
 	        {ADAMW_STATE_F32, "\"fp32\"", "\"bf16\"", ERR_INPUT, "lacks \"m\" of"},
 	        {ADAMW_STATE_F32, "\"fp32\"", "\"8bit-root\"", ERR_INPUT, "\"planes\" does not match"},
 	        {ADAMW_STATE_8BIT, "\"8bit-root\"", "\"8bit\"", ERR_UNSUPPORTED,
-	                "8-bit optimizer state of an older ferry; resume with the ferry that wrote it"},
+	                "8-bit optimizer state of an older ferry; resume or export it with the ferry that "
+	                "wrote it"},
 	        {ADAMW_STATE_8BIT, "\"8bit-root\"", "\"fp32\"", ERR_INPUT, "\"planes\" does not match"},
 	        {ADAMW_STATE_8BIT, ",\"v_scale\"", "", ERR_INPUT, "\"planes\" does not match"},
 	        {ADAMW_STATE_8BIT, "\"v_scale\"", "\"scale\"", ERR_INPUT,

@@ -92,6 +92,13 @@ static void test_other_weights(void **state)
 	        strstr(ferry_said(), "init_weights=random is not what the run began with (pretrained); "
 	                             "the weights come from the checkpoint all the same"));
 	assert_int_equal(count_of(ferry_said(), "began with"), 2);
+	/* the same model by another path is no other model */
+	begin_run();
+	snprintf(keys, sizeof(keys), "%s/alias", work_dir);
+	assert_true(!symlink("m", keys));
+	snprintf(keys, sizeof(keys), "learning_rate=1e-3 model=%s/alias", work_dir);
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 6, "auto", common, keys);
+	assert_int_equal(count_of(ferry_said(), "began with"), 0);
 }
 
 /* What makes the rows is named where it changed, else the data. */

@@ -224,8 +224,9 @@ static int skip_check(struct trainer *t, const struct engine_result *result, int
 	if (t->skipped_in_row < t->config->nonfinite_limit)
 		return 0;
 	return world_agree(err_set(ERR_NONFINITE,
-	        "%s, for %" PRId64 " steps in a row (nonfinite_limit); lower learning_rate",
-	        result->nonfinite, t->skipped_in_row));
+	        "%" PRId64
+	        " steps in a row were skipped (nonfinite_limit), now because %s; lower learning_rate",
+	        t->skipped_in_row, result->nonfinite));
 }
 
 /* Logs the bytes that all ranks sent and those that were planned. */

@@ -9,6 +9,8 @@
 #include "model/compare.h"
 #include "model/families/open.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the model ---- */
@@ -88,15 +90,24 @@ static int is_setting(const struct config_key *key)
 	return 0;
 }
 
+/* The key's value; of a path its real one, since a run may name it by several. */
+static const char *setting_of(char real[PATH_MAX], const struct trainer *t, const struct config_key *key)
+{
+	const char *text = config_text(t->config, key->name);
+
+	return key->path != CONFIG_PATH_NONE && realpath(text, real) ? real : text;
+}
+
 json_t *train_settings(const struct trainer *t)
 {
 	json_t *settings = json_object();
+	char real[PATH_MAX];
 
 	for (int i = 0; i < config_key_count && settings; i++) {
 		const struct config_key *key = &config_keys[i];
 
-		if (is_setting(key) && json_object_set_new(settings, key->name,
-		                               json_of_text(config_text(t->config, key->name)))) {
+		if (is_setting(key) &&
+		        json_object_set_new(settings, key->name, json_of_text(setting_of(real, t, key)))) {
 			json_decref(settings);
 			return NULL;
 		}
@@ -109,8 +120,9 @@ static const char *other_value(const struct trainer *t, const struct config_key 
 {
 	const json_t *settings = json_object_get(t->resumed, "settings");
 	const char *then = json_string_value(json_object_get(settings, key->name));
+	char real[PATH_MAX];
 
-	return then && is_setting(key) && strcmp(then, config_text(t->config, key->name)) ? then : NULL;
+	return then && is_setting(key) && strcmp(then, setting_of(real, t, key)) ? then : NULL;
 }
 
 void train_tell_settings(const struct trainer *t)
