@@ -15,7 +15,7 @@ program:
 	@cmake --build $(BUILD) --target ferry
 
 # All tests: most under ASan and UBSan, tests of arithmetic in the usual build, tests with threads under TSan too, each
-# fuzz target for 20 s, the format of the sources. Installs what is missing, and says so first.
+# fuzz target for 20 s or 8 s, the format of the sources. Installs what is missing, and says so first.
 test:
 	@sh scripts/deps.sh test
 	@cmake -S . -B $(BUILD) -G Ninja -DFERRY_ALL_CHECKS=ON

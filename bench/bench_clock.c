@@ -29,9 +29,9 @@
 enum {
 	WAYS_MAX = 7,
 	MICROS_MAX = 4,
-	ROUNDS = 4,
+	ROUNDS_MAX = 4,
 	WARMUP_STEPS = 2,
-	DEFAULT_STEPS = 2,
+	DEFAULT_STEPS = 8,
 	STEPS_MAX = 100,
 	FIT_ROUNDS = 40
 };
@@ -57,8 +57,8 @@ struct clock_bench {
 	const struct way *ways;
 	int way_count, is_host;
 	int64_t gpu_bytes, head_rows;
-	int steps;
-	double unfitted; /* predicted / measured time of the first way without fitting */
+	int rounds, steps; /* steps of each way in a round */
+	double unfitted;   /* predicted / measured time of the first way without fitting */
 	double quiet_s[WAYS_MAX],
 	        least_s[WAYS_MAX]; /* the shortest quiet step, and the shortest of all; 0: none */
 	int quiet_count[WAYS_MAX], count[WAYS_MAX];
@@ -215,10 +215,12 @@ static int bench_open(struct clock_bench *b, const struct bench_args *args)
 
 	device_register(&backend_meta);
 	b->args = *args;
-	b->steps = args->count ? (int)args->count : DEFAULT_STEPS;
 	if (args->count > STEPS_MAX)
 		return err_set(ERR_INPUT, "a benchmark of %lld steps is too long; at most %d",
 		        (long long)args->count, STEPS_MAX);
+	b->steps = args->count ? (int)args->count : DEFAULT_STEPS;
+	b->rounds = b->steps < ROUNDS_MAX ? b->steps : ROUNDS_MAX;
+	b->steps = (b->steps + b->rounds - 1) / b->rounds;
 	rc = bench_shape_find(&shape, args->models);
 	if (!rc)
 		rc = pool_open(&b->pool, args->threads);
@@ -290,7 +292,7 @@ int bench_clock(json_t **result, const struct bench_args *args)
 	int rc = b ? bench_open(b, args) : ERR_NOMEM;
 
 	bench_load_begin(&load);
-	for (int round = 0; round < ROUNDS && !rc; round++)
+	for (int round = 0; round < b->rounds && !rc; round++)
 		for (int i = 0; i <= b->way_count && !rc; i++) {
 			int way = i % b->way_count;
 
@@ -307,7 +309,7 @@ int bench_clock(json_t **result, const struct bench_args *args)
 
 		*result = json_pack("{s:I,s:I,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:o}", "parameters",
 		        (json_int_t)b->model->parameter_count, "tokens", (json_int_t)b->rows.batch.tokens,
-		        "steps", ROUNDS * b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_bf16,
+		        "steps", b->rounds * b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_bf16,
 		        "memory_gbps", 1e-9 * b->speed.memory_bytes, "host_memory_gbps",
 		        1e-9 * b->speed.host_memory_bytes, "host_update_gbps",
 		        1e-9 * b->speed.host_update_bytes, "worst_off", worst, "others_busy_cores",

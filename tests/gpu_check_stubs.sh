@@ -1,8 +1,8 @@
 #!/bin/sh
 # gpu_check_stubs.sh SOURCE WORK: bench/gpu_check.sh from end to end with programs that stand for a GPU's. Each step
-# hangs in turn, crashes and fails: its own line in the table says so, the others pass, and table, results and logs are
-# there. A process that cannot be ended is left behind; a signal leaves the table of what is known, and nothing that
-# runs; without a GPU nothing is checked, and with one that does not work everything else still is.
+# hangs, crashes and fails: its own line in the table says so, the others pass, and table, results and logs are there.
+# A process that cannot be ended is left behind; a signal leaves the table of what is known, and nothing that runs;
+# without a GPU nothing is checked, and with one that does not work everything else still is.
 set -u
 
 source=$1 work=$2
@@ -103,28 +103,30 @@ check() {
 	STEP_SECONDS=${limit:-2} sh "$source/bench/gpu_check.sh" -o "$out" -j 4 "$@" >"$out.said" 2>&1 || code=$?
 }
 
-# hangs NAME: it does, and costs no other step anything
+# hangs RUN NAME...: they do, and cost no other step anything
 hangs() {
-	export FAULT="$1:hang" STUB_HUNG="$work/hung-$1"
-	check "$1" -b 100
+	run=$1
+	shift
+	FAULT=$(printf ' %s:hang' "$@")
+	export FAULT STUB_HUNG="$work/hung-$run"
+	check "$run" -b 100
 	check_files
-	others=$(awk '$2 ~ /^(failed|cut|stuck|left-out)$/ { print $1 }' "$out/table.txt" | grep -v "^$1\$" | tr '\n' ' ')
-	case $1 in
-	version | nvidia-smi | torch) # none of them is a step
-		[ "$code" -eq 0 ] || fail "the exit code is $code"
-		;;
-	machine) # it names the libraries
-		[ "$others" = 'libraries ' ] || fail "these did not pass: $others"
-		;;
-	list) # it names the tests
-		[ "$others" = 'cuda_tests ' ] || fail "these did not pass: $others"
-		;;
-	*)
-		[ "$code" -eq 1 ] || fail "the exit code is $code"
-		has "$1" cut
-		[ -z "$others" ] || fail "these did not pass: $others"
-		;;
-	esac
+	others=" $(awk '$2 ~ /^(failed|cut|stuck|left-out)$/ { print $1 }' "$out/table.txt" | tr '\n' ' ')"
+	wanted=1
+	for step; do
+		case $step in
+		version | nvidia-smi | torch) wanted=0 && continue ;; # none of them is a step
+		machine) step=libraries ;;                            # it names them
+		list) step=cuda_tests ;;                              # it names them
+		*) has "$step" cut ;;
+		esac
+		case $others in
+		*" $step "*) others="${others%%" $step "*} ${others#*" $step "}" ;;
+		*) fail "$step passed" ;;
+		esac
+	done
+	[ "$code" -eq "$wanted" ] || fail "the exit code is $code"
+	[ -z "$(echo "$others" | tr -d ' ')" ] || fail "these did not pass: $others"
 }
 
 # ---- nothing is wrong ----
@@ -138,17 +140,21 @@ for name in topo probe ops-one ops-two ops-attention-cudnn ops-matmul-plain engi
 done
 grep -q '"probe": {"is": \["json", 1\]}' "$out/results.json" || fail 'a result is missing'
 
-# ---- each step hangs in turn, several runs at once; then all steps crash and fail by turns ----
+# ---- steps hang, several runs at once: what others stand on alone, the others by turns; then all crash and fail ----
 
 steps='topo probe ops-one engine-bits engine-nccl ranks kernels kernels-cudnn peer-ops offload-8b-8l offload-8b-x4
 	peer-fsdp2-offload-8b-8l copy golden-llama3 memcheck-one'
-running=0
-for step in version nvidia-smi machine list torch $steps; do
-	(hangs "$step") || : >"$work/bad" &
-	running=$((running + 1))
-	if [ $((running % 6)) -eq 0 ]; then
-		wait
-	fi
+for turn in 0 1; do
+	turns=
+	for step in $steps; do
+		turn=$((1 - turn))
+		[ $turn -eq 1 ] || turns="$turns $step"
+	done
+	# shellcheck disable=SC2086 # a list of names
+	(hangs turn$turn $turns) || : >"$work/bad" &
+done
+for step in version nvidia-smi machine list torch; do
+	(hangs "$step" "$step") || : >"$work/bad" &
 done
 wait
 [ ! -e "$work/bad" ] || exit 1

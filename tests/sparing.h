@@ -12,6 +12,13 @@
 #define SANITIZED 0
 #endif
 
+/* 1: leave out cases without other threads, in which ThreadSanitizer finds nothing. */
+#ifdef __SANITIZE_THREAD__
+#define THREADS_ONLY 1
+#else
+#define THREADS_ONLY 0
+#endif
+
 /* Returns n: run every n-th case. `sanitized` is the n for sanitizers. */
 static inline int sparing(int sanitized)
 {

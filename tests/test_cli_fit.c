@@ -249,7 +249,7 @@ static void test_a_budget_is_spent_by_simulation(void **state)
 	        {"llama-2-7b", "gh200", "max_length=512 per_device_train_batch_size=4", 6, 95},
 	        {"llama-2-13b", "h200", "max_length=4096 per_device_train_batch_size=4", 9, 140},
 	};
-	enum { STEPS = SANITIZED ? 1 : 3 };
+	enum { STEPS = SANITIZED ? 1 : 2 };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i += (size_t)sparing(3)) {

@@ -185,11 +185,11 @@ static void test_no_step_beats_its_bound(void **state)
 
 	(void)state;
 	for (int model = 0; model < MODELS; model++)
-		for (int kind = 0; kind < KINDS; kind++) {
+		for (int kind = model % 2; kind < KINDS; kind += 2) {
 			char settings[200];
 
 			snprintf(settings, sizeof(settings), "max_length=4096 prefetch_units=2 %s",
-			        updates[(model + kind + kind / 3) % 2]);
+			        updates[(model + kind / 2) % 2]);
 			bound_hold(names[model], kinds[kind], settings, 1.05);
 		}
 	bound_hold("llama-2-7b", "pc-rtx-4090", "max_length=64 backward_prefetch=NO_PREFETCH", 9);

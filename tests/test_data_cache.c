@@ -237,7 +237,7 @@ static void test_damaged(void **state)
 	cache_files(path, ".index");
 	assert_int_equal(stat(path, &st), 0);
 	for (int64_t at = 0; at < st.st_size;
-	        at += at < 600 ? 7 * sparing(16) : st.st_size / 20 * sparing(4)) {
+	        at += at < 600 ? 27 * sparing(4) : st.st_size / 10 * sparing(2)) {
 		flip(path, at);
 		d = open_rows(MEMORY_BYTES);
 		assert_same_rows(memory, d);
@@ -497,7 +497,7 @@ static int64_t most_memory(const char *memory)
 
 static void test_memory_is_bounded(void **state)
 {
-	enum { WIDE_ROWS = 4000, WIDE_TOKENS = 4000 }; /* 64 MB of ids */
+	enum { WIDE_ROWS = 2000, WIDE_TOKENS = 4000 }; /* 32 MB of ids */
 	char path[400];
 	int64_t small, large;
 	FILE *f;
@@ -518,7 +518,7 @@ static void test_memory_is_bounded(void **state)
 	assert_int_equal(fclose(f), 0);
 	large = most_memory("off");
 	small = most_memory("4MiB");
-	if (!(large > 64000000 && small < 40000000))
+	if (!(large > 40000000 && small < 30000000))
 		fail_msg("%lld bytes with all rows in memory, %lld with 4 MiB", (long long)large,
 		        (long long)small);
 	assert_int_equal(unlink(path), 0);

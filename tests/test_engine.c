@@ -241,10 +241,17 @@ static enum adamw_state state_of(int n)
 	return states[n % 3];
 }
 
+/* Of the eight combinations of three bits. Where cases are spared: 0, 3 and 6, which have each bit both ways.
+ */
+static int kind_step(void)
+{
+	return sparing(10) >= 10 ? 3 : 1;
+}
+
 static void test_policies_change_no_bit(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < 8; kind++) {
+	for (int kind = 0; kind < 8; kind += kind_step()) {
 		struct setting s = plain;
 		struct outcome base, other;
 
@@ -269,7 +276,7 @@ static void test_policies_change_no_bit(void **state)
 static void test_empty_micro_batch(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < 8; kind++) {
+	for (int kind = 0; kind < 8; kind += kind_step()) {
 		struct setting s = plain;
 		struct outcome alone, after;
 
@@ -323,7 +330,7 @@ static void test_schedules_agree_to_rounding(void **state)
 static void test_random_schedules_change_no_bit(void **state)
 {
 	const char *wanted = getenv("FERRY_SCHEDULES");
-	int count = wanted ? atoi(wanted) : 100 / sparing(10);
+	int count = wanted ? atoi(wanted) : 50 / sparing(5);
 	struct outcome base[4], other;
 
 	(void)state;
@@ -399,7 +406,7 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 	int mixed_count = 0;
 
 	(void)state;
-	for (int n = 0; n < 64 * 27; n += 197 * sparing(10)) {
+	for (int n = 0; n < 64 * 27; n += 391 * sparing(5)) {
 		struct setting s = plain;
 		struct outcome base, off, other;
 

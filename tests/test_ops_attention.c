@@ -345,9 +345,11 @@ static void test_tiles(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+	for (size_t i = 0; i < sizeof settings / sizeof *settings; i += THREADS_ONLY ? 3 : 1) {
 		struct setting s = settings[i];
 
+		if (s.head_dim <= 96 && getenv("FERRY_SIMT_CAPABILITY")) /* its tiles fit any GPU */
+			continue;
 		s.dtype = DTYPE_BF16;
 		setting_try(&s, i);
 		if (i % 4 == 3 || s.mask || s.score_cap > 0 || s.has_sink) {

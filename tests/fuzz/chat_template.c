@@ -1,5 +1,6 @@
 /* links: base data_template */
 /* seeds: */
+/* seconds: 8 */
 /* A chat template with a short chat: it must end, with a text or an error. */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,6 @@
 /* links: base data_source */
 /* seeds: */
+/* seconds: 8 */
 /* A CSV file, also compressed with gzip or zstd. */
 #include "tests/fuzz/records.h"
 

@@ -1,5 +1,6 @@
 /* links: base */
 /* seeds: examples/models */
+/* seconds: 8 */
 /* The JSON reader: valid documents are written, and read again as the same. */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,6 @@
 /* links: base data_source */
 /* seeds: */
+/* seconds: 8 */
 /* A Parquet file. */
 #include "tests/fuzz/records.h"
 

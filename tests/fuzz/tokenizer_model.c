@@ -1,5 +1,6 @@
 /* links: base data_tokenizer */
 /* seeds: tests/golden/tokenizer */
+/* seconds: 8 */
 /* A tokenizer.model (sentencepiece). */
 #include "tests/fuzz/tokenizer.h"
 
