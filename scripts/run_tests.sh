@@ -25,7 +25,7 @@ if [ -n "$quick" ]; then
 else
 	set -- -LE "$again" "$@"
 fi
-jobs=$(($(nproc 2>/dev/null || echo 2) + 1)) # many tests wait for processes of theirs
+jobs=$(($(nproc 2>/dev/null || echo 2) + 2)) # many tests wait for processes of theirs
 {
 	status=0
 	ctest --parallel "$jobs" --output-on-failure --no-tests=error "$@" || status=$?

@@ -66,7 +66,7 @@ static void weights_of_each_dtype(void **state)
 			struct planes p;
 			struct plane_sink sink = sink_of(&p, variant & 1);
 
-			if (THREADS_ONLY && !(variant & 2))
+			if (THREADS_ONLY && variant < 10) /* the last two have threads, and both ways */
 				continue;
 			planes_open(&p, model, hiding[variant / 4]);
 			check_ok(load_weights(path, &sink, NULL, 0, variant & 2 ? pool : NULL));
@@ -214,7 +214,7 @@ static void fresh_weights(void **state)
 		int ranks = variant == 5 ? 3 : 1;
 		int64_t differ = 0;
 
-		if (THREADS_ONLY && !(variant & 1))
+		if (THREADS_ONLY && variant < 5)
 			continue;
 		planes_open(&p, model, hiding[variant / 2]);
 		for (int rank = 0; rank < ranks; rank++) {
@@ -279,7 +279,7 @@ static int load_checkpoint(const char *path, const struct plane_sink *sink, cons
 	return err;
 }
 
-static int64_t checkpoint_differ(const struct planes *p)
+UNWATCHED static int64_t checkpoint_differ(const struct planes *p)
 {
 	int64_t differ = 0;
 
@@ -303,7 +303,7 @@ static void checkpoints(void **state)
 		struct planes p;
 		struct plane_sink sink = sink_of(&p, 1);
 
-		if (THREADS_ONLY && !(variant & 1))
+		if (THREADS_ONLY && variant < 5)
 			continue;
 		planes_open(&p, model, hiding[variant / 2]);
 		check_ok(load_checkpoint(path, &sink, NULL, 0, variant & 1 ? pool : NULL));

@@ -240,8 +240,7 @@ static void test_each_call_fails(void **state)
 		int answer, forever;
 	} kinds[] = {{EIO, 0}, {ENOSPC, 1}, {EINTR, 0}, {FILE_HOOK_SHORT, 0}, {FILE_HOOK_SHORT, 1}};
 	char *out = fixture_sub_dir(dir, "faults");
-	int64_t each = getenv("FERRY_CAMPAIGN_KILLS") ? 1 : 7 * sparing(THREADS_ONLY ? 40 : 12), step = 1,
-	        total = 0;
+	int64_t each = getenv("FERRY_CAMPAIGN_KILLS") ? 1 : 7 * sparing(16), step = 1, total = 0;
 
 	(void)state;
 	check_ok(save_step(out, step, 1));

@@ -345,7 +345,7 @@ static void test_tiles(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof settings / sizeof *settings; i += THREADS_ONLY ? 3 : 1) {
+	for (size_t i = 0; i < sizeof settings / sizeof *settings; i += SANITIZED ? 3 : 1) {
 		struct setting s = settings[i];
 
 		if (s.head_dim <= 96 && getenv("FERRY_SIMT_CAPABILITY")) /* its tiles fit any GPU */

@@ -101,7 +101,7 @@ static pid_t moment_wait(pid_t launched, int victim, int round)
 /* Killed at any time: in MPI's start, while loading, in a step, while saving, at the end. */
 static void test_killed(void **state)
 {
-	int rounds = rounds_of(12), never = 0;
+	int rounds = rounds_of(6), never = 0;
 	char command[4096];
 
 	(void)state;
