@@ -35,6 +35,7 @@ struct foreign_key {
 #define DEEPSPEED FOREIGN_DEEPSPEED
 #define AXOLOTL (1u << DIALECT_AXOLOTL)
 #define TORCHTUNE (1u << DIALECT_TORCHTUNE)
+#define LLAMA_FACTORY (1u << DIALECT_LLAMA_FACTORY)
 #define TRANSFORMERS (1u << DIALECT_TRANSFORMERS | 1u << DIALECT_TRL)
 
 static const struct foreign_key foreign_keys[] = {

@@ -281,6 +281,13 @@ static int finetuning(const struct item *s)
 	return item_refuse(s, ITEM_LORA "; set finetuning_type=full");
 }
 
+static int do_train(const struct item *s)
+{
+	if (s->c->verb == VERB_TRAIN && item_is_off(s->text))
+		return item_refuse(s, "ferry train trains; for the loss alone run ferry eval with this file");
+	return item_pass(s);
+}
+
 static int keep_data_seed(const struct item *s)
 {
 	return item_keep(&s->f->data_seed, s);
@@ -394,6 +401,7 @@ static const struct {
         {"datasets.*.type.field_instruction", own_instruction},
         {"completion_only_loss assistant_only_loss", only_loss},
         {"finetuning_type", finetuning},
+        {"do_train", do_train},
         {"data_seed", keep_data_seed},
         {"tokenizer.path", keep_tokenizer_path},
         {"unfrozen_parameters", unfrozen},

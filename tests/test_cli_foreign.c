@@ -403,6 +403,9 @@ static const struct {
         {"datasets:\n  - path: a.jsonl\nbatch_size: 3\ngradient_accumulation_steps: 2\n",
                 "batch_size 3 is not a multiple of gradient_accumulation_steps 2; axolotl counts the rows of "
                 "a whole step"},
+        {"stage: sft\nfinetuning_type: full\ndo_train: false\n",
+                "YAML:3: do_train=false: ferry train trains; for the loss alone run ferry eval with this "
+                "file"},
 };
 
 static void test_refused(void **state)
@@ -419,6 +422,17 @@ static void test_refused(void **state)
 	}
 }
 
+/* Refused for training, not for what the file asks for. */
+static void test_do_train(void **state)
+{
+	struct config c;
+
+	(void)state;
+	assert_int_equal(
+	        parse(&c, VERB_EVAL, "model: m\nstage: sft\ndo_train: false\ndo_eval: true\n", ""), 0);
+	config_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -426,6 +440,7 @@ int main(void)
 	        cmocka_unit_test(test_dialects),
 	        cmocka_unit_test(test_other_defaults),
 	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_do_train),
 	};
 
 	return parse_run_tests(tests);
