@@ -157,6 +157,7 @@ void engine_close(struct engine *e)
 		device_arena_close(e->options.device);
 	plans_free(e);
 	unit_map_close(e->map);
+	mem_free(e->device_planes);
 	mem_free(e);
 }
 
@@ -227,17 +228,24 @@ struct stream *engine_main_stream(const struct engine *e)
 	return e->dock.streams[QUEUE_COMPUTE];
 }
 
-/* Zeroes the planes on the device, because the store's planes begin as zero too. */
-static int device_planes_zero(struct engine *e, const struct plan *p)
+/* Finds the planes on the device, and zeroes them, because the store's planes begin as zero too. */
+static int device_planes_open(struct engine *e, const struct plan *p)
 {
 	int rc = 0;
 
+	e->device_planes = mem_alloc((size_t)e->map->unit_count, sizeof(*e->device_planes));
+	if (!e->device_planes)
+		return ERR_NOMEM;
 	for (int i = 0; i < p->buffer_count && !rc; i++) {
 		const struct plan_buffer *b = &p->buffers[i];
 		struct op fill = {.kind = OP_FILL};
+		dev_addr *at;
 
 		if (b->space != SPACE_DEVICE || !plan_kind_is_plane(b->kind))
 			continue;
+		at = &e->device_planes[b->unit][plan_kind_plane(b->kind)];
+		if (dev_is_none(*at))
+			*at = dev_at(e->dock.arena, b->offset);
 		fill.fill = (struct op_fill){.dst = dev_at(e->dock.arena, b->offset), .bytes = b->bytes};
 		rc = stream_op(engine_main_stream(e), &fill);
 	}
@@ -311,7 +319,7 @@ int engine_start(struct engine *e)
 		if (e->plans[kind])
 			rc = run_open(&e->runs[kind], e->plans[kind], &e->dock);
 	if (!rc)
-		rc = device_planes_zero(e, p);
+		rc = device_planes_open(e, p);
 	if (!rc)
 		rc = rope_table_upload(e, p);
 	return rc ? rc : device_sync(device);

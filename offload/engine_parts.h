@@ -14,6 +14,7 @@ struct engine {
 	struct run *runs[ENGINE_PLANS];
 	struct dock dock;
 	int64_t space_bytes[SPACE_COUNT];
+	dev_addr (*device_planes)[PLANE_COUNT]; /* by unit; DEV_NONE: not on the device */
 	int64_t update_count;
 	int64_t streamed_bytes; /* copies of a step if nothing stayed on the device; 0: not computed */
 	int pending;            /* updates of the last step are pending */

@@ -7,18 +7,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Address of a unit's plane on the device; DEV_NONE if it is not there. */
-static dev_addr device_plane(const struct engine *e, enum plane plane, int unit)
-{
-	const struct plan *p = engine_any_plan(e);
-
-	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].kind == (enum buffer_kind)plane &&
-		        p->buffers[i].unit == unit)
-			return dev_at(e->dock.arena, p->buffers[i].offset);
-	return DEV_NONE;
-}
-
 /* The part of a range that this rank holds, in bytes. at_bytes counts from the unit's shard start. */
 struct plane_part {
 	int unit;
@@ -74,7 +62,7 @@ int engine_write(
 	if (rc || !part.bytes)
 		return rc;
 	host = store_at(e->dock.store, plane, part.unit);
-	device = device_plane(e, plane, part.unit);
+	device = e->device_planes[part.unit][plane];
 	if (!host && dev_is_none(device) && is_zero_plane(e, tensor, plane))
 		return zero_check(e, tensor, (const char *)src + part.skipped_bytes, part.bytes);
 	if (host && device_has_bytes(e->dock.device))
@@ -96,7 +84,7 @@ void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int6
 	        part.bytes != plan_plane_bytes(&engine_any_plan(e)->policy, plane, count))
 		return NULL;
 	host = store_at(e->dock.store, plane, part.unit);
-	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(device_plane(e, plane, part.unit)))
+	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(e->device_planes[part.unit][plane]))
 		return NULL;
 	return host + part.at_bytes;
 }
@@ -111,7 +99,7 @@ static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t fi
 	if (rc || !part.bytes)
 		return rc;
 	host = store_at(e->dock.store, plane, part.unit);
-	device = device_plane(e, plane, part.unit);
+	device = e->device_planes[part.unit][plane];
 	if (host && device_has_bytes(e->dock.device)) {
 		memcpy((char *)dst + part.skipped_bytes, host + part.at_bytes, (size_t)part.bytes);
 		return 0;
