@@ -48,7 +48,7 @@ static const struct bench table[] = {
         {"clock",
                 "measured step times beside those that ferry plan predicts, with copies throttled to several "
                 "rates (on a GPU with 1, 2 and 4 micro-batches); machine_file: file for a description of "
-                "this machine; count: steps of each; models: tiny, for a quick try",
+                "this machine; count: steps at each rate; models: tiny, for a quick try",
                 bench_clock},
         {"load",
                 "loading a bf16 model, compared with reading its files into fresh memory; count: bytes; "

@@ -57,8 +57,8 @@ struct clock_bench {
 	const struct way *ways;
 	int way_count, is_host;
 	int64_t gpu_bytes, head_rows;
-	int rounds, steps; /* steps of each way in a round */
-	double unfitted;   /* predicted / measured time of the first way without fitting */
+	int steps;       /* of each way, in as many rounds as there are steps, at most ROUNDS_MAX */
+	double unfitted; /* predicted / measured time of the first way without fitting */
 	double quiet_s[WAYS_MAX],
 	        least_s[WAYS_MAX]; /* the shortest quiet step, and the shortest of all; 0: none */
 	int quiet_count[WAYS_MAX], count[WAYS_MAX];
@@ -88,7 +88,7 @@ static double measured_s(const struct clock_bench *b, int rate)
 	return b->quiet_count[rate] ? b->quiet_s[rate] : b->least_s[rate];
 }
 
-static int steps_measure(struct clock_bench *b, int rate)
+static int steps_measure(struct clock_bench *b, int rate, int steps)
 {
 	struct bench_args args = b->args;
 	struct device *device = NULL;
@@ -109,7 +109,7 @@ static int steps_measure(struct clock_bench *b, int rate)
 		rc = engine_start(engine);
 	if (!rc)
 		rc = bench_weights_write(engine, b->model);
-	for (int i = 0; i < WARMUP_STEPS + b->steps && !rc; i++) {
+	for (int i = 0; i < WARMUP_STEPS + steps && !rc; i++) {
 		struct engine_result result;
 		struct bench_load load;
 		double begin = clock_now_s();
@@ -219,8 +219,6 @@ static int bench_open(struct clock_bench *b, const struct bench_args *args)
 		return err_set(ERR_INPUT, "a benchmark of %lld steps is too long; at most %d",
 		        (long long)args->count, STEPS_MAX);
 	b->steps = args->count ? (int)args->count : DEFAULT_STEPS;
-	b->rounds = b->steps < ROUNDS_MAX ? b->steps : ROUNDS_MAX;
-	b->steps = (b->steps + b->rounds - 1) / b->rounds;
 	rc = bench_shape_find(&shape, args->models);
 	if (!rc)
 		rc = pool_open(&b->pool, args->threads);
@@ -290,13 +288,15 @@ int bench_clock(json_t **result, const struct bench_args *args)
 	struct bench_load load;
 	double worst = 0;
 	int rc = b ? bench_open(b, args) : ERR_NOMEM;
+	int rounds = rc ? 0 : b->steps < ROUNDS_MAX ? b->steps : ROUNDS_MAX;
 
 	bench_load_begin(&load);
-	for (int round = 0; round < b->rounds && !rc; round++)
+	for (int round = 0; round < rounds && !rc; round++)
 		for (int i = 0; i <= b->way_count && !rc; i++) {
 			int way = i % b->way_count;
 
-			rc = steps_measure(b, round % 2 && way ? b->way_count - way : way);
+			rc = steps_measure(b, round % 2 && way ? b->way_count - way : way,
+			        b->steps * (round + 1) / rounds - b->steps * round / rounds);
 		}
 	if (!rc)
 		rc = speed_fit(b, measured_s(b, 0));
@@ -309,11 +309,10 @@ int bench_clock(json_t **result, const struct bench_args *args)
 
 		*result = json_pack("{s:I,s:I,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:o}", "parameters",
 		        (json_int_t)b->model->parameter_count, "tokens", (json_int_t)b->rows.batch.tokens,
-		        "steps", b->rounds * b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_bf16,
-		        "memory_gbps", 1e-9 * b->speed.memory_bytes, "host_memory_gbps",
-		        1e-9 * b->speed.host_memory_bytes, "host_update_gbps",
-		        1e-9 * b->speed.host_update_bytes, "worst_off", worst, "others_busy_cores",
-		        bench_load_end(&load), "rates", rows);
+		        "steps", b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_bf16, "memory_gbps",
+		        1e-9 * b->speed.memory_bytes, "host_memory_gbps", 1e-9 * b->speed.host_memory_bytes,
+		        "host_update_gbps", 1e-9 * b->speed.host_update_bytes, "worst_off", worst,
+		        "others_busy_cores", bench_load_end(&load), "rates", rows);
 		if (*result) {
 			json_object_set_new(*result, "predicted_before_fit", json_real(b->unfitted));
 			overheads_json(*result, &b->speed);

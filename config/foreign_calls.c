@@ -284,7 +284,7 @@ static int finetuning(const struct item *s)
 static int do_train(const struct item *s)
 {
 	if (s->c->verb == VERB_TRAIN && item_is_off(s->text))
-		return item_refuse(s, "ferry train trains; for the loss alone run ferry eval with this file");
+		return item_refuse(s, "ferry train always trains; to measure the loss alone, run ferry eval");
 	return item_pass(s);
 }
 

@@ -4,8 +4,7 @@
  * A team of threads computes a row (one group of one row). A team is a power of two threads, at most a block.
  * Thread t of a team of `lanes` has the row's vectors t, t + lanes, ... It keeps HELD of them in registers,
  * so that memory is read once. A vector is N elements: 16 bytes, or 1 element if an address or a stride is
- * not a multiple of 16 bytes; such rows are rare, and have one kernel for any number of vectors, which takes
- * less time to build.
+ * not a multiple of 16 bytes.
  *
  * Sums over a row are in double; backward first sums each vector in fp32. They use butterflies with a shape
  * that depends on `lanes` only. dweight and dbias are summed in fp32 over the rows of a team and over teams,
@@ -280,8 +279,9 @@ static int norm_forward_start(const struct cuda_launch *at, const char *what, co
 	if (lanes > NORM_FORWARD_LANES)
 		return cuda_start(at, what, norm_forward<KIND, T, N, 0, WIDTH>, dim3((unsigned)rows),
 		        NORM_FORWARD_LANES, 0, *o, inverse_cols, log2_from(NORM_FORWARD_LANES));
-	return cuda_start(at, what, vectors <= lanes ? norm_forward < KIND, T, N, N == 1 ? NORM_HELD : 1,
-	        WIDTH > : norm_forward<KIND, T, N, NORM_HELD, WIDTH>,
+	return cuda_start(at, what,
+	        vectors <= lanes ? norm_forward<KIND, T, N, 1, WIDTH>
+	                         : norm_forward<KIND, T, N, NORM_HELD, WIDTH>,
 	        dim3((unsigned)ceil_div(rows, block / lanes)), (int)block, 0, *o, inverse_cols, lanes_log2);
 }
 

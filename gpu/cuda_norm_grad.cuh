@@ -405,9 +405,10 @@ static int norm_backward_start(const struct cuda_launch *at, const char *what, c
 			rc = cuda_start(at, what, norm_long_dx<KIND, T, N>, dim3((unsigned)rows),
 			        NORM_BACKWARD_LANES, 0, *o, inverse_cols);
 	} else {
-		rc = cuda_start(at, what, held == 1 ? norm_backward < KIND, T, N,
-		        N == 1 ? NORM_HELD : 1 > : held == 2 ? norm_backward < KIND, T, N,
-		        N == 1 ? NORM_HELD : 2 > : norm_backward<KIND, T, N, NORM_HELD>,
+		rc = cuda_start(at, what,
+		        held == 1   ? norm_backward<KIND, T, N, 1>
+		        : held == 2 ? norm_backward<KIND, T, N, 2>
+		                    : norm_backward<KIND, T, N, NORM_HELD>,
 		        dim3((unsigned)blocks), NORM_BACKWARD_LANES, 0, *o, inverse_cols, lanes_log2,
 		        block_rows);
 	}

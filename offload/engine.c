@@ -239,14 +239,13 @@ static int device_planes_open(struct engine *e, const struct plan *p)
 	for (int i = 0; i < p->buffer_count && !rc; i++) {
 		const struct plan_buffer *b = &p->buffers[i];
 		struct op fill = {.kind = OP_FILL};
-		dev_addr *at;
+		dev_addr at;
 
 		if (b->space != SPACE_DEVICE || !plan_kind_is_plane(b->kind))
 			continue;
-		at = &e->device_planes[b->unit][plan_kind_plane(b->kind)];
-		if (dev_is_none(*at))
-			*at = dev_at(e->dock.arena, b->offset);
-		fill.fill = (struct op_fill){.dst = dev_at(e->dock.arena, b->offset), .bytes = b->bytes};
+		at = dev_at(e->dock.arena, b->offset);
+		e->device_planes[b->unit][plan_kind_plane(b->kind)] = at;
+		fill.fill = (struct op_fill){.dst = at, .bytes = b->bytes};
 		rc = stream_op(engine_main_stream(e), &fill);
 	}
 	return rc;

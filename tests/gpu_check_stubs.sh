@@ -140,7 +140,7 @@ for name in topo probe ops-one ops-two ops-attention-cudnn ops-matmul-plain engi
 done
 grep -q '"probe": {"is": \["json", 1\]}' "$out/results.json" || fail 'a result is missing'
 
-# ---- steps hang, several runs at once: what others stand on alone, the others by turns; then all crash and fail ----
+# ---- steps hang, every second one in a run; what other steps need hangs alone. Then all crash and fail by turns ----
 
 steps='topo probe ops-one engine-bits engine-nccl ranks kernels kernels-cudnn peer-ops offload-8b-8l offload-8b-x4
 	peer-fsdp2-offload-8b-8l copy golden-llama3 memcheck-one'

@@ -31,7 +31,7 @@ struct planes {
 };
 
 /* A finite value, also as a pair of hi and lo. Cheap, because tests call it often. */
-UNWATCHED static inline uint64_t value_of(enum plane plane, int tensor, int64_t index)
+static inline uint64_t value_of(enum plane plane, int tensor, int64_t index)
 {
 	uint64_t bits = ((uint64_t)index * PLANE_COUNT + (uint64_t)plane + ((uint64_t)tensor << 40) + 1) *
 	                UINT64_C(0x9e3779b97f4a7c15);
@@ -91,28 +91,15 @@ static inline void *planes_at(void *context, int tensor, enum plane plane, int64
 	return p->hidden && p->hidden(tensor, plane) ? NULL : place(p, tensor, plane, first, count);
 }
 
-UNWATCHED static inline void values_fill(
-        char *to, size_t width, enum plane plane, int tensor, int64_t first, int64_t count)
-{
-	for (int64_t i = 0; i < count; i++) {
-		uint64_t value = value_of(plane, tensor, first + i);
-
-		memcpy(to + (size_t)i * width, &value, width);
-	}
-}
-
 static inline int planes_read(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	size_t width = (size_t)plane_width(plane, planes_format);
-	char values[4096];
-
 	(void)context;
-	for (int64_t at = 0, n; at < count; at += n) {
-		n = (int64_t)(sizeof(values) / width);
-		n = n < count - at ? n : count - at;
-		values_fill(values, width, plane, tensor, first + at, n);
-		memcpy((char *)dst + (size_t)at * width, values, (size_t)n * width);
+	for (int64_t i = 0; i < count; i++) {
+		uint64_t value = value_of(plane, tensor, first + i);
+
+		memcpy((char *)dst + i * plane_width(plane, planes_format), &value,
+		        (size_t)plane_width(plane, planes_format));
 	}
 	return 0;
 }

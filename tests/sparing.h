@@ -12,13 +12,11 @@
 #define SANITIZED 0
 #endif
 
-/* 1: leave out cases without other threads, in which ThreadSanitizer finds nothing. */
+/* 1: leave out cases with one thread, because ThreadSanitizer finds nothing in them. */
 #ifdef __SANITIZE_THREAD__
 #define THREADS_ONLY 1
-#define UNWATCHED __attribute__((no_sanitize_thread)) /* long loops over memory of the test's own */
 #else
 #define THREADS_ONLY 0
-#define UNWATCHED
 #endif
 
 /* Returns n: run every n-th case. `sanitized` is the n for AddressSanitizer, and half of the n for

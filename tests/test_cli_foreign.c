@@ -404,8 +404,8 @@ static const struct {
                 "batch_size 3 is not a multiple of gradient_accumulation_steps 2; axolotl counts the rows of "
                 "a whole step"},
         {"stage: sft\nfinetuning_type: full\ndo_train: false\n",
-                "YAML:3: do_train=false: ferry train trains; for the loss alone run ferry eval with this "
-                "file"},
+                "YAML:3: do_train=false: ferry train always trains; to measure the loss alone, run ferry "
+                "eval"},
 };
 
 static void test_refused(void **state)

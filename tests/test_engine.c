@@ -241,20 +241,22 @@ static enum adamw_state state_of(int n)
 	return states[n % 3];
 }
 
-/* Of the eight combinations of three bits. Where cases are spared: 0, 3 and 6, which have each bit both ways.
- */
-static int kind_step(void)
+/* 1: leave this one of eight kinds out, where cases are spared. 0, 5 and 7 remain: each bit both ways, each
+ * state. */
+static int kind_is_spared(int kind)
 {
-	return sparing(10) >= 10 ? 3 : 1;
+	return sparing(10) >= 10 && kind != 0 && kind != 5 && kind != 7;
 }
 
 static void test_policies_change_no_bit(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < 8; kind += kind_step()) {
+	for (int kind = 0; kind < 8; kind++) {
 		struct setting s = plain;
 		struct outcome base, other;
 
+		if (kind_is_spared(kind))
+			continue;
 		s.tied = kind & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = kind & 2 ? DTYPE_BF16 : DTYPE_F32;
 		s.policy.order = kind & 4 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
@@ -276,10 +278,12 @@ static void test_policies_change_no_bit(void **state)
 static void test_empty_micro_batch(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < 8; kind += kind_step()) {
+	for (int kind = 0; kind < 8; kind++) {
 		struct setting s = plain;
 		struct outcome alone, after;
 
+		if (kind_is_spared(kind))
+			continue;
 		s.tied = kind & 1;
 		s.policy.order = kind & 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		s.wrap = kind & 4 ? WRAP_NONE : WRAP_TRANSFORMER;
