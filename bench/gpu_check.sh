@@ -113,9 +113,10 @@ limited() {
 		echo $ended >"$work/codes/$child_name.new"
 		mv "$work/codes/$child_name.new" "$work/codes/$child_name"
 	) >/dev/null 2>&1 &
-	child_end=$(($(date +%s) + child_limit + 10))
-	while [ ! -s "$work/codes/$child_name" ] && [ "$(date +%s)" -lt "$child_end" ]; do
+	child_looks=$(((child_limit + 10) * 10))
+	while [ ! -s "$work/codes/$child_name" ] && [ "$child_looks" -gt 0 ]; do
 		sleep 0.1
+		child_looks=$((child_looks - 1))
 	done
 	code=$(cat "$work/codes/$child_name" 2>/dev/null || echo stuck)
 	rm -f "$work/codes/$child_name.pid"
@@ -194,7 +195,7 @@ run_queue() {
 	while [ "$worker" -gt 0 ]; do
 		worker=$((worker - 1))
 		while [ ! -f "$work/worker.$worker" ] && [ "$(left)" -gt -30 ]; do # each step has its limit
-			sleep 0.1
+			sleep 0.3
 		done
 	done
 	workers=
@@ -203,14 +204,6 @@ run_queue() {
 }
 
 # ---- the report ----
-
-json_or_null() {
-	last=$(tail -n 1 "$1") # libraries may have said something before
-	case $last in
-	'{'*'}') printf '%s\n' "$last" ;;
-	*) echo null ;;
-	esac
-}
 
 write_json() {
 	printf '{"budget_s": %s, "seconds": %s, "device": "%s",\n"steps": [' "$budget" "$(($(date +%s) - begin))" "$device"
@@ -223,14 +216,14 @@ write_json() {
 		separator=,
 	done
 	printf '],\n"results": {'
-	separator=
-	for file in "$work"/*.json; do
-		[ -f "$file" ] || continue
-		key=${file##*/}
-		printf '%s\n"%s": ' "$separator" "${key%.json}"
-		json_or_null "$file"
-		separator=,
-	done
+	set -- "$work"/*.json
+	[ -f "$1" ] || set -- /dev/null
+	awk '
+		{ last[FILENAME] = $0 } # libraries may have said something before
+		END { for (i = 1; i < ARGC; i++) { name = ARGV[i]
+			if (!sub(/\.json$/, "", name)) continue
+			sub(/.*\//, "", name)
+			printf "%s\n\"%s\": %s\n", n++ ? "," : "", name, last[ARGV[i]] ~ /^[{].*[}]$/ ? last[ARGV[i]] : "null" } }' "$@"
 	printf '}}\n'
 }
 
@@ -269,13 +262,16 @@ write_table() {
 		failed | cut | stuck)
 			[ -f "$work/logs/$name.log" ] || continue
 			printf '\n== %s %s; the end of its log:\n' "$name" "$status"
-			grep -vE '^\[ +(OK|RUN)' "$work/logs/$name.log" | tail -n 15
+			awk '!/^\[ +(OK|RUN)/ { line[n++ % 15] = $0 }
+				END { for (i = n > 15 ? n - 15 : 0; i < n; i++) print line[i % 15] }' "$work/logs/$name.log"
 			;;
 		esac
 	done
 	for file in "$work/probe.json" "$work/kernels.json" "$work"/kernels-*.json "$work"/offload-*.json "$work/copy.json"; do
 		name=${file##*/} name=${name%.json}
-		if [ -f "$work/steps/$name" ] && grep -q ' passed ' "$work/steps/$name"; then
+		status=
+		[ ! -f "$work/steps/$name" ] || read -r _ status _ <"$work/steps/$name"
+		if [ "$status" = passed ]; then
 			printf '\n== %s\n' "$name"
 			for_people "$work/logs/$name.log"
 		fi

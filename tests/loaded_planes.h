@@ -30,16 +30,20 @@ struct planes {
 	atomic_int writers, crowd; /* threads inside planes_write; 1 if there were ever two */
 };
 
-/* A finite value, also as a pair of hi and lo. Cheap, because tests call it often. */
-static inline uint64_t value_of(enum plane plane, int tensor, int64_t index)
+/* A finite value, also as a pair of hi and lo, in `width` bytes: 2, or 4. Cheap, because tests call it for
+ * each element. */
+static inline uint32_t value_of(enum plane plane, int width, int tensor, int64_t index)
 {
 	uint64_t bits = ((uint64_t)index * PLANE_COUNT + (uint64_t)plane + ((uint64_t)tensor << 40) + 1) *
 	                UINT64_C(0x9e3779b97f4a7c15);
 
 	bits ^= bits >> 29;
-	return plane == PLANE_HI                        ? (bits & 0xbf7f) | 0x0100
-	       : plane_width(plane, planes_format) == 2 ? bits & 0xffff
-	                                                : bits & 0xbf7fffff;
+	return plane == PLANE_HI ? (bits & 0xbf7f) | 0x0100 : width == 2 ? bits & 0xffff : bits & 0xbf7fffff;
+}
+
+static inline uint32_t element_at(const void *plane, int width, int64_t i)
+{
+	return width == 2 ? ((const uint16_t *)plane)[i] : ((const uint32_t *)plane)[i];
 }
 
 static inline void planes_open(
@@ -94,12 +98,16 @@ static inline void *planes_at(void *context, int tensor, enum plane plane, int64
 static inline int planes_read(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
+	int width = plane_width(plane, planes_format);
+
 	(void)context;
 	for (int64_t i = 0; i < count; i++) {
-		uint64_t value = value_of(plane, tensor, first + i);
+		uint32_t value = value_of(plane, width, tensor, first + i);
 
-		memcpy((char *)dst + i * plane_width(plane, planes_format), &value,
-		        (size_t)plane_width(plane, planes_format));
+		if (width == 2)
+			((uint16_t *)dst)[i] = (uint16_t)value;
+		else
+			((uint32_t *)dst)[i] = value;
 	}
 	return 0;
 }
@@ -129,8 +137,8 @@ static inline int64_t planes_differ(const struct planes *p, enum safetensors_dty
 
 	for (int t = 0; t < p->model->tensor_count; t++)
 		for (int64_t i = 0; i < p->model->tensors[t].count; i += EACH) {
-			uint16_t hi = (uint16_t)value_of(PLANE_HI, t, i);
-			int16_t lo = dtype == SAFETENSORS_BF16 ? 0 : (int16_t)value_of(PLANE_LO, t, i);
+			uint16_t hi = (uint16_t)value_of(PLANE_HI, 2, t, i);
+			int16_t lo = dtype == SAFETENSORS_BF16 ? 0 : (int16_t)value_of(PLANE_LO, 2, t, i);
 			uint32_t bits = plane_join(hi, lo), got;
 
 			got = plane_join(((uint16_t *)p->bytes[PLANE_HI][t])[i],

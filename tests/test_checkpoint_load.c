@@ -281,13 +281,13 @@ static int64_t checkpoint_differ(const struct planes *p)
 	int64_t differ = 0;
 
 	for (int plane = 0; plane <= PLANE_V; plane++)
-		for (int t = 0; t < model->tensor_count; t++)
-			for (int64_t i = 0; i < model->tensors[t].count; i += EACH) {
-				uint64_t value = value_of((enum plane)plane, t, i);
-				size_t width = (size_t)plane_width((enum plane)plane, planes_format);
+		for (int t = 0; t < model->tensor_count; t++) {
+			int width = plane_width((enum plane)plane, planes_format);
 
-				differ += !!memcmp(p->bytes[plane][t] + (size_t)i * width, &value, width);
-			}
+			for (int64_t i = 0; i < model->tensors[t].count; i += EACH)
+				differ += element_at(p->bytes[plane][t], width, i) !=
+				          value_of((enum plane)plane, width, t, i);
+		}
 	return differ;
 }
 

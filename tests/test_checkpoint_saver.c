@@ -53,6 +53,7 @@ struct planes {
 static int planes_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	struct planes *p = context;
+	int width = plane_width(plane, ADAMW_STATE_F32);
 
 	assert_true(count > 0 && first >= 0 && first + count <= tensors[tensor].count);
 	if (++p->reads == p->fails_at)
@@ -62,7 +63,7 @@ static int planes_read(void *context, int tensor, enum plane plane, int64_t firs
 	for (int64_t i = 0; i < count; i++) {
 		uint32_t value = value_of(p->number, tensor, plane, first + i);
 
-		if (plane_width(plane, ADAMW_STATE_F32) == 2)
+		if (width == 2)
 			((uint16_t *)dst)[i] = (uint16_t)value;
 		else
 			((uint32_t *)dst)[i] = value;
@@ -86,10 +87,10 @@ static int planes_compare(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
 	struct planes *p = context;
+	int width = plane_width(plane, ADAMW_STATE_F32);
 
 	for (int64_t i = 0; i < count; i += SANITIZED ? 11 : 1) {
-		uint32_t value = plane_width(plane, ADAMW_STATE_F32) == 2 ? ((const uint16_t *)src)[i]
-		                                                          : ((const uint32_t *)src)[i];
+		uint32_t value = width == 2 ? ((const uint16_t *)src)[i] : ((const uint32_t *)src)[i];
 
 		p->differ += value != value_of(p->number, tensor, plane, first + i);
 	}

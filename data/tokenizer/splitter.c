@@ -14,7 +14,7 @@ static enum kind kind_at(const char *text, size_t len_bytes, size_t at, size_t *
 	if (at >= len_bytes)
 		return KIND_END;
 	*next = at + (size_t)utf8_get(text + at, &c);
-	flags = unicode_flags[c];
+	flags = unicode_flags(c);
 	if (flags & UNICODE_L)
 		return KIND_LETTER;
 	if (flags & UNICODE_N)

@@ -1,19 +1,40 @@
 /* Classes of characters and their lower case, and UTF-8. */
 #include "data/tokenizer/unicode.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 #include <utf8proc.h>
 
-uint32_t unicode_flags[UNICODE_END];
+enum { PAGES_MAX = 512 }; /* 337 for Unicode 17.0 */
 
-static void fill_flags(void)
+const uint32_t *unicode_pages[UNICODE_END / UNICODE_PAGE];
+
+static uint32_t end_of(int run)
 {
-	for (int i = 0; i < unicode_run_count; i++) {
-		uint32_t end = i + 1 < unicode_run_count ? unicode_runs[i + 1].first : UNICODE_END;
+	return run + 1 < unicode_run_count ? unicode_runs[run + 1].first : UNICODE_END;
+}
 
-		for (uint32_t c = unicode_runs[i].first; c < end; c++)
-			unicode_flags[c] = unicode_runs[i].flags;
+/* A page within the run of the page before it is the same page, so that only some hundreds are filled. */
+static void fill_pages(void)
+{
+	static uint32_t pages[PAGES_MAX][UNICODE_PAGE];
+	int used = 0, run = 0;
+
+	for (uint32_t first = 0; first < UNICODE_END; first += UNICODE_PAGE) {
+		const uint32_t **page = &unicode_pages[first / UNICODE_PAGE];
+		int begins_before = first > 0 && unicode_runs[run].first + UNICODE_PAGE <= first;
+
+		if (begins_before && end_of(run) >= first + UNICODE_PAGE) {
+			*page = page[-1];
+			continue;
+		}
+		assert(used < PAGES_MAX);
+		for (uint32_t c = first; c < first + UNICODE_PAGE; c++) {
+			run += c == end_of(run);
+			pages[used][c - first] = unicode_runs[run].flags;
+		}
+		*page = pages[used++];
 	}
 }
 
@@ -21,7 +42,7 @@ void unicode_init(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, fill_flags);
+	pthread_once(&once, fill_pages);
 }
 
 /* Length of the valid character at u, with `left` bytes to the end; 0 if it is invalid. Ranges: table 3-7

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { UNICODE_END = 0x110000 };
+enum { UNICODE_END = 0x110000, UNICODE_PAGE = 128 };
 
 /* Bits of a character's flags; the order is that of make_unicode_table.py. */
 enum unicode_class {
@@ -49,13 +49,18 @@ struct unicode_run {
 extern const struct unicode_run unicode_runs[];
 extern const int unicode_run_count;
 
-/* Fills unicode_flags once; thread-safe. */
+/* Fills unicode_pages once; thread-safe. */
 void unicode_init(void);
-extern uint32_t unicode_flags[UNICODE_END];
+extern const uint32_t *unicode_pages[UNICODE_END / UNICODE_PAGE]; /* the flags of UNICODE_PAGE characters */
+
+static inline uint32_t unicode_flags(uint32_t c)
+{
+	return unicode_pages[c / UNICODE_PAGE][c % UNICODE_PAGE];
+}
 
 static inline int unicode_is(uint32_t c, unsigned classes)
 {
-	return (unicode_flags[c] & classes) != 0;
+	return (unicode_flags(c) & classes) != 0;
 }
 
 /* Offset of the first byte that is not valid UTF-8 (surrogates, overlong forms and characters above
