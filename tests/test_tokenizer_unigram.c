@@ -47,9 +47,12 @@ static struct tokenizer *open_unigram(const char *pretokenizer)
 static void naive_unigram(struct token_list *ids, const char *text, size_t len)
 {
 	double *best = mem_alloc(len + 1, sizeof(*best));
+	size_t bytes[PIECES]; /* of each piece: strlen is slow under a sanitizer */
 	int8_t *piece = mem_alloc(len + 1, 1), *chosen = mem_alloc(len + 1, 1);
 	size_t at;
 
+	for (int i = 0; i < PIECES; i++)
+		bytes[i] = strlen(pieces[i].text);
 	for (at = 1; at <= len; at++)
 		best[at] = -INFINITY;
 	for (at = 0; at < len; at++) {
@@ -58,9 +61,10 @@ static void naive_unigram(struct token_list *ids, const char *text, size_t len)
 		int single = 0;
 
 		for (int i = 1; i < PIECES; i++) {
-			size_t n = strlen(pieces[i].text);
+			size_t n = bytes[i];
 
-			if (n > len - at || memcmp(pieces[i].text, text + at, n) != 0)
+			if (n > len - at || pieces[i].text[0] != text[at] ||
+			        memcmp(pieces[i].text, text + at, n) != 0)
 				continue;
 			single |= n == step;
 			if (best[at] + pieces[i].score > best[at + n]) {
@@ -77,10 +81,10 @@ static void naive_unigram(struct token_list *ids, const char *text, size_t len)
 	for (at = len; at > 0;) {
 		int i = piece[at];
 
-		at -= i > 0 ? strlen(pieces[i].text) : (size_t)-i;
+		at -= i > 0 ? bytes[i] : (size_t)-i;
 		chosen[at] = (int8_t)i;
 	}
-	for (at = 0; at<len; at += chosen[at]> 0 ? strlen(pieces[(int)chosen[at]].text) : (size_t)-chosen[at])
+	for (at = 0; at<len; at += chosen[at]> 0 ? bytes[(int)chosen[at]] : (size_t)-chosen[at])
 		if (chosen[at] > 0 || !ids->count || ids->ids[ids->count - 1] != 0)
 			assert_int_equal(token_list_add(ids, chosen[at] > 0 ? chosen[at] : 0), 0);
 	mem_free(best);
