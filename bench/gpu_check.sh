@@ -113,10 +113,11 @@ limited() {
 		echo $ended >"$work/codes/$child_name.new"
 		mv "$work/codes/$child_name.new" "$work/codes/$child_name"
 	) >/dev/null 2>&1 &
-	child_looks=$(((child_limit + 10) * 10))
-	while [ ! -s "$work/codes/$child_name" ] && [ "$child_looks" -gt 0 ]; do
+	child_end=$(($(date +%s) + child_limit + 10)) child_looks=0
+	while [ ! -s "$work/codes/$child_name" ]; do
+		child_looks=$((child_looks + 1))
+		[ $((child_looks % 10)) -ne 0 ] || [ "$(date +%s)" -lt "$child_end" ] || break
 		sleep 0.1
-		child_looks=$((child_looks - 1))
 	done
 	code=$(cat "$work/codes/$child_name" 2>/dev/null || echo stuck)
 	rm -f "$work/codes/$child_name.pid"
