@@ -1,6 +1,6 @@
 # ferry_cuda_architectures(LIST FOUND NVCC): sets LIST to the compute capabilities of this machine's GPUs, for machine
 # code of their own, and FOUND to true. Where there is no GPU that ferry and this nvcc know, LIST is 80, which the
-# driver of a newer GPU compiles again at the first start.
+# driver of a GPU of 9.0 or newer compiles again at the first start.
 function(ferry_cuda_architectures list found nvcc)
   set(${list} 80 PARENT_SCOPE)
   set(${found} OFF PARENT_SCOPE)

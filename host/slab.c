@@ -195,7 +195,7 @@ int64_t slab_huge_bytes(const void *base, int64_t bytes)
 		if (sscanf(line, "%lx-%lx ", &from, &to) == 2) {
 			uintptr_t a = from > begin ? from : begin, b = to < end ? to : end;
 
-			if (from >= end) /* they are in order */
+			if (from >= end) /* mappings come by address */
 				break;
 			share = b > a ? (double)(b - a) / (double)(to - from) : 0;
 		} else if (share > 0 && sscanf(line, "AnonHugePages: %lld", &kib) == 1) {

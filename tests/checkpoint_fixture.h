@@ -14,6 +14,7 @@
 #include "model/families/open.h"
 #include "model/model.h"
 #include "tests/check.h"
+#include "tests/plane_element.h"
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -152,14 +153,9 @@ static inline int fixture_read(
 	struct fixture_planes *planes = context;
 
 	assert_true(first >= 0 && count > 0 && first + count <= planes->model->tensors[tensor].count);
-	for (int64_t i = 0; i < count; i++) {
-		uint32_t value = planes->value[plane][tensor][first + i];
-
-		if (plane_width(plane, ADAMW_STATE_F32) == 2)
-			((uint16_t *)dst)[i] = (uint16_t)value;
-		else
-			((uint32_t *)dst)[i] = value;
-	}
+	for (int64_t i = 0; i < count; i++)
+		element_put(
+		        dst, plane_width(plane, ADAMW_STATE_F32), i, planes->value[plane][tensor][first + i]);
 	return 0;
 }
 
@@ -170,9 +166,8 @@ static inline int fixture_write(
 
 	assert_true(first >= 0 && count > 0 && first + count <= planes->model->tensors[tensor].count);
 	for (int64_t i = 0; i < count; i++)
-		planes->value[plane][tensor][first + i] = plane_width(plane, ADAMW_STATE_F32) == 2
-		                                                  ? ((const uint16_t *)src)[i]
-		                                                  : ((const uint32_t *)src)[i];
+		planes->value[plane][tensor][first + i] =
+		        element_at(src, plane_width(plane, ADAMW_STATE_F32), i);
 	return 0;
 }
 

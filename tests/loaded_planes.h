@@ -12,6 +12,7 @@
 #include "checkpoint/load.h"
 #include "model/model.h"
 #include "tests/check.h"
+#include "tests/plane_element.h"
 #include "tests/sparing.h"
 
 #include <stdatomic.h>
@@ -39,11 +40,6 @@ static inline uint32_t value_of(enum plane plane, int width, int tensor, int64_t
 
 	bits ^= bits >> 29;
 	return plane == PLANE_HI ? (bits & 0xbf7f) | 0x0100 : width == 2 ? bits & 0xffff : bits & 0xbf7fffff;
-}
-
-static inline uint32_t element_at(const void *plane, int width, int64_t i)
-{
-	return width == 2 ? ((const uint16_t *)plane)[i] : ((const uint32_t *)plane)[i];
 }
 
 static inline void planes_open(
@@ -101,14 +97,8 @@ static inline int planes_read(
 	int width = plane_width(plane, planes_format);
 
 	(void)context;
-	for (int64_t i = 0; i < count; i++) {
-		uint32_t value = value_of(plane, width, tensor, first + i);
-
-		if (width == 2)
-			((uint16_t *)dst)[i] = (uint16_t)value;
-		else
-			((uint32_t *)dst)[i] = value;
-	}
+	for (int64_t i = 0; i < count; i++)
+		element_put(dst, width, i, value_of(plane, width, tensor, first + i));
 	return 0;
 }
 

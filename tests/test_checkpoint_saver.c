@@ -60,14 +60,8 @@ static int planes_read(void *context, int tensor, enum plane plane, int64_t firs
 		return err_set(ERR_DEVICE, "the planes cannot be read");
 	if (p->delay_ns)
 		nanosleep(&(struct timespec){0, p->delay_ns}, NULL);
-	for (int64_t i = 0; i < count; i++) {
-		uint32_t value = value_of(p->number, tensor, plane, first + i);
-
-		if (width == 2)
-			((uint16_t *)dst)[i] = (uint16_t)value;
-		else
-			((uint32_t *)dst)[i] = value;
-	}
+	for (int64_t i = 0; i < count; i++)
+		element_put(dst, width, i, value_of(p->number, tensor, plane, first + i));
 	return 0;
 }
 
@@ -89,11 +83,8 @@ static int planes_compare(
 	struct planes *p = context;
 	int width = plane_width(plane, ADAMW_STATE_F32);
 
-	for (int64_t i = 0; i < count; i += SANITIZED ? 11 : 1) {
-		uint32_t value = width == 2 ? ((const uint16_t *)src)[i] : ((const uint32_t *)src)[i];
-
-		p->differ += value != value_of(p->number, tensor, plane, first + i);
-	}
+	for (int64_t i = 0; i < count; i += SANITIZED ? 11 : 1)
+		p->differ += element_at(src, width, i) != value_of(p->number, tensor, plane, first + i);
 	return 0;
 }
 

@@ -154,6 +154,21 @@ static void test_unicode_classes(void **state)
 }
 
 /* NFC of every single character; marks newer than Unicode 9.0 keep their place. */
+/* Pages give each character the flags of its run. */
+static void test_unicode_pages(void **state)
+{
+	int run = 0, differ = 0;
+
+	(void)state;
+	unicode_init();
+	for (uint32_t c = 0; c < UNICODE_END; c++) {
+		run += run + 1 < unicode_run_count && unicode_runs[run + 1].first == c;
+		differ += unicode_flags(c) != unicode_runs[run].flags;
+	}
+	assert_int_equal(run, unicode_run_count - 1);
+	assert_int_equal(differ, 0);
+}
+
 static void test_nfc_characters(void **state)
 {
 	char *path = shared_path("unicode.json");
@@ -467,6 +482,7 @@ int main(void)
 	        cmocka_unit_test(test_utf8_round_trip),
 	        cmocka_unit_test(test_byte_alphabet),
 	        cmocka_unit_test(test_unicode_classes),
+	        cmocka_unit_test(test_unicode_pages),
 	        cmocka_unit_test(test_nfc_characters),
 	        cmocka_unit_test(test_nfc),
 	        cmocka_unit_test(test_splitters_equal_pcre2),

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { PAGES_MAX = 512 }; /* 337 for Unicode 17.0 */
+enum { PAGES_MAX = 512 }; /* the table fills 337 */
 
 const uint32_t *unicode_pages[UNICODE_END / UNICODE_PAGE];
 
