@@ -3,24 +3,30 @@
 /* Attention, forward and backward, against fp64 and finite differences. */
 #include "tests/attention_case.h"
 
+#include "host/cpu/attention_bf16.h"
+
 /* Bounds. A score is off by about (head_dim + 4) eps of the sum of |q k| scale, here `score`. A
  * probability is off by that, relative to itself. out is a mean of v with 2 tokens more roundings: it is
  * off by the sum of both, times max |v|. The same holds for each term of a gradient, times max |dout| and
  * so on. In bf16, the rounding of out also enters delta.
  *
- * On CUDA, tensor cores multiply bf16 by bf16. So probabilities are rounded to bf16 for their product with
- * v or dout: out is off by that much more of max |v|. Gradients of scores, up to 2 max |dp|, are rounded
- * for their products with k and q.
+ * Tensor cores, and CPUs with products of bf16, multiply bf16 by bf16. So probabilities are rounded to bf16
+ * for their product with v or dout: out is off by that much more of max |v|. Gradients of scores, up to
+ * 2 max |dp|, are rounded for their products with k and q.
  */
 struct bounds {
 	double score, slope, q, k, v, dout, out_rounding, p_rounding;
 };
 
+static double p_rounding_bf16(int64_t head_dim)
+{
 #ifdef FERRY_TEST_CUDA
-static const double p_rounding_bf16 = EPS_BF16;
+	(void)head_dim;
+	return EPS_BF16;
 #else
-static const double p_rounding_bf16 = 0;
+	return attention_bf16(head_dim, 1) ? EPS_BF16 : 0;
 #endif
+}
 
 static double largest(const double *x, int64_t count)
 {
@@ -47,7 +53,7 @@ static void bounds_find(struct bounds *b, const struct attention *a, enum dtype 
 		b->slope = b->score / a->score_cap + 8 * EPS_F32;
 	}
 	b->out_rounding = dtype == DTYPE_BF16 ? EPS_BF16 : EPS_F32;
-	b->p_rounding = dtype == DTYPE_BF16 ? p_rounding_bf16 : 0;
+	b->p_rounding = dtype == DTYPE_BF16 ? p_rounding_bf16(a->head_dim) : 0;
 }
 
 static void forward_check(struct ops_case *c, const struct attention *a, const struct bounds *b,

@@ -3,8 +3,8 @@
  *
  * Scores sum products of two bf16 rows in fp32. The products are exact; the sums differ from those of widened
  * rows by the order of additions and the rounding of the instruction. Keys are packed once for any number of
- * queries. Probabilities and gradients of scores are fp32. Vectors multiply them as fp32. The matrix unit
- * splits each into two bf16, which keep 16 of its 24 bits. */
+ * queries. Probabilities and gradients of scores are rounded to bf16 for their products, as flash attention
+ * (Dao et al. 2022) does on GPUs. */
 #ifndef FERRY_HOST_CPU_ATTENTION_BF16_H
 #define FERRY_HOST_CPU_ATTENTION_BF16_H
 
@@ -25,9 +25,9 @@ struct attention_bf16 {
 	void (*scores)(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs, int64_t m,
 	        int64_t n, int64_t d, float factor);
 
-	/* sum[m][d] += a b: b has n rows of d elements, b_stride apart; element (i, l) of a is at i * a_row +
-	 * l * a_col; a_row or a_col is 1. m and n are at most ATTENTION_BF16_COLUMNS. Products are summed
-	 * over l before they are added to sum. */
+	/* sum[m][d] += bf16(a) b: b has n rows of d elements, b_stride apart; element (i, l) of a is at
+	 * i * a_row + l * a_col; a_row or a_col is 1. m and n are at most ATTENTION_BF16_COLUMNS. Products
+	 * are summed over l before they are added to sum. */
 	void (*add)(float *sum, const float *a, int64_t a_row, int64_t a_col, const uint16_t *b,
 	        int64_t b_stride, int64_t m, int64_t n, int64_t d);
 };

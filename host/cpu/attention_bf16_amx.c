@@ -52,67 +52,40 @@ void attention_amx_scores(float *scores, const uint16_t *a, int64_t a_stride, co
 	_tile_release();
 }
 
-/* Rounds two vectors to bf16, `first` in the low half. *low gets the remainders, as bf16 too. */
-INLINE void split(__m512i *high, __m512i *low, __m512 first, __m512 second)
-{
-	__m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(second, first);
-	__m512 x = _mm512_castsi512_ps(
-	        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(rounded)), 16));
-	__m512 y = _mm512_castsi512_ps(
-	        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(rounded, 1)), 16));
-
-	*high = rounded;
-	*low = (__m512i)_mm512_cvtne2ps_pbh(_mm512_sub_ps(second, y), _mm512_sub_ps(first, x));
-}
-
-/* Factors as tiles of a: rounded, and the remainders. */
-struct factors {
-	_Alignas(64) uint16_t high[COLUMNS * COLUMNS], low[COLUMNS * COLUMNS]; /* [m / 16][STEPS] tiles */
-};
-
-INLINE void factors_rows(struct factors *f, const float *a, int64_t a_row, int64_t m, int64_t n)
+/* Factors as tiles of a, [m / 16][STEPS]. */
+INLINE void factors_rows(uint16_t *tiles, const float *a, int64_t a_row, int64_t m, int64_t n)
 {
 	for (int64_t i = 0; i < m; i++)
 		for (int64_t l = 0; l < n; l += AMX_STEP) {
-			int64_t at =
-			        (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE + i % AMX_SIDE * AMX_STEP;
 			const float *x = a + i * a_row + l;
-			__m512i high, low;
 
-			split(&high, &low, _mm512_maskz_loadu_ps(amx_first16(n - l), x),
-			        _mm512_maskz_loadu_ps(amx_first16(n - l - AMX_SIDE), x + AMX_SIDE));
-			_mm512_store_si512(f->high + at, high);
-			_mm512_store_si512(f->low + at, low);
+			_mm512_store_si512(tiles + (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE +
+			                           i % AMX_SIDE * AMX_STEP,
+			        (__m512i)_mm512_cvtne2ps_pbh(
+			                _mm512_maskz_loadu_ps(amx_first16(n - l - AMX_SIDE), x + AMX_SIDE),
+			                _mm512_maskz_loadu_ps(amx_first16(n - l), x)));
 		}
 }
 
 /* The same if a is stored by columns: pairs of columns, transposed. */
-INLINE void factors_columns(struct factors *f, const float *a, int64_t a_col, int64_t m, int64_t n)
+INLINE void factors_columns(uint16_t *tiles, const float *a, int64_t a_col, int64_t m, int64_t n)
 {
-	const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
-	        23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-
 	for (int64_t i = 0; i < m; i += AMX_SIDE)
 		for (int64_t l = 0; l < n; l += AMX_STEP) {
-			int64_t at = (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE;
+			uint16_t *tile = tiles + (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE;
 			__mmask16 here = amx_first16(m - i);
-			__m512i high[AMX_SIDE], low[AMX_SIDE];
+			__m512i pairs[AMX_SIDE];
 
 			for (int p = 0; p < AMX_SIDE; p++) {
 				int64_t row = l + 2 * p;
 				const float *x = a + row * a_col + i;
 
-				split(&high[p], &low[p], _mm512_maskz_loadu_ps(row < n ? here : 0, x),
+				pairs[p] = round_pairs(_mm512_maskz_loadu_ps(row < n ? here : 0, x),
 				        _mm512_maskz_loadu_ps(row + 1 < n ? here : 0, x + a_col));
-				high[p] = _mm512_permutexvar_epi16(pairs, high[p]);
-				low[p] = _mm512_permutexvar_epi16(pairs, low[p]);
 			}
-			transpose16(high);
-			transpose16(low);
-			for (int r = 0; r < AMX_SIDE; r++) {
-				_mm512_store_si512(f->high + at + r * AMX_STEP, high[r]);
-				_mm512_store_si512(f->low + at + r * AMX_STEP, low[r]);
-			}
+			transpose16(pairs);
+			for (int r = 0; r < AMX_SIDE; r++)
+				_mm512_store_si512(tile + r * AMX_STEP, pairs[r]);
 		}
 }
 
@@ -133,35 +106,30 @@ void attention_amx_add(float *sum, const float *a, int64_t a_row, int64_t a_col,
         int64_t b_stride, int64_t m, int64_t n, int64_t d)
 {
 	enum { OTHER = 2 * STEPS * AMX_TILE }; /* bytes */
-	struct factors f;
-	_Alignas(64) uint16_t columns[BLOCK * COLUMNS];
+	_Alignas(64) uint16_t factors[COLUMNS * COLUMNS], columns[BLOCK * COLUMNS];
 	_Alignas(64) float part[BLOCK * BLOCK];
 	int64_t steps = (n + AMX_STEP - 1) / AMX_STEP;
 
 	/* tiles are 0 beyond m and n, those of b too: 0 times NaN would be NaN */
-	for (int64_t i = m / AMX_SIDE; i < round_up(m, BLOCK) / AMX_SIDE; i++) {
-		memset(f.high + i * STEPS * AMX_TILE, 0, OTHER);
-		memset(f.low + i * STEPS * AMX_TILE, 0, OTHER);
-	}
+	for (int64_t i = m / AMX_SIDE; i < round_up(m, BLOCK) / AMX_SIDE; i++)
+		memset(factors + i * STEPS * AMX_TILE, 0, OTHER);
 	if (n % AMX_STEP)
 		memset(columns, 0, sizeof columns);
 	if (a_col == 1)
-		factors_rows(&f, a, a_row, m, n);
+		factors_rows(factors, a, a_row, m, n);
 	else
-		factors_columns(&f, a, a_col, m, n);
+		factors_columns(factors, a, a_col, m, n);
 	amx_begin();
 	for (int64_t j = 0; j < d; j += BLOCK) {
 		struct amx_tiles right = {columns, AMX_LINE, OTHER, 2 * AMX_TILE};
 
 		pack_columns(columns, b + j, b_stride, n);
 		for (int64_t i = 0; i < m; i += BLOCK) {
-			int64_t at = i / AMX_SIDE * STEPS * AMX_TILE;
+			struct amx_tiles left = {
+			        factors + i / AMX_SIDE * STEPS * AMX_TILE, AMX_LINE, OTHER, 2 * AMX_TILE};
 
 			amx_sums_zero();
-			amx_sums_add(
-			        (struct amx_tiles){f.high + at, AMX_LINE, OTHER, 2 * AMX_TILE}, right, steps);
-			amx_sums_add(
-			        (struct amx_tiles){f.low + at, AMX_LINE, OTHER, 2 * AMX_TILE}, right, steps);
+			amx_sums_add(left, right, steps);
 			amx_sums_store(part, 4 * BLOCK);
 			for (int64_t r = 0; r < min_i64(BLOCK, m - i); r++)
 				for (int half = 0; half < 2; half++) {

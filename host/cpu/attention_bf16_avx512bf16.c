@@ -81,59 +81,104 @@ void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, c
 		tile_rows(scores + 16 * j, a, a_stride, pairs + 16 * j, m, d, factor, 1);
 }
 
-/* Adds 32 columns of `rows` rows. Each word of b has an even column in its low half and the next odd column
- * in its high half. A shift or a mask turns them into fp32; the end interleaves the sums again.
- */
-INLINE void add_tile(float *sum, int64_t sum_stride, const float *a, int64_t a_row, int64_t a_col,
-        const uint16_t *b, int64_t b_stride, int64_t n, __mmask32 here, int rows)
+/* Factors rounded to bf16 as pairs along the sum: pair l of row i is at i * row + l * col. */
+struct factors {
+	_Alignas(64) uint32_t pairs[COLUMNS / 2 * COLUMNS];
+	int64_t row, col;
+};
+
+/* The first n words of a vector. */
+INLINE __mmask16 first16(int64_t n)
 {
-	const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+	return n < 16 ? (__mmask16)((1u << (n > 0 ? n : 0)) - 1) : (__mmask16)-1;
+}
+
+INLINE void factors_rows(struct factors *f, const float *a, int64_t a_row, int64_t m, int64_t n)
+{
+	f->row = COLUMNS / 2;
+	f->col = 1;
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t l = 0; l < n; l += 32) {
+			const float *x = a + i * a_row + l;
+
+			_mm512_store_si512(f->pairs + i * f->row + l / 2,
+			        (__m512i)_mm512_cvtne2ps_pbh(
+			                _mm512_maskz_loadu_ps(first16(n - l - 16), x + 16),
+			                _mm512_maskz_loadu_ps(first16(n - l), x)));
+		}
+}
+
+/* The same if a is stored by columns. */
+INLINE void factors_columns(struct factors *f, const float *a, int64_t a_col, int64_t m, int64_t n)
+{
+	f->row = 1;
+	f->col = COLUMNS;
+	for (int64_t l = 0; l < n; l += 2)
+		for (int64_t i = 0; i < m; i += 16) {
+			__mmask16 here = first16(m - i), here_odd = l + 1 < n ? here : 0;
+			const float *x = a + l * a_col + i;
+
+			_mm512_store_si512(f->pairs + l / 2 * f->col + i,
+			        round_pairs(_mm512_maskz_loadu_ps(here, x),
+			                _mm512_maskz_loadu_ps(here_odd, x + a_col)));
+		}
+}
+
+/* Adds 32 columns of `rows` rows, from row `i` on. */
+INLINE void add_tile(float *sum, int64_t sum_stride, const struct factors *f, int64_t i, const uint16_t *b,
+        int64_t b_stride, int64_t n, __mmask32 here, int rows)
+{
+	const __m512i low = _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
 	const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-	const __m512i odd_half = _mm512_set1_epi32((int)0xffff0000);
-	__m512 even[ADD_ROWS], odd[ADD_ROWS];
+	__m512 left[ADD_ROWS], right[ADD_ROWS];
 
-	for (int i = 0; i < rows; i++)
-		even[i] = odd[i] = _mm512_setzero_ps();
-	for (int64_t l = 0; l < n; l++) {
-		__m512i pairs = _mm512_maskz_loadu_epi16(here, b + l * b_stride);
-		__m512 x = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-		__m512 y = _mm512_castsi512_ps(_mm512_and_si512(pairs, odd_half));
+	for (int r = 0; r < rows; r++)
+		left[r] = right[r] = _mm512_setzero_ps();
+	for (int64_t l = 0; l < n; l += 2, b += 2 * b_stride) {
+		__m512i even = _mm512_maskz_loadu_epi16(here, b);
+		__m512i odd = _mm512_maskz_loadu_epi16(l + 1 < n ? here : 0, b + b_stride);
+		__m512bh x = (__m512bh)_mm512_unpacklo_epi16(even, odd);
+		__m512bh y = (__m512bh)_mm512_unpackhi_epi16(even, odd);
 
-		for (int i = 0; i < rows; i++) {
-			__m512 factor = _mm512_set1_ps(a[i * a_row + l * a_col]);
+		for (int r = 0; r < rows; r++) {
+			__m512bh pair =
+			        (__m512bh)_mm512_set1_epi32((int)f->pairs[(i + r) * f->row + l / 2 * f->col]);
 
-			even[i] = _mm512_fmadd_ps(factor, x, even[i]);
-			odd[i] = _mm512_fmadd_ps(factor, y, odd[i]);
+			left[r] = _mm512_dpbf16_ps(left[r], pair, x);
+			right[r] = _mm512_dpbf16_ps(right[r], pair, y);
 		}
 	}
-	for (int i = 0; i < rows; i++) {
-		__m512 first = _mm512_permutex2var_ps(even[i], low, odd[i]);
-		__m512 second = _mm512_permutex2var_ps(even[i], high, odd[i]);
-		float *to = sum + i * sum_stride;
-		__mmask16 here_low = (__mmask16)here, here_high = (__mmask16)(here >> 16);
+	for (int r = 0; r < rows; r++) {
+		__m512 first = _mm512_permutex2var_ps(left[r], low, right[r]);
+		__m512 second = _mm512_permutex2var_ps(left[r], high, right[r]);
+		float *to = sum + (i + r) * sum_stride;
+		__mmask16 here_left = (__mmask16)here, here_right = (__mmask16)(here >> 16);
 
 		_mm512_mask_storeu_ps(
-		        to, here_low, _mm512_add_ps(_mm512_maskz_loadu_ps(here_low, to), first));
-		_mm512_mask_storeu_ps(
-		        to + 16, here_high, _mm512_add_ps(_mm512_maskz_loadu_ps(here_high, to + 16), second));
+		        to, here_left, _mm512_add_ps(_mm512_maskz_loadu_ps(here_left, to), first));
+		_mm512_mask_storeu_ps(to + 16, here_right,
+		        _mm512_add_ps(_mm512_maskz_loadu_ps(here_right, to + 16), second));
 	}
 }
 
 void attention_bf16_add(float *sum, const float *a, int64_t a_row, int64_t a_col, const uint16_t *b,
         int64_t b_stride, int64_t m, int64_t n, int64_t d)
 {
+	struct factors f;
+
+	if (a_col == 1)
+		factors_rows(&f, a, a_row, m, n);
+	else
+		factors_columns(&f, a, a_col, m, n);
 	for (int64_t c = 0; c < d; c += ADD_COLUMNS) {
 		__mmask32 here = d - c < ADD_COLUMNS ? (__mmask32)((1u << (d - c)) - 1) : (__mmask32)-1;
 		int64_t i = 0;
 
 		for (; i + ADD_ROWS <= m; i += ADD_ROWS)
-			add_tile(sum + i * d + c, d, a + i * a_row, a_row, a_col, b + c, b_stride, n, here,
-			        ADD_ROWS);
+			add_tile(sum + c, d, &f, i, b + c, b_stride, n, here, ADD_ROWS);
 		for (; i + 4 <= m; i += 4)
-			add_tile(
-			        sum + i * d + c, d, a + i * a_row, a_row, a_col, b + c, b_stride, n, here, 4);
+			add_tile(sum + c, d, &f, i, b + c, b_stride, n, here, 4);
 		for (; i < m; i++)
-			add_tile(
-			        sum + i * d + c, d, a + i * a_row, a_row, a_col, b + c, b_stride, n, here, 1);
+			add_tile(sum + c, d, &f, i, b + c, b_stride, n, here, 1);
 	}
 }

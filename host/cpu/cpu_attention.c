@@ -91,43 +91,44 @@ static void tile_operands(
 	t->v_stride = o->k_stride;
 }
 
-/* Returns how many rows from i on to compute together: all, or a few at the diagonal, where each row sees one
- * key more. Sets *columns to the columns that they see from `first` on. */
-static int64_t rows_next(
-        int64_t *columns, const struct attention_run *run, const struct attention_tile *t, int64_t i)
+/* Rows of a tile that are computed together, and the columns that one of them sees. */
+struct attention_rows {
+	int64_t i, count, begin, end;
+};
+
+/* The rows from i on: all, or a few where each row sees one key more, or less, than the row before. */
+static struct attention_rows rows_from(
+        const struct attention_run *run, const struct attention_tile *t, int64_t i)
 {
 	const struct attention_keys *seen = &run->op->seen;
-	int is_whole = attention_key_end(seen, t->q0) >= t->k0 + t->k_count;
-	int64_t rows = is_whole ? t->q_count : min_i64(run->bf16->diagonal_rows, t->q_count - i);
-	int64_t end = attention_key_end(seen, t->q0 + i + rows - 1) - t->k0;
+	int is_whole =
+	        !run->bf16 || (attention_key_end(seen, t->q0) >= t->k0 + t->k_count &&
+	                              attention_first_key(seen, t->q0 + t->q_count - 1) <= t->k0 + t->first);
+	struct attention_rows r = {
+	        .i = i, .count = is_whole ? t->q_count : min_i64(run->bf16->diagonal_rows, t->q_count - i)};
 
-	*columns = min_i64(t->k_count, end) - t->first;
-	return rows;
+	r.begin = attention_first_key(seen, t->q0 + i) - t->k0;
+	r.begin = r.begin > t->first ? r.begin / 16 * 16 : t->first;
+	r.end = min_i64(t->k_count, attention_key_end(seen, t->q0 + i + r.count - 1) - t->k0);
+	return r;
 }
 
-static void tile_scores(const struct attention_run *run, const struct attention_tile *t)
+static void tile_scores(
+        const struct attention_run *run, const struct attention_tile *t, const struct attention_rows *r)
 {
 	const struct attention_forward *o = run->op;
 
-	for (int64_t i = 0, rows, n; i < t->q_count; i += rows) {
-		rows = rows_next(&n, run, t, i);
-		if (n > 0)
-			run->bf16->scores(t->scores + i * ATTENTION_K + t->first, t->q + i * o->q_stride,
-			        o->q_stride, t->pairs + t->first, rows, n, o->head_dim, (float)o->scale);
-	}
+	run->bf16->scores(t->scores + r->i * ATTENTION_K + r->begin, t->q + r->i * o->q_stride, o->q_stride,
+	        t->pairs + r->begin, r->count, r->end - r->begin, o->head_dim, (float)o->scale);
 }
 
-static void tile_values(const struct attention_run *run, const struct attention_tile *t)
+static void tile_values(
+        const struct attention_run *run, const struct attention_tile *t, const struct attention_rows *r)
 {
-	const struct attention_forward *o = run->op;
+	int64_t d = run->op->head_dim;
 
-	for (int64_t i = 0, rows, n; i < t->q_count; i += rows) {
-		rows = rows_next(&n, run, t, i);
-		if (n > 0)
-			run->bf16->add(t->acc + i * o->head_dim, t->scores + i * ATTENTION_K + t->first,
-			        ATTENTION_K, 1, t->v + t->first * t->v_stride, t->v_stride, rows, n,
-			        o->head_dim);
-	}
+	run->bf16->add(t->acc + r->i * d, t->scores + r->i * ATTENTION_K + r->begin, ATTENTION_K, 1,
+	        t->v + r->begin * t->v_stride, t->v_stride, r->count, r->end - r->begin, d);
 }
 
 /* Turns a row of scores into probabilities relative to the running maximum; other columns become 0. */
@@ -148,23 +149,38 @@ static void softmax_row(const struct cpu_kernels *k, float *score, float *acc, f
 	memset(score + end, 0, (size_t)(k_count - end) * sizeof *score);
 }
 
-static void tile_softmax(
-        const struct attention_forward *o, const struct attention_tile *t, float *max, double *sum)
+static void tile_softmax(const struct attention_forward *o, const struct attention_tile *t,
+        const struct attention_rows *r, float *max, double *sum)
 {
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t d = o->head_dim, first = t->first;
+	int64_t d = o->head_dim;
 
-	for (int64_t i = 0; i < t->q_count; i++) {
+	for (int64_t i = r->i; i < r->i + r->count; i++) {
 		float *row = t->scores + i * ATTENTION_K;
 		int64_t begin, end;
 
 		attention_columns(&o->seen, &begin, &end, t->q0 + i, t->k0, t->k_count);
 		if (begin == end)
-			begin = end = first;
+			begin = end = r->begin;
 		if (o->score_cap > 0)
 			k->soft_cap(row + begin, row + begin, (float)o->score_cap, end - begin);
-		softmax_row(k, row + first, t->acc + i * d, &max[i], &sum[i], begin - first, end - first,
-		        t->k_count - first, d);
+		softmax_row(k, row + r->begin, t->acc + i * d, &max[i], &sum[i], begin - r->begin,
+		        end - r->begin, r->end - r->begin, d);
+	}
+}
+
+/* The products of bf16. */
+static void tile_run(const struct attention_run *run, const struct attention_tile *t, float *max, double *sum)
+{
+	for (int64_t i = 0; i < t->q_count;) {
+		struct attention_rows r = rows_from(run, t, i);
+
+		if (r.begin < r.end) {
+			tile_scores(run, t, &r);
+			tile_softmax(run->op, t, &r, max, sum);
+			tile_values(run, t, &r);
+		}
+		i += r.count;
 	}
 }
 
@@ -213,24 +229,21 @@ static void attention_piece(void *context, int64_t piece, int worker)
 
 		if (run->bf16) {
 			tile_operands(&t, run, (uint32_t *)k_buffer, h);
-			tile_scores(run, &t);
-		} else {
-			const float *keys = attention_load(
-			        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
-
-			cpu_sgemm(scores, q, keys, q_count, k_count, d, ATTENTION_K, q_stride, k_stride,
-			        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+			tile_run(run, &t, max, sum);
+			continue;
 		}
-		tile_softmax(o, &t, max, sum);
-		if (run->bf16) {
-			tile_values(run, &t);
-		} else {
-			const float *values = attention_load(
-			        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
 
-			cpu_sgemm(acc, scores, values, q_count, d, k_count, d, ATTENTION_K, v_stride,
-			        MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
-		}
+		struct attention_rows all = rows_from(run, &t, 0);
+		const float *keys = attention_load(
+		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
+		const float *values = attention_load(
+		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
+
+		cpu_sgemm(scores, q, keys, q_count, k_count, d, ATTENTION_K, q_stride, k_stride,
+		        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+		tile_softmax(o, &t, &all, max, sum);
+		cpu_sgemm(acc, scores, values, q_count, d, k_count, d, ATTENTION_K, v_stride, MATMUL_NORMAL,
+		        MATMUL_NORMAL, 1, 1);
 	}
 	for (int64_t i = 0; i < q_count; i++) {
 		int64_t to = (q0 + i) * o->out_stride + h * d;

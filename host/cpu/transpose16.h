@@ -1,4 +1,4 @@
-/* Words of 32 bits in AVX-512 registers, for files that are compiled for it. */
+/* Words of 32 bits in AVX-512 registers, for files that are compiled for it and for AVX512-BF16. */
 #ifndef FERRY_HOST_CPU_TRANSPOSE16_H
 #define FERRY_HOST_CPU_TRANSPOSE16_H
 
@@ -31,6 +31,15 @@ static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
 		r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
 		r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
 	}
+}
+
+/* Rounds to bf16: word i holds even[i] in its low half and odd[i] in its high half. */
+static inline __attribute__((always_inline)) __m512i round_pairs(__m512 even, __m512 odd)
+{
+	const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+	        23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+	return _mm512_permutexvar_epi16(pairs, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
 }
 
 #endif
