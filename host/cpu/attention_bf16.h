@@ -14,8 +14,9 @@
 enum { ATTENTION_BF16_COLUMNS = 128 };
 
 struct attention_bf16 {
-	int diagonal_rows; /* queries that compute scores together at the diagonal, where each sees one key
-	                      more */
+	/* Queries that are computed together at the diagonal and at the edge of a window, where each sees one
+	 * key more, or less, than the one before. */
+	int diagonal_rows;
 
 	/* Rows of x become columns of pairs[d / 2][ATTENTION_BF16_COLUMNS]; columns without a row are 0. */
 	void (*pack)(uint32_t *pairs, const uint16_t *x, int64_t stride, int64_t rows, int64_t d);
