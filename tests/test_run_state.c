@@ -41,9 +41,11 @@ static double distance(const char *run, const char *from, double *moved)
 	return most;
 }
 
+/* With a learning rate of 1e-2 the tiny model is chaotic in bf16: a last bit moves its losses by up to 3 %.
+ */
 static void near_fp32(const struct run_model *m, const char *settings)
 {
-	static const double bounds[FORMS] = {0, 2e-3, 2e-2};
+	static const double bounds[FORMS] = {0, 5e-4, 2e-3};
 
 	for (int f = 0; f < FORMS; f++) {
 		double moved, got;
@@ -65,8 +67,8 @@ static void near_fp32(const struct run_model *m, const char *settings)
 static void test_near_fp32(void **state)
 {
 	(void)state;
-	near_fp32(&tiny, "compute_dtype=fp32 learning_rate=1e-2 max_steps=24 per_device_train_batch_size=8");
-	near_fp32(&tiny, "compute_dtype=bf16 learning_rate=1e-2 max_steps=24 per_device_train_batch_size=8");
+	near_fp32(&tiny, "compute_dtype=fp32 learning_rate=3e-3 max_steps=24 per_device_train_batch_size=8");
+	near_fp32(&tiny, "compute_dtype=bf16 learning_rate=3e-3 max_steps=24 per_device_train_batch_size=8");
 }
 
 static void test_near_fp32_golden(void **state)
