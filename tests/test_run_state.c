@@ -41,8 +41,8 @@ static double distance(const char *run, const char *from, double *moved)
 	return most;
 }
 
-/* With a learning rate of 1e-2 the tiny model is chaotic in bf16: a last bit moves its losses by up to 3 %.
- */
+/* Bounds: twelve random models, in fp32 and bf16, were off by at most 1.5e-4 and 5.2e-4. At a learning rate
+ * of 1e-2 they are chaotic: losses in bf16 are off those in fp32 by up to 4 %. */
 static void near_fp32(const struct run_model *m, const char *settings)
 {
 	static const double bounds[FORMS] = {0, 5e-4, 2e-3};

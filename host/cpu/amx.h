@@ -83,15 +83,10 @@ AMX_INLINE __m512i amx_pairs(__m512i even, __m512i odd, int high)
 	        even, high ? _mm512_add_epi16(low, _mm512_set1_epi16(16)) : low, odd);
 }
 
-/* Masks of the lowest `count` lanes of 32 and of 16; all lanes if count is larger. */
+/* A mask of the lowest `count` lanes; all if count is larger. */
 AMX_INLINE __mmask32 amx_first32(int64_t count)
 {
 	return count < 0 ? 0 : count < 32 ? ((__mmask32)1 << count) - 1 : (__mmask32)-1;
-}
-
-AMX_INLINE __mmask16 amx_first16(int64_t count)
-{
-	return (__mmask16)amx_first32(count);
 }
 
 #endif

@@ -62,8 +62,8 @@ INLINE void factors_rows(uint16_t *tiles, const float *a, int64_t a_row, int64_t
 			_mm512_store_si512(tiles + (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE +
 			                           i % AMX_SIDE * AMX_STEP,
 			        (__m512i)_mm512_cvtne2ps_pbh(
-			                _mm512_maskz_loadu_ps(amx_first16(n - l - AMX_SIDE), x + AMX_SIDE),
-			                _mm512_maskz_loadu_ps(amx_first16(n - l), x)));
+			                _mm512_maskz_loadu_ps(first16(n - l - AMX_SIDE), x + AMX_SIDE),
+			                _mm512_maskz_loadu_ps(first16(n - l), x)));
 		}
 }
 
@@ -73,7 +73,7 @@ INLINE void factors_columns(uint16_t *tiles, const float *a, int64_t a_col, int6
 	for (int64_t i = 0; i < m; i += AMX_SIDE)
 		for (int64_t l = 0; l < n; l += AMX_STEP) {
 			uint16_t *tile = tiles + (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE;
-			__mmask16 here = amx_first16(m - i);
+			__mmask16 here = first16(m - i);
 			__m512i pairs[AMX_SIDE];
 
 			for (int p = 0; p < AMX_SIDE; p++) {

@@ -15,7 +15,7 @@ void attention_bf16_pack(uint32_t *pairs, const uint16_t *x, int64_t stride, int
 	for (int64_t j = 0; j < COLUMNS; j += 16)
 		for (int64_t at = 0; at < d / 2; at += 16) {
 			int64_t count = d / 2 - at < 16 ? d / 2 - at : 16;
-			__mmask16 here = (__mmask16)((1u << count) - 1);
+			__mmask16 here = first16(count);
 			__m512i r[16];
 
 			for (int i = 0; i < 16; i++)
@@ -86,12 +86,6 @@ struct factors {
 	_Alignas(64) uint32_t pairs[COLUMNS / 2 * COLUMNS];
 	int64_t row, col;
 };
-
-/* The first n words of a vector. */
-INLINE __mmask16 first16(int64_t n)
-{
-	return n < 16 ? (__mmask16)((1u << (n > 0 ? n : 0)) - 1) : (__mmask16)-1;
-}
 
 INLINE void factors_rows(struct factors *f, const float *a, int64_t a_row, int64_t m, int64_t n)
 {

@@ -37,14 +37,12 @@ struct attention_run {
 	int64_t k_blocks; /* blocks of ATTENTION_K keys */
 };
 
-/* Queries, keys and scores of one tile. q, v and pairs are for bf16 only. No query sees columns before
- * `first`.
- */
+/* Queries, keys and scores of one tile. q, v and pairs are for bf16 only. */
 struct attention_tile {
 	const uint16_t *q, *v;
 	const uint32_t *pairs;
 	float *scores, *acc;
-	int64_t v_stride, q0, q_count, k0, k_count, k_row, first; /* k_row: where key k0 lies */
+	int64_t v_stride, q0, q_count, k0, k_count, k_row; /* k_row: where key k0 lies */
 };
 
 /* Words of a block's packed keys, and of its values. */
@@ -96,19 +94,18 @@ struct attention_rows {
 	int64_t i, count, begin, end;
 };
 
-/* The rows from i on: all, or a few where each row sees one key more, or less, than the row before. */
+/* The rows from i on: all that are left, or a few where each row sees one key more, or less, than the row
+ * before. */
 static struct attention_rows rows_from(
         const struct attention_run *run, const struct attention_tile *t, int64_t i)
 {
 	const struct attention_keys *seen = &run->op->seen;
-	int is_whole =
-	        !run->bf16 || (attention_key_end(seen, t->q0) >= t->k0 + t->k_count &&
-	                              attention_first_key(seen, t->q0 + t->q_count - 1) <= t->k0 + t->first);
-	struct attention_rows r = {
-	        .i = i, .count = is_whole ? t->q_count : min_i64(run->bf16->diagonal_rows, t->q_count - i)};
+	int64_t first = attention_first_key(seen, t->q0 + i) - t->k0, left = t->q_count - i;
+	struct attention_rows r = {.i = i, .begin = first > 0 ? first / 16 * 16 : 0};
+	int is_whole = attention_key_end(seen, t->q0 + i) >= t->k0 + t->k_count &&
+	               attention_first_key(seen, t->q0 + t->q_count - 1) <= t->k0 + r.begin;
 
-	r.begin = attention_first_key(seen, t->q0 + i) - t->k0;
-	r.begin = r.begin > t->first ? r.begin / 16 * 16 : t->first;
+	r.count = is_whole ? left : min_i64(run->bf16->diagonal_rows, left);
 	r.end = min_i64(t->k_count, attention_key_end(seen, t->q0 + i + r.count - 1) - t->k0);
 	return r;
 }
@@ -224,8 +221,7 @@ static void attention_piece(void *context, int64_t piece, int worker)
 		        .q_count = q_count,
 		        .k0 = k0,
 		        .k_count = k_count,
-		        .k_row = k_row,
-		        .first = k_first > k0 ? (k_first - k0) / 16 * 16 : 0};
+		        .k_row = k_row};
 
 		if (run->bf16) {
 			tile_operands(&t, run, (uint32_t *)k_buffer, h);
@@ -233,7 +229,7 @@ static void attention_piece(void *context, int64_t piece, int worker)
 			continue;
 		}
 
-		struct attention_rows all = rows_from(run, &t, 0);
+		struct attention_rows all = {.count = q_count, .end = k_count};
 		const float *keys = attention_load(
 		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
 		const float *values = attention_load(

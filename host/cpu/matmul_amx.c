@@ -88,7 +88,7 @@ static void put(float *c, int64_t c_stride, const float *sum, int64_t rows, int6
 {
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t j = 0; j < cols; j += AMX_SIDE) {
-			__mmask16 here = amx_first16(cols - j);
+			__mmask16 here = first16(cols - j);
 			__m512 x = _mm512_load_ps(sum + i * BLOCK + j);
 			float *to = c + i * c_stride + j;
 

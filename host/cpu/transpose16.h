@@ -3,6 +3,7 @@
 #define FERRY_HOST_CPU_TRANSPOSE16_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 /* Transposes 16 x 16 words. */
 static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
@@ -31,6 +32,12 @@ static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
 		r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
 		r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
 	}
+}
+
+/* A mask of the lowest `count` words; all if count is larger. */
+static inline __attribute__((always_inline)) __mmask16 first16(int64_t count)
+{
+	return count < 0 ? 0 : count < 16 ? (__mmask16)((1u << count) - 1) : (__mmask16)-1;
 }
 
 /* Rounds to bf16: word i holds even[i] in its low half and odd[i] in its high half. */
