@@ -2,6 +2,7 @@
 /* also: tsan */
 /* Properties of the host's ops only: they refuse indices and documents out of range, report lack of
  * memory, and share a pool and OpenBLAS. */
+#include "base/size.h"
 #include "host/cpu/matmul.h"
 #include "tests/ops_check.h"
 
@@ -161,7 +162,8 @@ static void test_no_memory(void **state)
 	cpu_context_free(NULL);
 }
 
-/* Pieces cover c and k once, sizes are even, and every product of some size has a dozen of them. */
+/* Pieces cover c and k once, sizes are even, and every product of some size has a dozen of them, or some for
+ * each worker. Workers do not change how k is cut. */
 static void test_tiling(void **state)
 {
 	struct ops_case c;
@@ -170,16 +172,20 @@ static void test_tiling(void **state)
 	case_begin(&c, "tiling", 7);
 	for (int i = 0; i < 20000; i++) {
 		int64_t m = case_int(&c, 1, 5000), n = case_int(&c, 1, 5000), k = case_int(&c, 1, 40000);
-		struct matmul_tiling t;
+		int workers = i % 2 ? (int)case_int(&c, 1, 64) : 0;
+		struct matmul_tiling t, alone;
 
-		matmul_tiling(&t, m, n, k);
-		assert_true(t.m >= 1 && t.m <= 256 && t.n >= 1 && t.n <= 512 && t.k >= 1);
+		matmul_tiling(&alone, m, n, k, 0);
+		matmul_tiling(&t, m, n, k, workers);
+		assert_true(t.m >= 1 && t.m <= 256 && t.n >= 1 && t.n <= (workers ? 1024 : 512) && t.k >= 1);
+		assert_true(t.k == alone.k && t.count_k == alone.count_k);
 		assert_true((t.count_m - 1) * t.m < m && t.count_m * t.m >= m);
 		assert_true((t.count_n - 1) * t.n < n && t.count_n * t.n >= n);
 		assert_true((t.count_k - 1) * t.k < k && t.count_k * t.k >= k);
-		assert_true(t.count_k == 1 || t.count_m * t.count_n * t.count_k <= 24);
+		assert_true(workers || t.count_k == 1 || t.count_m * t.count_n * t.count_k <= 24);
 		if (m * n >= 12 * 16384 && k >= 256)
-			assert_true(t.count_m * t.count_n * t.count_k >= 9);
+			assert_true(5 * t.count_m * t.count_n * t.count_k >=
+			            (workers ? 4 * min_i64(workers, 12) : 45));
 	}
 }
 

@@ -10,6 +10,7 @@
 #include "host/cpu/matmul.h"
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
+#include "host/cpu/matmul_avx512bf16.h"
 #include "host/cpu/matmul_bfmmla.h"
 
 #include <float.h>
@@ -181,13 +182,14 @@ static void test_choice(void **state)
 	        {{AVX512, AVX512, "Prescott", 1, 1, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened",
 	                "OpenBLAS is older than this CPU"},
 	        {{AVX512, AVX512, "SkylakeX", 0, 0, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened", ""},
-	        {{AVX512, AVX2, "SkylakeX", 1, 0, 0, NULL}, "OpenBLAS SkylakeX", "OpenBLAS SkylakeX widened",
-	                ""},
-	        {{AVX512, AVX512, "Zen", 1, 0, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512",
+	        {{AVX512, AVX2, "SkylakeX", 1, 0, 0, NULL}, "OpenBLAS SkylakeX", "ferry AVX512-BF16", ""},
+	        {{AVX512, AVX512, "Zen", 1, 0, 0, NULL}, "oneDNN AVX-512", "ferry AVX512-BF16",
 	                "OpenBLAS is older"},
 	        {{AVX512, AVX2, "Haswell", 0, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened",
 	                "do not use this CPU's AVX-512; install newer"},
-	        {{AVX512, AVX2, "Haswell", 1, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened",
+	        {{AVX512, AVX2, "Haswell", 1, 0, 0, NULL}, "ferry AVX2", "ferry AVX512-BF16",
+	                "install newer"},
+	        {{AVX512, AVX2, "Haswell", 1, 1, 0, NULL}, "ferry AVX2", "ferry AVX2 widened",
 	                "install newer"},
 	        {{AVX2, AVX2, "ZEN", 0, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
 	        {{AVX2, AVX2, "Prescott", 0, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
@@ -209,8 +211,9 @@ static void test_choice(void **state)
 	        {{AVX512, AVX2, "SkylakeX", 1, 1, MATMUL_MATRIX_AMX, NULL}, "OpenBLAS SkylakeX", "ferry AMX",
 	                ""},
 	        {{AVX512, AVX512, "Cooperlake", 1, 1, MATMUL_MATRIX_AMX, "onednn"}, "oneDNN AVX-512",
-	                "oneDNN AVX-512", ""},
-	        {{AVX512, AVX512, "Cooperlake", 1, 1, 0, "onednn"}, "oneDNN AVX-512", "oneDNN AVX-512", ""},
+	                "oneDNN AVX-512 widened", ""},
+	        {{AVX512, AVX512, "Cooperlake", 1, 0, 0, "onednn"}, "oneDNN AVX-512",
+	                "oneDNN AVX-512 widened", ""},
 	};
 
 	(void)state;
@@ -252,7 +255,6 @@ static void test_forced(void **state)
 	        {"OPENBLAS_CORETYPE=Haswell FERRY_MATMUL=openblas", "OpenBLAS Haswell", 0},
 	        {"ONEDNN_MAX_CPU_ISA=AVX2 FERRY_MATMUL=onednn", "oneDNN AVX2", 0},
 	        {"ONEDNN_MAX_CPU_ISA=AVX512_CORE FERRY_MATMUL=onednn", "oneDNN AVX-512", 1},
-	        {"ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 FERRY_MATMUL=onednn", "oneDNN AVX-512", 1},
 	};
 	int avx512 = cpu_kernels_find("avx512") != NULL, avx2 = cpu_kernels_find("avx2") != NULL;
 	char self[4096] = {0}, command[8192];
@@ -275,7 +277,7 @@ static void test_forced(void **state)
 }
 
 #if defined(__x86_64__) || defined(__aarch64__)
-enum { OWN_SIDE = 280, OWN_DEPTH = 552, OWN_COUNT = OWN_SIDE * OWN_DEPTH };
+enum { OWN_SIDE = 280, OWN_DEPTH = 800, OWN_COUNT = OWN_SIDE * OWN_DEPTH };
 
 static float operand_at(
         const void *x, int64_t row, int64_t col, int64_t stride, enum matmul_layout layout, enum dtype dtype)
@@ -301,7 +303,7 @@ static void own_case_draw(struct own_case *p, struct ops_case *c, const void *a,
 	p->a_layout = (enum matmul_layout)case_int(c, 0, 1);
 	p->b_layout = (enum matmul_layout)case_int(c, 0, 1);
 	p->m = case_int(c, 1, OWN_SIDE);
-	p->n = case_int(c, 1, 60);
+	p->n = case_int(c, 1, 140);
 	p->k = case_int(c, 1, OWN_DEPTH);
 	p->a_stride = p->a_layout == MATMUL_NORMAL ? p->k : p->m;
 	p->b_stride = p->b_layout == MATMUL_NORMAL ? p->n : p->k;
@@ -322,16 +324,15 @@ static float factor_b(const struct own_case *p, int64_t l, int64_t j, enum dtype
 }
 
 typedef float part_sum(const struct own_case *p, int64_t i, int64_t j, int64_t at, int64_t end);
-typedef void bf16_product(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
-        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
-        enum matmul_layout b_layout, int accumulate);
 
-/* A product by a matrix unit to the bit: sums over parts of k of `depth`, each as sum_of has it; nothing
- * beside c, and c that is not read where nothing is added. */
-static void unit_check(
-        struct ops_case *c, const uint16_t *h, bf16_product *product, int64_t depth, part_sum *sum_of)
+/* A product of bf16 to the bit: sums over parts of k of `depth`, each as sum_of has it; then the same rounded
+ * to bf16. Nothing beside c is written, and c is not read where nothing is added. */
+static void bf16_check(
+        struct ops_case *c, const uint16_t *h, matmul_bf16 *product, int64_t depth, part_sum *sum_of)
 {
 	static struct own_case p;
+	static uint16_t rounded[OWN_SIDE * OWN_SIDE];
+	struct matmul_product arguments;
 
 	own_case_draw(&p, c, h, h + OWN_COUNT);
 	for (int64_t i = 0; i < p.m; i++)
@@ -342,15 +343,49 @@ static void unit_check(
 
 				*to = at || p.accumulate ? *to + sum : sum;
 			}
-	product(p.out, p.a, p.b, p.m, p.n, p.k, p.c_stride, p.a_stride, p.b_stride, p.a_layout, p.b_layout,
-	        p.accumulate);
+	arguments = (struct matmul_product){.c = p.out,
+	        .a = p.a,
+	        .b = p.b,
+	        .m = p.m,
+	        .n = p.n,
+	        .k = p.k,
+	        .c_stride = p.c_stride,
+	        .rounded_stride = p.c_stride,
+	        .a_stride = p.a_stride,
+	        .b_stride = p.b_stride,
+	        .a_layout = p.a_layout,
+	        .b_layout = p.b_layout,
+	        .accumulate = p.accumulate};
+	product(&arguments);
 	assert_memory_equal(p.out, p.want, sizeof p.out);
+	if (p.accumulate)
+		return;
+	memset(rounded, 0xa5, sizeof rounded);
+	arguments.rounded = rounded;
+	product(&arguments);
+	for (int64_t i = 0; i < OWN_SIDE; i++)
+		for (int64_t j = 0; j < OWN_SIDE; j++) {
+			int64_t at = i * p.c_stride + j;
+			int is_in_c = i < p.m && j < p.n;
+
+			if (is_in_c || (j < p.c_stride && at < OWN_SIDE * OWN_SIDE))
+				assert_int_equal(rounded[at], is_in_c ? bf16_from_f32(p.want[at]) : 0xa5a5);
+		}
 }
 
 #if defined(__x86_64__)
+static int has_avx512bf16(void)
+{
+	__builtin_cpu_init();
+	return cpu_kernels_find("avx512") && __builtin_cpu_supports("avx512bf16");
+}
+
 static const char *own_lacks(void)
 {
-	return !cpu_kernels_find("avx2") ? "AVX2 and AMX" : !matmul_amx_is_here() ? "AMX" : NULL;
+	return !cpu_kernels_find("avx2") ? "AVX2, AVX512-BF16 and AMX"
+	       : !has_avx512bf16()       ? "AVX512-BF16 and AMX"
+	       : !matmul_amx_is_here()   ? "AMX"
+	                                 : NULL;
 }
 
 /* The sums of matmul_avx2.h to the bit, nothing beside c, and c that is not read where nothing is added. */
@@ -391,14 +426,27 @@ static float amx_sum(const struct own_case *p, int64_t i, int64_t j, int64_t at,
 	return sum;
 }
 
+/* The sum over a part of k as matmul_avx512bf16.h has it. */
+static float avx512bf16_sum(const struct own_case *p, int64_t i, int64_t j, int64_t at, int64_t end)
+{
+	float sum = 0;
+
+	for (int64_t l = at; l < end; l += 2)
+		for (int64_t odd = min_i64(l + 1, end - 1); odd >= l; odd--)
+			sum = fmaf(factor_a(p, i, odd, DTYPE_BF16), factor_b(p, odd, j, DTYPE_BF16), sum);
+	return sum;
+}
+
 static void own_check(struct ops_case *c, const float *x, const uint16_t *h)
 {
 	if (cpu_kernels_find("avx2")) {
 		avx2_check(c, x, x + OWN_COUNT, DTYPE_F32);
 		avx2_check(c, h, h + OWN_COUNT, DTYPE_BF16);
 	}
+	if (has_avx512bf16())
+		bf16_check(c, h, matmul_avx512bf16, MATMUL_AVX512BF16_DEPTH, avx512bf16_sum);
 	if (matmul_amx_is_here())
-		unit_check(c, h, matmul_amx, MATMUL_AMX_DEPTH, amx_sum);
+		bf16_check(c, h, matmul_amx, MATMUL_AMX_DEPTH, amx_sum);
 }
 #else
 static const char *own_lacks(void)
@@ -443,7 +491,7 @@ static void own_check(struct ops_case *c, const float *x, const uint16_t *h)
 {
 	(void)x;
 	if (matmul_bfmmla_is_here())
-		unit_check(c, h, matmul_bfmmla, MATMUL_BFMMLA_DEPTH, bfmmla_sum);
+		bf16_check(c, h, matmul_bfmmla, MATMUL_BFMMLA_DEPTH, bfmmla_sum);
 }
 #endif
 

@@ -73,20 +73,4 @@ AMX_INLINE void amx_sums_store(float *to, int64_t row_bytes)
 	_tile_stored(3, low + AMX_LINE, row_bytes);
 }
 
-/* Pairs the elements of two rows of 32, for the 16 low columns or the 16 high ones. */
-AMX_INLINE __m512i amx_pairs(__m512i even, __m512i odd, int high)
-{
-	const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39,
-	        7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-
-	return _mm512_permutex2var_epi16(
-	        even, high ? _mm512_add_epi16(low, _mm512_set1_epi16(16)) : low, odd);
-}
-
-/* A mask of the lowest `count` lanes; all if count is larger. */
-AMX_INLINE __mmask32 amx_first32(int64_t count)
-{
-	return count < 0 ? 0 : count < 32 ? ((__mmask32)1 << count) - 1 : (__mmask32)-1;
-}
-
 #endif

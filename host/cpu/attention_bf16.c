@@ -35,7 +35,7 @@ const struct attention_bf16 *attention_bf16(int64_t head_dim, int64_t queries)
 		return NULL;
 	if (way == MATMUL_AMX && queries >= AMX_QUERIES)
 		return head_dim % 32 == 0 && head_dim <= ATTENTION_AMX_HEAD ? &by_amx : NULL;
-	return way == MATMUL_AMX || way == MATMUL_ONEDNN ? &by_vectors : NULL;
+	return way == MATMUL_AMX || way == MATMUL_AVX512BF16 ? &by_vectors : NULL;
 }
 #elif defined(__aarch64__)
 const struct attention_bf16 *attention_bf16(int64_t head_dim, int64_t queries)

@@ -97,8 +97,8 @@ INLINE void pack_columns(uint16_t *to, const uint16_t *b, int64_t b_stride, int6
 		__m512i even = _mm512_loadu_si512(b + l * b_stride);
 		__m512i odd = l + 1 < n ? _mm512_loadu_si512(b + (l + 1) * b_stride) : _mm512_setzero_si512();
 
-		_mm512_store_si512(pair, amx_pairs(even, odd, 0));
-		_mm512_store_si512(pair + STEPS * AMX_TILE, amx_pairs(even, odd, 1));
+		_mm512_store_si512(pair, pairs16(even, odd, 0));
+		_mm512_store_si512(pair + STEPS * AMX_TILE, pairs16(even, odd, 1));
 	}
 }
 

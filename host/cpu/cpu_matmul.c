@@ -6,8 +6,8 @@
 #include "host/cpu/cpu_inner.h"
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
+#include "host/cpu/matmul_avx512bf16.h"
 #include "host/cpu/matmul_bfmmla.h"
-#include "host/cpu/matmul_onednn.h"
 
 #include <string.h>
 
@@ -16,15 +16,51 @@ OP_MATMUL_LIST(CPU_DECLARE)
 /* Depth of the widened panels. Both panels of a 256 x 256 tile take 1 MiB. */
 enum { PANEL_K = 512 };
 
-/* Tiles are at most 256 x 512. They shrink until there are a dozen, unless a piece would be too little work
- * for waking a thread and packing operands. If there are few tiles, a long k is cut as well (gradients of
- * narrow weights, the head's input). Its parts are summed afterwards. */
-void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
+/* How long the slowest worker takes with pieces of m x n: its products, packing, which costs as much as
+ * PACKING products for each row and column, and an eighth of a piece for pieces that end late. */
+static int64_t tiling_cost(const struct matmul_tiling *t, int workers)
+{
+	enum { PACKING = 10 };
+	int64_t piece = t->m * t->n + PACKING * (t->m + t->n);
+
+	return cpu_pieces(t->count_m * t->count_n * t->count_k, workers) * piece + piece / 8;
+}
+
+/* Tiles for ferry's own kernels, whose bits do not depend on m and n: the cheapest. */
+static void tiling_for_workers(struct matmul_tiling *best, int64_t m, int64_t n, int workers)
+{
+	int64_t most = 8 * workers, least_m = cpu_pieces(m, 256), least_n = cpu_pieces(n, 1024);
+	struct matmul_tiling t = *best;
+
+	best->count_m = 0;
+	for (int64_t parts_m = least_m; parts_m == least_m || parts_m <= most; parts_m++)
+		for (int64_t parts_n = least_n; parts_n == least_n || parts_m * parts_n <= most; parts_n++) {
+			t.m = min_i64(m, round_up(cpu_pieces(m, parts_m), 32));
+			t.n = min_i64(n, round_up(cpu_pieces(n, parts_n), 64));
+			t.count_m = cpu_pieces(m, t.m);
+			t.count_n = cpu_pieces(n, t.n);
+			if (!best->count_m || (t.m * t.n * t.k >= 1 << 20 &&
+			                              tiling_cost(&t, workers) < tiling_cost(best, workers)))
+				*best = t;
+		}
+}
+
+/* Libraries sum in another order if m or n differ, so their tiles depend on the shape alone: at most 256 x
+ * 512, and a dozen, unless a piece would be too little work for waking a thread and packing operands. If
+ * there are few tiles, a long k is cut as well (gradients of narrow weights, the head's input), for every
+ * kernel by the shape alone. Its parts are summed afterwards. */
+void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k, int workers)
 {
 	int64_t parts_m = cpu_pieces(m, 256), parts_n = cpu_pieces(n, 512), parts_k = 1;
 
 	if (k >= 4096 && parts_m * parts_n < 12)
 		parts_k = min_i64(cpu_pieces(12, parts_m * parts_n), k / 2048);
+	t->k = cpu_pieces(k, parts_k);
+	t->count_k = cpu_pieces(k, t->k);
+	if (workers) {
+		tiling_for_workers(t, m, n, workers);
+		return;
+	}
 	while (parts_m * parts_n * parts_k < 12) {
 		int by_n = cpu_pieces(n, parts_n) >= cpu_pieces(m, parts_m);
 		int64_t tile = cpu_pieces(m, parts_m + !by_n) * cpu_pieces(n, parts_n + by_n);
@@ -36,13 +72,11 @@ void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
 	}
 	t->m = min_i64(m, round_up(cpu_pieces(m, parts_m), 16));
 	t->n = min_i64(n, round_up(cpu_pieces(n, parts_n), 16));
-	t->k = cpu_pieces(k, parts_k);
 	t->count_m = cpu_pieces(m, t->m);
 	t->count_n = cpu_pieces(n, t->n);
-	t->count_k = cpu_pieces(k, t->k);
 }
 
-/* One thread computes each tile, so an element sees the same additions in the same order whatever the thread
+/* One thread computes each tile, and an element sees the same additions in the same order whatever the thread
  * count. matmul_choice chooses the kernels. If they cannot multiply bf16, both operands are widened to fp32,
  * in panels in a worker's scratch or while they are packed. The products are then exact, and c is rounded
  * once. */
@@ -50,12 +84,9 @@ struct matmul_run {
 	struct op_matmul op;
 	struct matmul_tiling tiling;
 	float *parts;   /* if k is cut: [count_k, m, n] */
-	float *scratch; /* per worker: tile of c; then panels of a and b, oneDNN's scratch, or bias */
+	float *scratch; /* per worker: tile of c; then panels of a and b, or bias */
 	int64_t scratch_count;
 	int by_panels; /* bf16 is widened in panels */
-	/* for oneDNN: one for each tile_kind that occurs; else NULL */
-	struct onednn_product *products[8];
-	int failed;
 };
 
 /* A piece: rows [i, i + m) and columns [j, j + n) of c, summed over [l, l + k). */
@@ -129,12 +160,6 @@ static void tile_find(struct tile *t, const struct matmul_run *run, int64_t piec
 	t->k = min_i64(g->k, o->k - t->l);
 }
 
-/* The index of a piece's product: a bit each if it is cut short in m, n and k. */
-static int tile_kind(const struct matmul_tiling *g, const struct tile *t)
-{
-	return (t->m < g->m) | (t->n < g->n) << 1 | (t->k < g->k) << 2;
-}
-
 /* The place for the sums of a piece: its part, c itself, or the worker's buffer. */
 static float *tile_target(const struct matmul_run *run, const struct tile *t, float *buffer, int64_t *stride)
 {
@@ -159,15 +184,25 @@ static const void *operand_at(
 	       (layout == MATMUL_NORMAL ? row * stride + col : col * stride + row) * dtype_bytes(dtype);
 }
 
+/* ferry's own kernels for bf16, or NULL. */
+static matmul_bf16 *own_product(enum matmul_way way)
+{
+	return way == MATMUL_AVX512BF16 ? matmul_avx512bf16
+	       : way == MATMUL_AMX      ? matmul_amx
+	       : way == MATMUL_BFMMLA   ? matmul_bfmmla
+	                                : NULL;
+}
+
 static void matmul_piece(void *context, int64_t piece, int worker)
 {
 	struct matmul_run *run = context;
 	const struct op_matmul *o = &run->op;
 	float *buffer = run->scratch + run->scratch_count * worker,
 	      *rest = buffer + round_up(run->tiling.m * run->tiling.n, 16);
-	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut, rc = 0;
-	enum matmul_way way = matmul_choice(o->ab_dtype)->way;
+	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut;
+	matmul_bf16 *own = own_product(matmul_choice(o->ab_dtype)->way);
 	const void *a, *b;
+	uint16_t *rounded = NULL;
 	struct tile t;
 	int64_t c_stride;
 	float *c;
@@ -176,25 +211,32 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	c = tile_target(run, &t, buffer, &c_stride);
 	a = operand_at(o->a, t.i, t.l, o->a_stride, o->a_layout, o->ab_dtype);
 	b = operand_at(o->b, t.l, t.j, o->b_stride, o->b_layout, o->ab_dtype);
-	if (run->products[0])
-		rc = onednn_product_run(run->products[tile_kind(&run->tiling, &t)], c, a, b, rest);
+	if (own && c == buffer && dev_is_none(o->bias))
+		rounded = (uint16_t *)cpu_ptr(o->c) + t.i * o->c_stride + t.j;
+	if (own)
+		own(&(struct matmul_product){.c = c,
+		        .rounded = rounded,
+		        .a = a,
+		        .b = b,
+		        .m = t.m,
+		        .n = t.n,
+		        .k = t.k,
+		        .c_stride = c_stride,
+		        .rounded_stride = o->c_stride,
+		        .a_stride = o->a_stride,
+		        .b_stride = o->b_stride,
+		        .a_layout = o->a_layout,
+		        .b_layout = o->b_layout,
+		        .accumulate = accumulate});
 	else if (run->by_panels)
 		tile_product_bf16(run, &t, c, c_stride, rest, accumulate);
-	else if (o->ab_dtype == DTYPE_BF16 && way == MATMUL_AMX)
-		matmul_amx(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
-		        o->b_layout, accumulate);
-	else if (o->ab_dtype == DTYPE_BF16 && way == MATMUL_BFMMLA)
-		matmul_bfmmla(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
-		        o->b_layout, accumulate);
 	else if (o->ab_dtype == DTYPE_BF16)
 		matmul_avx2(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
 		        o->b_layout, DTYPE_BF16, 1, accumulate);
 	else
 		cpu_sgemm(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
 		        o->b_layout, 1, accumulate);
-	if (rc < 0)
-		__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);
-	if (!cut)
+	if (!cut && !rounded)
 		tile_finish(o, &t, c, c_stride, rest);
 }
 
@@ -223,75 +265,26 @@ static void combine_piece(void *context, int64_t row, int worker)
 	}
 }
 
-static void products_close(struct matmul_run *run)
-{
-	for (int kind = 0; kind < 8; kind++) {
-		onednn_product_close(run->products[kind]);
-		run->products[kind] = NULL;
-	}
-}
-
-/* Opens products for all kinds of pieces or for none. The first piece is never cut short, so products[0] is
- * set if any is. */
-static void products_open(struct matmul_run *run)
-{
-	const struct op_matmul *o = &run->op;
-	const struct matmul_tiling *g = &run->tiling;
-
-	for (int64_t piece = 0; piece < g->count_m * g->count_n * g->count_k; piece++) {
-		struct tile t;
-		int64_t c_stride;
-		int kind;
-
-		tile_find(&t, run, piece);
-		tile_target(run, &t, NULL, &c_stride);
-		kind = tile_kind(g, &t);
-		if (run->products[kind])
-			continue;
-		run->products[kind] =
-		        onednn_product_open(o, t.m, t.n, t.k, c_stride, o->accumulate && g->count_k == 1);
-		if (!run->products[kind]) {
-			products_close(run);
-			return;
-		}
-	}
-}
-
-static int64_t piece_scratch_count(const struct matmul_run *run)
-{
-	const struct matmul_tiling *g = &run->tiling;
-	int64_t rest = run->by_panels ? (g->m + g->n) * PANEL_K : g->n;
-
-	for (int kind = 0; kind < 8; kind++)
-		if (run->products[kind] && onednn_product_scratch_bytes(run->products[kind]) > rest * 4)
-			rest = onednn_product_scratch_bytes(run->products[kind]) / 4 + 1;
-	return round_up(g->m * g->n, 16) + round_up(rest, 16);
-}
-
 int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 {
 	struct matmul_run run = {.op = *op};
 	const struct op_matmul *o = &run.op;
 	const struct matmul_tiling *g = &run.tiling;
 	enum matmul_way way = matmul_choice(o->ab_dtype)->way;
+	int is_own = way == MATMUL_AVX2 || own_product(way);
 	int64_t parts_count;
 
-	matmul_tiling(&run.tiling, o->m, o->n, o->k);
-	if (o->ab_dtype == DTYPE_BF16 && way == MATMUL_ONEDNN)
-		products_open(&run);
-	run.by_panels = o->ab_dtype == DTYPE_BF16 && !run.products[0] &&
-	                (way == MATMUL_WIDENED || way == MATMUL_ONEDNN);
+	matmul_tiling(&run.tiling, o->m, o->n, o->k, is_own ? cpu_workers(cx) : 0);
+	run.by_panels = way == MATMUL_WIDENED;
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
-	run.scratch_count = piece_scratch_count(&run);
+	run.scratch_count =
+	        round_up(g->m * g->n, 16) + round_up(run.by_panels ? (g->m + g->n) * PANEL_K : g->n, 16);
 	run.parts = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);
-	if (run.parts) {
-		run.scratch = run.parts + parts_count;
-		cpu_run(cx, g->count_m * g->count_n * g->count_k, matmul_piece, &run);
-		if (g->count_k > 1)
-			cpu_run(cx, o->m, combine_piece, &run);
-	}
-	products_close(&run);
-	if (run.failed)
-		return err_set(ERR_DEVICE, "matmul: oneDNN could not run a product that it had accepted");
-	return run.parts ? 0 : ERR_NOMEM;
+	if (!run.parts)
+		return ERR_NOMEM;
+	run.scratch = run.parts + parts_count;
+	cpu_run(cx, g->count_m * g->count_n * g->count_k, matmul_piece, &run);
+	if (g->count_k > 1)
+		cpu_run(cx, o->m, combine_piece, &run);
+	return 0;
 }

@@ -24,13 +24,28 @@ struct matmul_facts {
 };
 
 enum matmul_way {
-	MATMUL_OPENBLAS, /* bf16 is widened to fp32 first */
-	MATMUL_ONEDNN,
-	MATMUL_AVX2,    /* matmul_avx2.h; bf16 is widened as it is packed */
-	MATMUL_AMX,     /* matmul_amx.h; bf16 only */
-	MATMUL_BFMMLA,  /* matmul_bfmmla.h; bf16 only */
-	MATMUL_WIDENED, /* bf16 only: widened, then as fp32 */
+	MATMUL_OPENBLAS,   /* fp32 only */
+	MATMUL_ONEDNN,     /* fp32 only */
+	MATMUL_AVX2,       /* matmul_avx2.h; bf16 is widened as it is packed */
+	MATMUL_AVX512BF16, /* matmul_avx512bf16.h; bf16 only */
+	MATMUL_AMX,        /* matmul_amx.h; bf16 only */
+	MATMUL_BFMMLA,     /* matmul_bfmmla.h; bf16 only */
+	MATMUL_WIDENED,    /* bf16 only: widened, then as fp32 */
 };
+
+/* A product of bf16: c[m,n] = op(a) * op(b), or added to c with accumulate. With `rounded` the results go
+ * there, rounded to bf16, and c is scratch for sums over parts of k. */
+struct matmul_product {
+	float *c;
+	uint16_t *rounded; /* or NULL */
+	const uint16_t *a, *b;
+	int64_t m, n, k, c_stride, rounded_stride, a_stride, b_stride;
+	enum matmul_layout a_layout, b_layout;
+	int accumulate;
+};
+
+/* Computes a product on the calling thread. */
+typedef void matmul_bf16(const struct matmul_product *product);
 
 struct matmul_choice {
 	enum matmul_way way;
@@ -51,11 +66,12 @@ void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, i
         int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
         float alpha, float beta);
 
-/* The pieces of a product, from its shape only. m, n and k are the sizes of a full piece, count_m, count_n
- * and count_k the numbers of pieces. With count_k > 1 the products of the parts of k are summed in order. */
+/* The pieces of a product. m, n and k are the sizes of a full piece, count_m, count_n and count_k the numbers
+ * of pieces. With count_k > 1 the products of the parts of k are summed in order. workers: 0, or their number
+ * if bits do not depend on m and n; k depends on the shape alone. */
 struct matmul_tiling {
 	int64_t m, n, k, count_m, count_n, count_k;
 };
-void matmul_tiling(struct matmul_tiling *tiling, int64_t m, int64_t n, int64_t k);
+void matmul_tiling(struct matmul_tiling *tiling, int64_t m, int64_t n, int64_t k, int workers);
 
 #endif

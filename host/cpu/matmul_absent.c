@@ -1,6 +1,7 @@
 /* Stubs of products by instructions that this architecture lacks; matmul_choice never chooses them. */
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
+#include "host/cpu/matmul_avx512bf16.h"
 #include "host/cpu/matmul_bfmmla.h"
 
 #if !defined(__x86_64__)
@@ -12,17 +13,19 @@ void matmul_avx2(float *c, const void *a, const void *b, int64_t m, int64_t n, i
 	(void)a_layout, (void)b_layout, (void)dtype, (void)alpha, (void)accumulate;
 }
 
+void matmul_avx512bf16(const struct matmul_product *product)
+{
+	(void)product;
+}
+
 int matmul_amx_is_here(void)
 {
 	return 0;
 }
 
-void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
-        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
-        enum matmul_layout b_layout, int accumulate)
+void matmul_amx(const struct matmul_product *product)
 {
-	(void)c, (void)a, (void)b, (void)m, (void)n, (void)k, (void)c_stride, (void)a_stride, (void)b_stride;
-	(void)a_layout, (void)b_layout, (void)accumulate;
+	(void)product;
 }
 #endif
 
@@ -32,11 +35,8 @@ int matmul_bfmmla_is_here(void)
 	return 0;
 }
 
-void matmul_bfmmla(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
-        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
-        enum matmul_layout b_layout, int accumulate)
+void matmul_bfmmla(const struct matmul_product *product)
 {
-	(void)c, (void)a, (void)b, (void)m, (void)n, (void)k, (void)c_stride, (void)a_stride, (void)b_stride;
-	(void)a_layout, (void)b_layout, (void)accumulate;
+	(void)product;
 }
 #endif

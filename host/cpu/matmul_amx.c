@@ -1,14 +1,11 @@
 /* matmul_amx.h: 32 x 32 sums in four of the unit's eight tiles, over operands packed as tiles (amx.h). */
 #include "host/cpu/matmul_amx.h"
 
-#include "base/size.h"
 #include "host/cpu/amx.h"
-#include "host/cpu/matmul_parts.h"
-#include "host/cpu/transpose16.h"
+#include "host/cpu/matmul_words.h"
 
 #include <cpuid.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,31 +19,6 @@ enum {
 	BLOCK_COLUMNS = 4 * BLOCK, /* of b: 128 KiB too, 32 KiB of them in L1 */
 };
 
-/* Loads 16 of count and 32 of k from (at, l) on, as words of two of k. Words beyond the operand are 0. This
- * one reads stored rows of count: vector i has the words of at + i. */
-INLINE void words_of_rows(__m512i r[AMX_SIDE], const struct operand *o, int64_t at, int64_t l)
-{
-	int64_t rows = o->count - at;
-	__mmask32 here = amx_first32(o->depth - l);
-
-	for (int i = 0; i < AMX_SIDE; i++)
-		r[i] = _mm512_maskz_loadu_epi16(i < rows ? here : 0, o->x + (at + i) * o->stride + l);
-}
-
-/* The same from stored rows of k: vector i has word i of each of the 16, which are the low or high ones of 32
- * from `at` on. */
-INLINE void words_of_pairs(__m512i r[AMX_SIDE], const struct operand *o, int64_t at, int64_t l, int high)
-{
-	__mmask32 here = amx_first32(o->count - at);
-
-	for (int i = 0; i < AMX_SIDE; i++, l += 2) {
-		const uint16_t *row = o->x + l * o->stride + at;
-
-		r[i] = amx_pairs(_mm512_maskz_loadu_epi16(l < o->depth ? here : 0, row),
-		        _mm512_maskz_loadu_epi16(l + 1 < o->depth ? here : 0, row + o->stride), high);
-	}
-}
-
 INLINE void tile_store(uint16_t *to, const __m512i r[AMX_SIDE])
 {
 	for (int i = 0; i < AMX_SIDE; i++)
@@ -56,17 +28,12 @@ INLINE void tile_store(uint16_t *to, const __m512i r[AMX_SIDE])
 /* Packs 32 of count and 32 of k as two tiles. by_pairs: as tiles of b, else of a. */
 INLINE void pack_step(uint16_t *to, const struct operand *o, int64_t at, int64_t l, int by_pairs)
 {
-	for (int i = 0; i < 2; i++) {
-		__m512i words[AMX_SIDE];
+	__m512i low[AMX_SIDE], high[AMX_SIDE];
 
-		if (o->has_k_rows)
-			words_of_pairs(words, o, at, l, i);
-		else
-			words_of_rows(words, o, at + i * AMX_SIDE, l);
-		if (o->has_k_rows != by_pairs)
-			transpose16(words);
-		tile_store(to + i * DEPTH * AMX_SIDE + l / AMX_STEP * AMX_TILE, words);
-	}
+	words_load(low, high, *o, at, l, by_pairs);
+	to += l / AMX_STEP * AMX_TILE;
+	tile_store(to, low);
+	tile_store(to + DEPTH * AMX_SIDE, high);
 }
 
 /* Packs [at, end) of count over all of depth: to[count / 16][l / AMX_STEP] are tiles. It reads in the order
@@ -84,25 +51,30 @@ INLINE void pack(uint16_t *to, const struct operand *o, int64_t at, int64_t end,
 }
 
 /* Stores contiguous sums to rows x cols of c, or adds them to c. */
-static void put(float *c, int64_t c_stride, const float *sum, int64_t rows, int64_t cols, int accumulate)
+static void put(const struct sums *to, const float *sum, int64_t rows, int64_t cols)
 {
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t j = 0; j < cols; j += AMX_SIDE) {
 			__mmask16 here = first16(cols - j);
 			__m512 x = _mm512_load_ps(sum + i * BLOCK + j);
-			float *to = c + i * c_stride + j;
+			float *c = to->c + i * to->c_stride + j;
 
-			if (accumulate)
-				x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(here, to));
-			_mm512_mask_storeu_ps(to, here, x);
+			if (to->accumulate)
+				x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(here, c));
+			if (to->rounded)
+				_mm256_mask_storeu_epi16(to->rounded + i * to->rounded_stride + j, here,
+				        (__m256i)_mm512_cvtneps_pbh(x));
+			else
+				_mm512_mask_storeu_ps(c, here, x);
 		}
 }
 
-static void part(float *c, int64_t c_stride, const struct operand *a, const struct operand *b, int accumulate)
+static void part(const struct sums *to, const struct operand *a, const struct operand *b)
 {
 	_Alignas(64) uint16_t rows[BLOCK_ROWS * DEPTH], columns[BLOCK_COLUMNS * DEPTH];
 	_Alignas(64) float sum[BLOCK * BLOCK];
 	int64_t steps = (b->depth + AMX_STEP - 1) / AMX_STEP;
+	int is_plain = !to->accumulate && !to->rounded;
 
 	pack(rows, a, 0, a->count, 0);
 	for (int64_t j = 0; j < b->count; j += BLOCK) {
@@ -115,27 +87,24 @@ static void part(float *c, int64_t c_stride, const struct operand *a, const stru
 		for (int64_t i = 0; i < a->count; i += BLOCK) {
 			int64_t m = min_i64(BLOCK, a->count - i);
 			struct amx_tiles left = {rows + i * DEPTH, AMX_LINE, HALF, 2 * AMX_TILE};
-			float *to = c + i * c_stride + j;
+			struct sums at = sums_at(to, i, j);
 
 			amx_sums_zero();
 			amx_sums_add(left, right, steps);
-			if (m == BLOCK && n == BLOCK && !accumulate) {
-				amx_sums_store(to, 4 * c_stride);
+			if (m == BLOCK && n == BLOCK && is_plain) {
+				amx_sums_store(at.c, 4 * at.c_stride);
 			} else {
 				amx_sums_store(sum, 4 * BLOCK);
-				put(to, c_stride, sum, m, n, accumulate);
+				put(&at, sum, m, n);
 			}
 		}
 	}
 }
 
-void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
-        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
-        enum matmul_layout b_layout, int accumulate)
+void matmul_amx(const struct matmul_product *p)
 {
 	amx_begin();
-	matmul_by_parts(c, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, accumulate, part,
-	        DEPTH, BLOCK_ROWS, BLOCK);
+	matmul_by_parts(p, part, DEPTH, BLOCK_ROWS, BLOCK);
 	_tile_release();
 }
 

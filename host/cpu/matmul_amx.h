@@ -7,7 +7,7 @@
 #ifndef FERRY_HOST_CPU_MATMUL_AMX_H
 #define FERRY_HOST_CPU_MATMUL_AMX_H
 
-#include "device/op_matmul.h"
+#include "host/cpu/matmul.h"
 
 enum { MATMUL_AMX_DEPTH = 512 };
 
@@ -15,10 +15,7 @@ enum { MATMUL_AMX_DEPTH = 512 };
  * once. */
 int matmul_amx_is_here(void);
 
-/* c[m,n] = op(a) * op(b), or added to c with accumulate. Requires matmul_amx_is_here. Takes 300 KiB of stack.
- */
-void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
-        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
-        enum matmul_layout b_layout, int accumulate);
+/* Requires matmul_amx_is_here. Takes 300 KiB of stack. */
+matmul_bf16 matmul_amx;
 
 #endif

@@ -1,7 +1,6 @@
 /* matmul_bfmmla.h: 8 x 8 sums in registers, over operands packed for the instruction. */
 #include "host/cpu/matmul_bfmmla.h"
 
-#include "base/size.h"
 #include "host/cpu/matmul_parts.h"
 
 #include <arm_neon.h>
@@ -61,22 +60,21 @@ static void pack(uint16_t *to, const struct operand *o, int64_t at)
 			to[l / STEP * PART + i * STEP + l % STEP] = x[i * by_count + l * by_k];
 }
 
-/* A register of sums has two elements of a row of c and the two below them. */
-INLINE void put(float *c, int64_t c_stride, float32x4_t sum[SIDE / 2][SIDE / 2], int accumulate)
+/* Four sums of a row of c. */
+INLINE void put4(const struct sums *to, int64_t row, int64_t col, float32x4_t x)
 {
-	for (int i = 0; i < SIDE; i++)
-		for (int j = 0; j < SIDE / 2; j += 2) {
-			float32x4_t left = sum[i / 2][j], right = sum[i / 2][j + 1];
-			float32x4_t row = i % 2 ? vcombine_f32(vget_high_f32(left), vget_high_f32(right))
-			                        : vcombine_f32(vget_low_f32(left), vget_low_f32(right));
-			float *to = c + i * c_stride + 2 * j;
+	float *c = to->c + row * to->c_stride + col;
 
-			vst1q_f32(to, accumulate ? vaddq_f32(vld1q_f32(to), row) : row);
-		}
+	if (to->accumulate)
+		x = vaddq_f32(vld1q_f32(c), x);
+	if (to->rounded)
+		vst1_u16(to->rounded + row * to->rounded_stride + col,
+		        vreinterpret_u16_bf16(vcvt_bf16_f32(x)));
+	else
+		vst1q_f32(c, x);
 }
 
-static void tile(
-        float *c, int64_t c_stride, const uint16_t *a, const uint16_t *b, int64_t steps, int accumulate)
+static void tile(const struct sums *to, const uint16_t *a, const uint16_t *b, int64_t steps)
 {
 	float32x4_t sum[SIDE / 2][SIDE / 2];
 
@@ -94,23 +92,40 @@ static void tile(
 			for (int j = 0; j < SIDE / 2; j++)
 				sum[i][j] = vbfmmlaq_f32(sum[i][j], x[i], y[j]);
 	}
-	put(c, c_stride, sum, accumulate);
+	/* a register of sums has two elements of a row of c and the two below them */
+	for (int i = 0; i < SIDE; i += 2)
+		for (int j = 0; j < SIDE / 2; j += 2) {
+			float32x4_t left = sum[i / 2][j], right = sum[i / 2][j + 1];
+
+			put4(to, i, 2 * j, vcombine_f32(vget_low_f32(left), vget_low_f32(right)));
+			put4(to, i + 1, 2 * j, vcombine_f32(vget_high_f32(left), vget_high_f32(right)));
+		}
 }
 
 /* The same if c ends within the tile. */
-static void tile_at_border(float *c, int64_t c_stride, const uint16_t *a, const uint16_t *b, int64_t steps,
-        int accumulate, int64_t rows, int64_t cols)
+static void tile_at_border(const struct sums *to, const uint16_t *a, const uint16_t *b, int64_t steps,
+        int64_t rows, int64_t cols)
 {
 	float whole[SIDE * SIDE] = {0};
+	uint16_t rounded[SIDE * SIDE];
+	struct sums all = {.c = whole,
+	        .rounded = to->rounded ? rounded : NULL,
+	        .c_stride = SIDE,
+	        .rounded_stride = SIDE,
+	        .accumulate = to->accumulate};
 
-	for (int64_t i = 0; i < rows && accumulate; i++)
-		memcpy(whole + i * SIDE, c + i * c_stride, (size_t)cols * sizeof *c);
-	tile(whole, SIDE, a, b, steps, accumulate);
+	for (int64_t i = 0; i < rows && to->accumulate; i++)
+		memcpy(whole + i * SIDE, to->c + i * to->c_stride, (size_t)cols * sizeof *whole);
+	tile(&all, a, b, steps);
 	for (int64_t i = 0; i < rows; i++)
-		memcpy(c + i * c_stride, whole + i * SIDE, (size_t)cols * sizeof *c);
+		if (to->rounded)
+			memcpy(to->rounded + i * to->rounded_stride, rounded + i * SIDE,
+			        (size_t)cols * sizeof *rounded);
+		else
+			memcpy(to->c + i * to->c_stride, whole + i * SIDE, (size_t)cols * sizeof *whole);
 }
 
-static void part(float *c, int64_t c_stride, const struct operand *a, const struct operand *b, int accumulate)
+static void part(const struct sums *to, const struct operand *a, const struct operand *b)
 {
 	_Alignas(64) uint16_t rows[BLOCK_ROWS * DEPTH], columns[SIDE * DEPTH];
 	int64_t steps = (b->depth + STEP - 1) / STEP;
@@ -123,23 +138,19 @@ static void part(float *c, int64_t c_stride, const struct operand *a, const stru
 		pack(columns, b, j);
 		for (int64_t i = 0; i < a->count; i += SIDE) {
 			int64_t m = min_i64(SIDE, a->count - i);
-			float *to = c + i * c_stride + j;
+			struct sums at = sums_at(to, i, j);
 
 			if (m == SIDE && n == SIDE)
-				tile(to, c_stride, rows + i * DEPTH, columns, steps, accumulate);
+				tile(&at, rows + i * DEPTH, columns, steps);
 			else
-				tile_at_border(
-				        to, c_stride, rows + i * DEPTH, columns, steps, accumulate, m, n);
+				tile_at_border(&at, rows + i * DEPTH, columns, steps, m, n);
 		}
 	}
 }
 
-void matmul_bfmmla(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
-        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
-        enum matmul_layout b_layout, int accumulate)
+void matmul_bfmmla(const struct matmul_product *p)
 {
-	matmul_by_parts(c, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, accumulate, part,
-	        DEPTH, BLOCK_ROWS, SIDE);
+	matmul_by_parts(p, part, DEPTH, BLOCK_ROWS, SIDE);
 }
 
 int matmul_bfmmla_is_here(void)

@@ -91,26 +91,25 @@ static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts 
 		        f->matrix == MATMUL_MATRIX_AMX ? "bf16 in a matrix unit" : "matrices of bf16");
 		return;
 	}
-	choice->way = f->has_bf16_dot && !f->has_slow_bf16_dot && f->onednn == MATMUL_SIMD_AVX512
-	                      ? MATMUL_ONEDNN
-	              : f32 == MATMUL_AVX2 ? MATMUL_AVX2
-	                                   : MATMUL_WIDENED;
+	choice->way = f->has_bf16_dot && !f->has_slow_bf16_dot ? MATMUL_AVX512BF16
+	              : f32 == MATMUL_AVX2                     ? MATMUL_AVX2
+	                                                       : MATMUL_WIDENED;
 	snprintf(choice->why, sizeof choice->why, "%s",
-	        choice->way == MATMUL_ONEDNN                        ? "the CPU multiplies bf16 in vectors"
-	        : f->has_bf16_dot && f->onednn < MATMUL_SIMD_AVX512 ? "oneDNN has no products of bf16 here"
-	        : f->has_bf16_dot ? "this CPU's vectors multiply fp32 twice as fast as bf16"
-	                          : "the CPU has no products of bf16");
+	        choice->way == MATMUL_AVX512BF16 ? "the CPU multiplies bf16 in vectors"
+	        : f->has_bf16_dot                ? "this CPU's vectors multiply fp32 twice as fast as bf16"
+	                                         : "the CPU has no products of bf16");
 }
 
 /* Names a choice's library and kernels; for MATMUL_WIDENED those of fp32. */
 static void name_way(struct matmul_choice *choice, const struct matmul_facts *f, enum matmul_way way)
 {
 	choice->library = way == MATMUL_OPENBLAS ? "OpenBLAS" : way == MATMUL_ONEDNN ? "oneDNN" : "ferry";
-	choice->kernels = way == MATMUL_AVX2     ? simd_names[MATMUL_SIMD_AVX2]
-	                  : way == MATMUL_AMX    ? "AMX"
-	                  : way == MATMUL_BFMMLA ? "BFMMLA"
-	                  : way == MATMUL_ONEDNN ? simd_names[f->onednn]
-	                                         : f->openblas_core;
+	choice->kernels = way == MATMUL_AVX2         ? simd_names[MATMUL_SIMD_AVX2]
+	                  : way == MATMUL_AVX512BF16 ? "AVX512-BF16"
+	                  : way == MATMUL_AMX        ? "AMX"
+	                  : way == MATMUL_BFMMLA     ? "BFMMLA"
+	                  : way == MATMUL_ONEDNN     ? simd_names[f->onednn]
+	                                             : f->openblas_core;
 }
 
 void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *facts, enum dtype dtype)
@@ -121,7 +120,7 @@ void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *fact
 		enum matmul_simd needs;
 	} wishes[] = {
 	        {"openblas", MATMUL_OPENBLAS, MATMUL_WIDENED, MATMUL_SIMD_BASE},
-	        {"onednn", MATMUL_ONEDNN, MATMUL_ONEDNN, MATMUL_SIMD_BASE},
+	        {"onednn", MATMUL_ONEDNN, MATMUL_WIDENED, MATMUL_SIMD_BASE},
 	        {"avx2", MATMUL_AVX2, MATMUL_AVX2, MATMUL_SIMD_AVX2},
 	};
 	enum matmul_way f32;
@@ -165,7 +164,7 @@ static void read_facts(struct matmul_facts *f)
 	else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		f->cpu = MATMUL_SIMD_AVX2;
 	f->matrix = matmul_amx_is_here() ? MATMUL_MATRIX_AMX : MATMUL_MATRIX_NONE;
-	f->has_bf16_dot = __builtin_cpu_supports("avx512bf16");
+	f->has_bf16_dot = f->cpu == MATMUL_SIMD_AVX512 && __builtin_cpu_supports("avx512bf16");
 	/* Intel CPUs since Sapphire Rapids, known by AVX512-FP16: a core does 84 GFLOP/s in bf16, 174 in fp32
 	 */
 	f->has_slow_bf16_dot = __builtin_cpu_is("intel") && has_fp16_vectors();

@@ -34,6 +34,16 @@ static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
 	}
 }
 
+/* Pairs the elements of two rows of 32 bf16, for the 16 low columns or the 16 high ones. */
+static inline __attribute__((always_inline)) __m512i pairs16(__m512i even, __m512i odd, int high)
+{
+	const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39,
+	        7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+
+	return _mm512_permutex2var_epi16(
+	        even, high ? _mm512_add_epi16(low, _mm512_set1_epi16(16)) : low, odd);
+}
+
 /* A mask of the lowest `count` words; all if count is larger. */
 static inline __attribute__((always_inline)) __mmask16 first16(int64_t count)
 {
