@@ -47,7 +47,8 @@ def flags():
 
 def row(args, model, rows, row_tokens, dtype):
     key = "cpu_s" if args.threads == 1 else "step_s"
-    ways = [way for way in WAYS[dtype] if not (args.eager and "--compile" in way)]
+    ways = args.torch.split(",") if args.torch else WAYS[dtype]
+    ways = [way for way in ways if not (args.eager and "--compile" in way)]
     ours, before, share, theirs = [], [], [], {way: [] for way in ways}
     for _ in range(args.rounds):
         for binary, times in ((args.ferry, ours), (args.before, before)):
@@ -87,6 +88,7 @@ def main():
     parser.add_argument("--models", default="15m,134m,1b-4l")
     parser.add_argument("--batches", default="1x256,8x256,1x2048", help="rows x tokens")
     parser.add_argument("--dtypes", default="fp32,bf16")
+    parser.add_argument("--torch", help="only these of torch's ways, as 'bf16 --compile,plain'")
     parser.add_argument("--ways", default="resident", help="of ferry; resident: no offload, as in `ferry train` on a CPU")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)

@@ -8,7 +8,7 @@
 enum {
 	DEPTH = MATMUL_AVX512BF16_DEPTH,
 	PAIRS = DEPTH / 2,
-	LINE = 32, /* elements that a prefetch loads */
+	LINE = 64, /* bytes that a prefetch loads */
 	ROWS = 6,  /* with 4 vectors 24 registers of sums; 4 of b and 1 of a fit beside */
 	VECTORS = 4,
 	COLUMNS = WORDS_SIDE * VECTORS,
@@ -16,21 +16,38 @@ enum {
 	PACKED_ROWS = (BLOCK_ROWS + 31) / 32 * 32,
 };
 
-/* Prefetches part `part` of `parts` of [at, at + count) over all of depth. Lines may lie outside of x,
- * because a prefetch does not fault. */
-INLINE void ask(const struct operand *o, int64_t at, int64_t count, int64_t part, int64_t parts)
-{
-	int64_t rows = o->has_k_rows ? o->depth : count, cols = o->has_k_rows ? count : o->depth;
-	int64_t first = at * (o->has_k_rows ? 1 : o->stride);
+/* Lines that are still to be prefetched, one by one: `rows` of `count` lines, stride bytes apart. They may
+ * lie outside of an operand, because a prefetch does not fault. */
+struct ahead {
+	uintptr_t at;
+	int64_t rows, count, stride, line;
+};
 
-	for (int64_t row = part * rows / parts; row < (part + 1) * rows / parts; row++)
-		for (int64_t col = 0; col < cols; col += LINE)
-			_mm_prefetch((const char *)((uintptr_t)o->x +
-			                            2 * (uintptr_t)(first + row * o->stride + col)),
-			        _MM_HINT_T1);
+INLINE void ask_line(struct ahead *ahead)
+{
+	if (ahead->rows <= 0)
+		return;
+	_mm_prefetch((const char *)(ahead->at + LINE * (uintptr_t)ahead->line), _MM_HINT_T1);
+	if (++ahead->line == ahead->count) {
+		ahead->line = 0;
+		ahead->at += (uintptr_t)ahead->stride;
+		ahead->rows--;
+	}
 }
 
-/* Packs words of a as [count][PAIRS], in the order of storage. */
+/* Of the columns of b from `at` on, over all of depth. */
+static struct ahead ahead_of_columns(const struct operand *o, int64_t at)
+{
+	int64_t rows = o->has_k_rows ? o->depth : COLUMNS, cols = o->has_k_rows ? COLUMNS : o->depth;
+
+	return (struct ahead){.at = (uintptr_t)o->x + 2 * (uintptr_t)(at * (o->has_k_rows ? 1 : o->stride)),
+	        .rows = at < o->count ? rows : 0,
+	        .count = (2 * cols + LINE - 1) / LINE,
+	        .stride = 2 * o->stride};
+}
+
+/* Packs words of a as [count][PAIRS], in the order of storage. Rows after them, to a multiple of ROWS, stay
+ * as they are: their sums are not stored. */
 static void pack_rows(uint32_t *to, struct operand o)
 {
 	if (!o.has_k_rows) {
@@ -42,9 +59,11 @@ static void pack_rows(uint32_t *to, struct operand o)
 		return;
 	}
 	for (int64_t k = 0; k < o.depth; k += 32) {
-		struct operand next = {.x = o.x + (k + 32) * o.stride, .stride = o.stride, .depth = o.count};
+		struct ahead next = {(uintptr_t)o.x + 2 * (uintptr_t)((k + 32) * o.stride), 32,
+		        (2 * o.count + LINE - 1) / LINE, 2 * o.stride, 0};
 
-		ask(&next, 0, 32, 0, 1);
+		while (next.rows)
+			ask_line(&next);
 		for (int64_t i = 0; i < o.count; i += 32) {
 			__m512i low[WORDS_SIDE], high[WORDS_SIDE];
 
@@ -86,10 +105,10 @@ static void pack_columns(uint32_t *to, struct operand o, int64_t at)
 		}
 }
 
-/* Computes `rows` x COLUMNS of c, of which `here` are stored. Callers pass accumulate and rounds as
- * constants. */
+/* Computes `rows` x COLUMNS of c, of which `here` are stored. Prefetches lines of c and of what comes next
+ * one by one: many at once would hold up the loads. Callers pass accumulate and rounds as constants. */
 INLINE void tile(const struct sums *s, int64_t rows, const uint32_t *a, const uint32_t *b, int64_t pairs,
-        const __mmask16 here[VECTORS], int accumulate, int rounds)
+        const __mmask16 here[VECTORS], struct ahead *ahead, int accumulate, int rounds)
 {
 	float spare[COLUMNS] = {0};
 	__m512 sum[ROWS][VECTORS];
@@ -97,13 +116,15 @@ INLINE void tile(const struct sums *s, int64_t rows, const uint32_t *a, const ui
 	for (int i = 0; i < ROWS; i++)
 		for (int v = 0; v < VECTORS; v++)
 			sum[i][v] = _mm512_setzero_ps();
-	for (int i = 0; i < ROWS; i++)
-		for (int v = 0; v < VECTORS && (accumulate || !rounds); v++)
-			_mm_prefetch((const char *)(s->c + (i < rows ? i : 0) * s->c_stride + v * WORDS_SIDE),
-			        _MM_HINT_T0);
 	for (int64_t l = 0; l < pairs; l++) {
 		__m512bh right[VECTORS];
 
+		if (l % 4 == 0)
+			ask_line(ahead);
+		else if (l % 4 == 2 && l < 4 * ROWS * VECTORS && (accumulate || !rounds) && l / 16 < rows)
+			_mm_prefetch(
+			        (const char *)(s->c + l / 16 * s->c_stride + l / 4 % VECTORS * WORDS_SIDE),
+			        _MM_HINT_T0);
 		for (int v = 0; v < VECTORS; v++)
 			right[v] = (__m512bh)_mm512_load_si512(b + l * COLUMNS + v * WORDS_SIDE);
 		for (int i = 0; i < ROWS; i++) {
@@ -135,16 +156,16 @@ INLINE void tile(const struct sums *s, int64_t rows, const uint32_t *a, const ui
 }
 
 static void tile_of(const struct sums *s, int64_t rows, const uint32_t *a, const uint32_t *b, int64_t pairs,
-        const __mmask16 here[VECTORS])
+        const __mmask16 here[VECTORS], struct ahead *ahead)
 {
 	if (s->rounded && s->accumulate)
-		tile(s, rows, a, b, pairs, here, 1, 1);
+		tile(s, rows, a, b, pairs, here, ahead, 1, 1);
 	else if (s->rounded)
-		tile(s, rows, a, b, pairs, here, 0, 1);
+		tile(s, rows, a, b, pairs, here, ahead, 0, 1);
 	else if (s->accumulate)
-		tile(s, rows, a, b, pairs, here, 1, 0);
+		tile(s, rows, a, b, pairs, here, ahead, 1, 0);
 	else
-		tile(s, rows, a, b, pairs, here, 0, 0);
+		tile(s, rows, a, b, pairs, here, ahead, 0, 0);
 }
 
 static void part(const struct sums *to, const struct operand *a, const struct operand *b)
@@ -154,6 +175,7 @@ static void part(const struct sums *to, const struct operand *a, const struct op
 
 	pack_rows(rows, *a);
 	for (int64_t j = 0; j < b->count; j += COLUMNS) {
+		struct ahead ahead = ahead_of_columns(b, j + COLUMNS);
 		__mmask16 here[VECTORS];
 
 		for (int v = 0; v < VECTORS; v++)
@@ -162,9 +184,8 @@ static void part(const struct sums *to, const struct operand *a, const struct op
 		for (int64_t t = 0; t < tiles; t++) {
 			struct sums at = sums_at(to, t * ROWS, j);
 
-			if (j + COLUMNS < b->count)
-				ask(b, j + COLUMNS, COLUMNS, t, tiles);
-			tile_of(&at, a->count - t * ROWS, rows + t * ROWS * PAIRS, columns, pairs, here);
+			tile_of(&at, a->count - t * ROWS, rows + t * ROWS * PAIRS, columns, pairs, here,
+			        &ahead);
 		}
 	}
 }

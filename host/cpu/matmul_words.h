@@ -6,7 +6,7 @@
 #include "host/cpu/matmul_parts.h"
 #include "host/cpu/transpose16.h"
 
-enum { WORDS_SIDE = 16, WORDS_STEP = 2 * WORDS_SIDE };
+enum { WORDS_SIDE = 16 };
 
 /* A mask of the lowest `count` lanes; all if count is larger. */
 static inline __attribute__((always_inline)) __mmask32 first32(int64_t count)
