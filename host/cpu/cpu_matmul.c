@@ -16,12 +16,19 @@ OP_MATMUL_LIST(CPU_DECLARE)
 /* Depth of the widened panels. Both panels of a 256 x 256 tile take 1 MiB. */
 enum { PANEL_K = 512 };
 
-/* How long the slowest worker takes with pieces of m x n: its products, packing, which costs as much as
- * PACKING products for each row and column, and an eighth of a piece for pieces that end late. */
-static int64_t tiling_cost(const struct matmul_tiling *t, int workers)
+/* The work of a piece for each of k: its products, and packing, which costs as much as PACKING products for
+ * each row and column. */
+static int64_t piece_cost(const struct matmul_tiling *t)
 {
 	enum { PACKING = 10 };
-	int64_t piece = t->m * t->n + PACKING * (t->m + t->n);
+
+	return t->m * t->n + PACKING * (t->m + t->n);
+}
+
+/* How long the slowest worker takes, and an eighth of a piece for pieces that end late. */
+static int64_t tiling_cost(const struct matmul_tiling *t, int workers)
+{
+	int64_t piece = piece_cost(t);
 
 	return cpu_pieces(t->count_m * t->count_n * t->count_k, workers) * piece + piece / 8;
 }
@@ -39,7 +46,7 @@ static void tiling_for_workers(struct matmul_tiling *best, int64_t m, int64_t n,
 			t.n = min_i64(n, round_up(cpu_pieces(n, parts_n), 64));
 			t.count_m = cpu_pieces(m, t.m);
 			t.count_n = cpu_pieces(n, t.n);
-			if (!best->count_m || (t.m * t.n * t.k >= 1 << 20 &&
+			if (!best->count_m || (piece_cost(&t) * t.k >= 1 << 20 &&
 			                              tiling_cost(&t, workers) < tiling_cost(best, workers)))
 				*best = t;
 		}

@@ -187,6 +187,8 @@ static void part(const struct sums *to, const struct operand *a, const struct op
 			tile_of(&at, a->count - t * ROWS, rows + t * ROWS * PAIRS, columns, pairs, here,
 			        &ahead);
 		}
+		while (ahead.rows > 0) /* c has few rows: the next columns come from memory */
+			ask_line(&ahead);
 	}
 }
 
