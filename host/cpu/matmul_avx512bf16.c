@@ -106,14 +106,15 @@ static void pack_columns(uint32_t *to, struct operand o, int64_t at)
 }
 
 /* Computes `rows` x COLUMNS of c, of which `here` are stored. Prefetches lines of c and of what comes next
- * one by one: many at once would hold up the loads. Callers pass accumulate and rounds as constants. */
+ * one by one: many at once would hold up the loads. Callers pass accumulate and rounds as constants, and
+ * count, the rows that it computes. */
 INLINE void tile(const struct sums *s, int64_t rows, const uint32_t *a, const uint32_t *b, int64_t pairs,
-        const __mmask16 here[VECTORS], struct ahead *ahead, int accumulate, int rounds)
+        const __mmask16 here[VECTORS], struct ahead *ahead, int count, int accumulate, int rounds)
 {
 	float spare[COLUMNS] = {0};
 	__m512 sum[ROWS][VECTORS];
 
-	for (int i = 0; i < ROWS; i++)
+	for (int i = 0; i < count; i++)
 		for (int v = 0; v < VECTORS; v++)
 			sum[i][v] = _mm512_setzero_ps();
 	for (int64_t l = 0; l < pairs; l++) {
@@ -127,7 +128,7 @@ INLINE void tile(const struct sums *s, int64_t rows, const uint32_t *a, const ui
 			        _MM_HINT_T0);
 		for (int v = 0; v < VECTORS; v++)
 			right[v] = (__m512bh)_mm512_load_si512(b + l * COLUMNS + v * WORDS_SIDE);
-		for (int i = 0; i < ROWS; i++) {
+		for (int i = 0; i < count; i++) {
 			__m512bh left = (__m512bh)_mm512_set1_epi32((int)a[i * PAIRS + l]);
 
 			for (int v = 0; v < VECTORS; v++)
@@ -135,7 +136,7 @@ INLINE void tile(const struct sums *s, int64_t rows, const uint32_t *a, const ui
 		}
 	}
 #pragma GCC unroll 8
-	for (int i = 0; i < ROWS; i++) {
+	for (int i = 0; i < count; i++) {
 		float *c = i < rows ? s->c + i * s->c_stride : spare;
 		uint16_t *rounded =
 		        i < rows && rounds ? s->rounded + i * s->rounded_stride : (uint16_t *)spare;
@@ -155,17 +156,17 @@ INLINE void tile(const struct sums *s, int64_t rows, const uint32_t *a, const ui
 	}
 }
 
-static void tile_of(const struct sums *s, int64_t rows, const uint32_t *a, const uint32_t *b, int64_t pairs,
-        const __mmask16 here[VECTORS], struct ahead *ahead)
+INLINE void tile_of(const struct sums *s, int64_t rows, const uint32_t *a, const uint32_t *b, int64_t pairs,
+        const __mmask16 here[VECTORS], struct ahead *ahead, int count)
 {
 	if (s->rounded && s->accumulate)
-		tile(s, rows, a, b, pairs, here, ahead, 1, 1);
+		tile(s, rows, a, b, pairs, here, ahead, count, 1, 1);
 	else if (s->rounded)
-		tile(s, rows, a, b, pairs, here, ahead, 0, 1);
+		tile(s, rows, a, b, pairs, here, ahead, count, 0, 1);
 	else if (s->accumulate)
-		tile(s, rows, a, b, pairs, here, ahead, 1, 0);
+		tile(s, rows, a, b, pairs, here, ahead, count, 1, 0);
 	else
-		tile(s, rows, a, b, pairs, here, ahead, 0, 0);
+		tile(s, rows, a, b, pairs, here, ahead, count, 0, 0);
 }
 
 static void part(const struct sums *to, const struct operand *a, const struct operand *b)
@@ -183,9 +184,13 @@ static void part(const struct sums *to, const struct operand *a, const struct op
 		pack_columns(columns, *b, j);
 		for (int64_t t = 0; t < tiles; t++) {
 			struct sums at = sums_at(to, t * ROWS, j);
+			int64_t left = a->count - t * ROWS;
 
-			tile_of(&at, a->count - t * ROWS, rows + t * ROWS * PAIRS, columns, pairs, here,
-			        &ahead);
+			if (left == 1)
+				tile_of(&at, left, rows + t * ROWS * PAIRS, columns, pairs, here, &ahead, 1);
+			else
+				tile_of(&at, left, rows + t * ROWS * PAIRS, columns, pairs, here, &ahead,
+				        ROWS);
 		}
 		while (ahead.rows > 0) /* c has few rows: the next columns come from memory */
 			ask_line(&ahead);
