@@ -17,12 +17,12 @@ OP_MATMUL_LIST(CPU_DECLARE)
 enum { PANEL_K = 512 };
 
 /* The work of a piece for each of k: its products, and packing, which costs as much as PACKING products for
- * each row and column. */
+ * each row and column. The first columns wait for memory, as if there were START more. */
 static int64_t piece_cost(const struct matmul_tiling *t)
 {
-	enum { PACKING = 10 };
+	enum { PACKING = 10, START = 64 };
 
-	return t->m * t->n + PACKING * (t->m + t->n);
+	return t->m * t->n + PACKING * (t->m + t->n + START);
 }
 
 /* How long the slowest worker takes, and an eighth of a piece for pieces that end late. */
@@ -33,7 +33,8 @@ static int64_t tiling_cost(const struct matmul_tiling *t, int workers)
 	return cpu_pieces(t->count_m * t->count_n * t->count_k, workers) * piece + piece / 8;
 }
 
-/* Tiles for ferry's own kernels, whose bits do not depend on m and n: the cheapest. */
+/* Tiles for ferry's own kernels, whose bits do not depend on m and n: the cheapest of at most 256 x 1024.
+ * Smaller ones must be enough work for waking a thread. */
 static void tiling_for_workers(struct matmul_tiling *best, int64_t m, int64_t n, int workers)
 {
 	int64_t most = 8 * workers, least_m = cpu_pieces(m, 256), least_n = cpu_pieces(n, 1024);

@@ -59,8 +59,10 @@ static void pack_rows(uint32_t *to, struct operand o)
 		return;
 	}
 	for (int64_t k = 0; k < o.depth; k += 32) {
-		struct ahead next = {(uintptr_t)o.x + 2 * (uintptr_t)((k + 32) * o.stride), 32,
-		        (2 * o.count + LINE - 1) / LINE, 2 * o.stride, 0};
+		struct ahead next = {.at = (uintptr_t)o.x + 2 * (uintptr_t)((k + 32) * o.stride),
+		        .rows = 32,
+		        .count = (2 * o.count + LINE - 1) / LINE,
+		        .stride = 2 * o.stride};
 
 		while (next.rows)
 			ask_line(&next);
@@ -77,8 +79,9 @@ static void pack_rows(uint32_t *to, struct operand o)
 	}
 }
 
-/* Packs words of b from column `at` on as [depth / 2][COLUMNS]. */
-static void pack_columns(uint32_t *to, struct operand o, int64_t at)
+/* Packs words of b from column `at` on as [depth / 2][COLUMNS], and prefetches as many lines of `ahead`, if
+ * it is not NULL. */
+static void pack_columns(uint32_t *to, struct operand o, int64_t at, struct ahead *ahead)
 {
 	if (o.has_k_rows) {
 		for (int64_t k = 0; k < o.depth; k += 2, to += COLUMNS)
@@ -89,6 +92,8 @@ static void pack_columns(uint32_t *to, struct operand o, int64_t at)
 				words_of_pair(&low, &high, o, at + j, k);
 				_mm512_store_si512(to + j, low);
 				_mm512_store_si512(to + j + WORDS_SIDE, high);
+				for (int line = 0; ahead && line < 2; line++)
+					ask_line(ahead);
 			}
 		return;
 	}
@@ -97,6 +102,8 @@ static void pack_columns(uint32_t *to, struct operand o, int64_t at)
 			__m512i low[WORDS_SIDE], high[WORDS_SIDE];
 
 			words_load(low, high, o, at + j, k, 1);
+			for (int line = 0; ahead && line < 32; line++)
+				ask_line(ahead);
 #pragma GCC unroll 16
 			for (int l = 0; l < WORDS_SIDE; l++) {
 				_mm512_store_si512(to + (k / 2 + l) * COLUMNS + j, low[l]);
@@ -177,23 +184,22 @@ static void part(const struct sums *to, const struct operand *a, const struct op
 	pack_rows(rows, *a);
 	for (int64_t j = 0; j < b->count; j += COLUMNS) {
 		struct ahead ahead = ahead_of_columns(b, j + COLUMNS);
+		int64_t asked = tiles * ((pairs + 3) / 4); /* lines, while the tiles are computed */
 		__mmask16 here[VECTORS];
 
 		for (int v = 0; v < VECTORS; v++)
 			here[v] = first16(b->count - j - v * WORDS_SIDE);
-		pack_columns(columns, *b, j);
+		pack_columns(columns, *b, j, asked < ahead.rows * ahead.count ? &ahead : NULL);
 		for (int64_t t = 0; t < tiles; t++) {
+			const uint32_t *packed = rows + t * ROWS * PAIRS;
 			struct sums at = sums_at(to, t * ROWS, j);
 			int64_t left = a->count - t * ROWS;
 
-			if (left == 1)
-				tile_of(&at, left, rows + t * ROWS * PAIRS, columns, pairs, here, &ahead, 1);
+			if (left == 1) /* as for a token over a cache */
+				tile_of(&at, left, packed, columns, pairs, here, &ahead, 1);
 			else
-				tile_of(&at, left, rows + t * ROWS * PAIRS, columns, pairs, here, &ahead,
-				        ROWS);
+				tile_of(&at, left, packed, columns, pairs, here, &ahead, ROWS);
 		}
-		while (ahead.rows > 0) /* c has few rows: the next columns come from memory */
-			ask_line(&ahead);
 	}
 }
 

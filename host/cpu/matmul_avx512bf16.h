@@ -10,7 +10,7 @@
 
 enum { MATMUL_AVX512BF16_DEPTH = 768 };
 
-/* Requires AVX512-BF16, BW, DQ and VL. Takes 500 KiB of stack. */
+/* Requires AVX512-BF16, BW, DQ and VL. Takes 550 KiB of stack. */
 matmul_bf16 matmul_avx512bf16;
 
 #endif
