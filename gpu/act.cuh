@@ -1,7 +1,7 @@
 /* The activations of enum act_kind and their slopes, for cuda_act.cu and cuda_glu.cu.
  *
- * For fp32 the formulas are those of host/cpu/kernels.inc. Errors are a few units in the last place, in the
- * tails too. For bf16 exponentials are the hardware's: their error is 6e-6 relative, a 600th of bf16's
+ * For fp32 the formulas are those of host/cpu/elementary.inc. Errors are a few units in the last place, in
+ * the tails too. For bf16 exponentials are the hardware's: their error is 6e-6 relative, a 600th of bf16's
  * rounding. An H200 moves a bf16 element in the time of about 25 instructions of a lane, so exact ones would
  * be slower than the memory.
  */

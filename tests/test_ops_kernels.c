@@ -80,8 +80,11 @@ static void run_elementwise(
 	case 15:
 		k->soft_cap(x[0], x[1], 1.5f, n);
 		break;
-	default:
+	case 16:
 		k->soft_cap_grad(x[0], x[1], 30.0f, n);
+		break;
+	default:
+		fail_msg("no kernel %d", which);
 	}
 }
 
@@ -112,12 +115,18 @@ static void run_sum(const struct cpu_kernels *k, struct arrays *a, int64_t n, in
 	case 24:
 		a->result[0] = k->narrow_sumsq((uint16_t *)a->x[1], a->x[0], n);
 		break;
-	default:
+	case 25:
 		a->result[0] = k->exp_sum(a->x[0], 0.5f, n);
+		break;
+	case 26:
+		a->result[0] = (double)k->dot_bf16(a->h, a->h + 1, n);
+		break;
+	default:
+		fail_msg("no kernel %d", which);
 	}
 }
 
-enum { KERNELS = 26 };
+enum { FIRST_SUM = 17, KERNELS = 27 };
 
 /* NaN may carry another sign or payload: all of them become one. */
 static void canonical(struct arrays *a)
@@ -153,7 +162,7 @@ static void test_same_bits(void **state)
 
 			arrays_fill(&start, &c);
 			scalar = wide = start;
-			if (which < 15) {
+			if (which < FIRST_SUM) {
 				run_elementwise(cpu_kernels_find("scalar"), &scalar, n, which, act);
 				run_elementwise(k, &wide, n, which, act);
 			} else {
@@ -193,6 +202,30 @@ static void test_sums(void **state)
 		assert_true(fabsl(cpu_kernels()->sum(a.x[0], n) - sum) <= 1e-12);
 		assert_true(fabsl(cpu_kernels()->sumsq_about(a.x[0], n, 0.25) - square) <= 1e-12);
 		assert_true(fabsl(cpu_kernels()->dot(a.x[0], a.x[1], n) - dot) <= 1e-12);
+	}
+}
+
+/* Products of bf16 against double: an error of n additions in fp32 at most. Odd addresses, and what follows
+ * the n elements is NaN. */
+static void test_dot_bf16(void **state)
+{
+	static uint16_t x[N_MAX + 2], y[N_MAX + 2];
+	struct ops_case c;
+
+	(void)state;
+	case_begin(&c, "dot_bf16", 13);
+	for (int64_t n = 0; n < N_MAX; n += case_int(&c, 1, 9)) {
+		double sum = 0, size = 0, got;
+
+		for (int64_t i = 0; i < n; i++) {
+			x[i + 1] = bf16_from_f32((float)case_normal(&c));
+			y[i] = bf16_from_f32((float)case_normal(&c));
+			sum += (double)bf16_to_f32(x[i + 1]) * bf16_to_f32(y[i]);
+			size += fabs((double)bf16_to_f32(x[i + 1]) * bf16_to_f32(y[i]));
+		}
+		x[n + 1] = y[n] = 0x7fc0;
+		got = (double)cpu_kernels()->dot_bf16(x + 1, y, n);
+		assert_true(fabs(got - sum) <= (double)n / 2 * EPS_F32 * size);
 	}
 }
 
@@ -266,6 +299,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_same_bits),
 	        cmocka_unit_test(test_sums),
+	        cmocka_unit_test(test_dot_bf16),
 	        cmocka_unit_test(test_rounding),
 	        cmocka_unit_test(test_exp),
 	        cmocka_unit_test(test_find),

@@ -156,6 +156,26 @@ static void test_cut_shapes(void **state)
 		}
 }
 
+/* A token over a cache: few rows, with every layout and ends within a vector. */
+static void test_few_rows(void **state)
+{
+	static const int64_t columns[][2] = {{700, 64}, {65, 1031}, {1, 33}, {300, 4101}, {2100, 31}};
+	struct product p;
+
+	(void)state;
+	for (uint64_t i = 0; i < sizeof columns / sizeof *columns; i++)
+		for (uint64_t variant = 0; variant < 32; variant += (uint64_t)sparing(3)) {
+			product_random(&p, 6000 + 32 * i + variant, 8);
+			p.m = 1 + (int64_t)variant % 4;
+			p.n = columns[i][0];
+			p.k = columns[i][1];
+			p.a_layout = variant / 16 ? MATMUL_TRANSPOSED : MATMUL_NORMAL;
+			p.b_layout = variant / 8 % 2 ? MATMUL_NORMAL : MATMUL_TRANSPOSED;
+			p.ab_dtype = p.c_dtype == DTYPE_BF16 || variant / 4 % 2 ? DTYPE_BF16 : DTYPE_F32;
+			product_try(&p, i);
+		}
+}
+
 #ifndef FERRY_TEST_CUDA
 /* ---- who multiplies ---- */
 
@@ -566,6 +586,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random_shapes),
 		cmocka_unit_test(test_cut_shapes),
+		cmocka_unit_test(test_few_rows),
 		cmocka_unit_test(test_nonfinite),
 #ifndef FERRY_TEST_CUDA
 		cmocka_unit_test(test_choice),

@@ -16,6 +16,10 @@ OP_MATMUL_LIST(CPU_DECLARE)
 /* Depth of the widened panels. Both panels of a 256 x 256 tile take 1 MiB. */
 enum { PANEL_K = 512 };
 
+/* At most so many rows of a are multiplied by rows of b as they are stored. With more, packing b costs less.
+ */
+enum { FEW_ROWS_F32 = 1, FEW_ROWS_BF16 = 3 };
+
 /* The work of a piece for each of k: its products, and packing, which costs as much as PACKING products for
  * each row and column. The first columns wait for memory, as if there were START more. */
 static int64_t piece_cost(const struct matmul_tiling *t)
@@ -94,6 +98,7 @@ struct matmul_run {
 	float *parts;   /* if k is cut: [count_k, m, n] */
 	float *scratch; /* per worker: tile of c; then panels of a and b, or bias */
 	int64_t scratch_count;
+	int by_rows;   /* elements of c are dot products of stored rows */
 	int by_panels; /* bf16 is widened in panels */
 };
 
@@ -192,6 +197,26 @@ static const void *operand_at(
 	       (layout == MATMUL_NORMAL ? row * stride + col : col * stride + row) * dtype_bytes(dtype);
 }
 
+/* For few rows of a, as of a token over a cache: b is read once and in order, at the rate of memory. */
+static void tile_product_of_rows(
+        const struct op_matmul *o, const struct tile *t, float *c, int64_t c_stride, int accumulate)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+
+	for (int64_t j = 0; j < t->n; j++)
+		for (int64_t i = 0; i < t->m; i++) {
+			const void *a =
+			        operand_at(o->a, t->i + i, t->l, o->a_stride, o->a_layout, o->ab_dtype);
+			const void *b =
+			        operand_at(o->b, t->l, t->j + j, o->b_stride, o->b_layout, o->ab_dtype);
+			float *to = c + i * c_stride + j;
+			float sum = o->ab_dtype == DTYPE_F32 ? (float)k->dot(a, b, t->k)
+			                                     : k->dot_bf16(a, b, t->k);
+
+			*to = accumulate ? *to + sum : sum;
+		}
+}
+
 /* ferry's own kernels for bf16, or NULL. */
 static matmul_bf16 *own_product(enum matmul_way way)
 {
@@ -219,9 +244,11 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	c = tile_target(run, &t, buffer, &c_stride);
 	a = operand_at(o->a, t.i, t.l, o->a_stride, o->a_layout, o->ab_dtype);
 	b = operand_at(o->b, t.l, t.j, o->b_stride, o->b_layout, o->ab_dtype);
-	if (own && c == buffer && dev_is_none(o->bias))
+	if (own && !run->by_rows && c == buffer && dev_is_none(o->bias))
 		rounded = (uint16_t *)cpu_ptr(o->c) + t.i * o->c_stride + t.j;
-	if (own)
+	if (run->by_rows)
+		tile_product_of_rows(o, &t, c, c_stride, accumulate);
+	else if (own)
 		own(&(struct matmul_product){.c = c,
 		        .rounded = rounded,
 		        .a = a,
@@ -282,8 +309,10 @@ int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 	int is_own = way == MATMUL_AVX2 || own_product(way);
 	int64_t parts_count;
 
-	matmul_tiling(&run.tiling, o->m, o->n, o->k, is_own ? cpu_workers(cx) : 0);
+	run.by_rows = o->m <= (o->ab_dtype == DTYPE_F32 ? FEW_ROWS_F32 : FEW_ROWS_BF16) &&
+	              o->a_layout == MATMUL_NORMAL && o->b_layout == MATMUL_TRANSPOSED;
 	run.by_panels = way == MATMUL_WIDENED;
+	matmul_tiling(&run.tiling, o->m, o->n, o->k, run.by_rows || is_own ? cpu_workers(cx) : 0);
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
 	run.scratch_count =
 	        round_up(g->m * g->n, 16) + round_up(run.by_panels ? (g->m + g->n) * PANEL_K : g->n, 16);

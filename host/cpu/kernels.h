@@ -31,6 +31,7 @@ struct cpu_kernels {
 	double (*sum)(const float *x, int64_t n);
 	double (*sumsq_about)(const float *x, int64_t n, double mean);
 	double (*dot)(const float *a, const float *b, int64_t n);
+	float (*dot_bf16)(const uint16_t *a, const uint16_t *b, int64_t n); /* in 32 lanes of fp32 */
 	/* narrow, and the sum of squares of its results as in sumsq_blocks (optim/adamw.h); n at most 4096.
 	 */
 	double (*narrow_sumsq)(uint16_t *dst, const float *src, int64_t n);
