@@ -27,7 +27,8 @@ int attention_keys_check(const struct attention_keys *keys, const char *op_name)
 
 /* Keeps a running maximum and sum (Milakov and Gimelshein 2018), as in FlashAttention (Dao et al. 2022). A
  * piece is a head and a block of queries. A query sees one run of columns of a block of keys, so masks cost
- * nothing. */
+ * nothing. A token over a cache is a block of its own, so its rows are the query heads that share a key head:
+ * the cache is read once for all of them. */
 struct attention_run {
 	const struct attention_forward *op;
 	float *scratch; /* per worker, see attention_piece */
@@ -37,13 +38,30 @@ struct attention_run {
 	int64_t k_blocks; /* blocks of ATTENTION_K keys */
 };
 
-/* Queries, keys and scores of one tile. q, v and pairs are for bf16 only. */
+/* The rows of a block: query q0 + i * next_query of head h + i * next_head for row i. */
+struct attention_block {
+	int64_t q0, h, count, next_query, next_head;
+};
+
+/* Rows, keys and scores of one tile. q, v and pairs are for bf16 only. */
 struct attention_tile {
+	const struct attention_block *block;
 	const uint16_t *q, *v;
 	const uint32_t *pairs;
 	float *scores, *acc;
-	int64_t v_stride, q0, q_count, k0, k_count, k_row; /* k_row: where key k0 lies */
+	int64_t q_stride, v_stride, k0, k_count, k_row; /* k_row: where key k0 lies */
 };
+
+static int64_t row_query(const struct attention_block *b, int64_t i)
+{
+	return b->q0 + i * b->next_query;
+}
+
+/* Elements from row i to the next. */
+static int64_t block_q_stride(const struct attention_forward *o, const struct attention_block *b)
+{
+	return b->next_query * o->q_stride + b->next_head * o->q_head_stride;
+}
 
 /* Words of a block's packed keys, and of its values. */
 static int64_t packed_count(int64_t head_dim)
@@ -69,13 +87,14 @@ static void pack_piece(void *context, int64_t piece, int worker)
 		        (size_t)o->head_dim * sizeof *values);
 }
 
-static void tile_operands(
-        struct attention_tile *t, const struct attention_run *run, uint32_t *buffer, int64_t h)
+static void tile_operands(struct attention_tile *t, const struct attention_run *run, uint32_t *buffer)
 {
 	const struct attention_forward *o = run->op;
-	int64_t g = h / (o->heads / o->kv_heads), at = t->k_row * o->k_stride + g * o->kv_head_stride;
+	const struct attention_block *b = t->block;
+	int64_t g = b->h / (o->heads / o->kv_heads), at = t->k_row * o->k_stride + g * o->kv_head_stride;
 
-	t->q = (const uint16_t *)cpu_ptr(o->q) + t->q0 * o->q_stride + h * o->q_head_stride;
+	t->q = (const uint16_t *)cpu_ptr(o->q) + b->q0 * o->q_stride + b->h * o->q_head_stride;
+	t->q_stride = block_q_stride(o, b);
 	if (run->packed) {
 		t->pairs = run->packed +
 		           2 * (g * run->k_blocks + t->k0 / ATTENTION_K) * packed_count(o->head_dim);
@@ -100,13 +119,14 @@ static struct attention_rows rows_from(
         const struct attention_run *run, const struct attention_tile *t, int64_t i)
 {
 	const struct attention_keys *seen = &run->op->seen;
-	int64_t first = attention_first_key(seen, t->q0 + i) - t->k0, left = t->q_count - i;
+	const struct attention_block *b = t->block;
+	int64_t first = attention_first_key(seen, row_query(b, i)) - t->k0, left = b->count - i;
 	struct attention_rows r = {.i = i, .begin = first > 0 ? first / 16 * 16 : 0};
-	int is_whole = attention_key_end(seen, t->q0 + i) >= t->k0 + t->k_count &&
-	               attention_first_key(seen, t->q0 + t->q_count - 1) <= t->k0 + r.begin;
+	int is_whole = attention_key_end(seen, row_query(b, i)) >= t->k0 + t->k_count &&
+	               attention_first_key(seen, row_query(b, b->count - 1)) <= t->k0 + r.begin;
 
 	r.count = is_whole ? left : min_i64(run->bf16->diagonal_rows, left);
-	r.end = min_i64(t->k_count, attention_key_end(seen, t->q0 + i + r.count - 1) - t->k0);
+	r.end = min_i64(t->k_count, attention_key_end(seen, row_query(b, i + r.count - 1)) - t->k0);
 	return r;
 }
 
@@ -115,7 +135,7 @@ static void tile_scores(
 {
 	const struct attention_forward *o = run->op;
 
-	run->bf16->scores(t->scores + r->i * ATTENTION_K + r->begin, t->q + r->i * o->q_stride, o->q_stride,
+	run->bf16->scores(t->scores + r->i * ATTENTION_K + r->begin, t->q + r->i * t->q_stride, t->q_stride,
 	        t->pairs + r->begin, r->count, r->end - r->begin, o->head_dim, (float)o->scale);
 }
 
@@ -156,7 +176,7 @@ static void tile_softmax(const struct attention_forward *o, const struct attenti
 		float *row = t->scores + i * ATTENTION_K;
 		int64_t begin, end;
 
-		attention_columns(&o->seen, &begin, &end, t->q0 + i, t->k0, t->k_count);
+		attention_columns(&o->seen, &begin, &end, row_query(t->block, i), t->k0, t->k_count);
 		if (begin == end)
 			begin = end = r->begin;
 		if (o->score_cap > 0)
@@ -169,7 +189,7 @@ static void tile_softmax(const struct attention_forward *o, const struct attenti
 /* The products of bf16. */
 static void tile_run(const struct attention_run *run, const struct attention_tile *t, float *max, double *sum)
 {
-	for (int64_t i = 0; i < t->q_count;) {
+	for (int64_t i = 0; i < t->block->count;) {
 		struct attention_rows r = rows_from(run, t, i);
 
 		if (r.begin < r.end) {
@@ -181,76 +201,103 @@ static void tile_run(const struct attention_run *run, const struct attention_til
 	}
 }
 
+/* Heads go one after the other, so their keys stay in the cache; within a head the last blocks, which see the
+ * most keys, go first. Returns 0 if the rows of the piece belong to another one. */
+static int block_find(struct attention_block *b, const struct attention_forward *o, int64_t piece)
+{
+	int64_t n = o->block_count - 1 - piece % o->block_count, group = o->heads / o->kv_heads, at;
+
+	*b = (struct attention_block){.q0 = o->block[n],
+	        .h = piece / o->block_count,
+	        .count = o->block[n + 1] - o->block[n],
+	        .next_query = 1};
+	if (!o->seen.is_cached || b->count > 1)
+		return 1;
+	at = b->h % group;
+	b->next_query = 0;
+	b->next_head = 1;
+	b->count = min_i64(ATTENTION_Q, group - at);
+	return at % ATTENTION_Q == 0;
+}
+
+static void block_store(const struct attention_forward *o, const struct attention_block *b, float *acc,
+        const float *max, const double *sum)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+	int64_t d = o->head_dim;
+
+	for (int64_t i = 0; i < b->count; i++, acc += d) {
+		int64_t q = row_query(b, i), h = b->h + i * b->next_head, to = q * o->out_stride + h * d;
+
+		if (!dev_is_none(o->lse))
+			((float *)cpu_ptr(o->lse))[q * o->heads + h] = (float)(max[i] + log(sum[i]));
+		k->scale(acc, acc, (float)(1 / sum[i]), d);
+		if (o->dtype == DTYPE_F32)
+			memcpy((float *)cpu_ptr(o->out) + to, acc, (size_t)d * sizeof *acc);
+		cpu_store(k, cpu_ptr(o->out), to, acc, d, o->dtype);
+	}
+}
+
 static void attention_piece(void *context, int64_t piece, int worker)
 {
 	const struct attention_run *run = context;
 	const struct attention_forward *o = run->op;
 	const struct attention_keys *seen = &o->seen;
 	const struct cpu_kernels *k = cpu_kernels();
-	/* heads go one after the other, so their keys stay in the cache; within a head the last blocks, which
-	 * see the most keys, go first
-	 */
-	int64_t h = piece / o->block_count, g = h / (o->heads / o->kv_heads), d = o->head_dim;
-	int64_t block = o->block_count - 1 - piece % o->block_count, q0 = o->block[block];
-	int64_t q_count = o->block[block + 1] - q0, q_stride = 0, k_stride, v_stride;
+	struct attention_block b;
+	int is_here = block_find(&b, o, piece);
+	int64_t g = b.h / (o->heads / o->kv_heads), d = o->head_dim, q_stride = 0, k_stride, v_stride;
 	float *scores = run->scratch + run->scratch_count * worker, *acc = scores + ATTENTION_Q * ATTENTION_K;
 	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
 	float *v_buffer = k_buffer + ATTENTION_K * d, max[ATTENTION_Q];
 	double sum[ATTENTION_Q];
-	int64_t k_first, k_end = attention_key_end(seen, q0 + q_count - 1);
+	int64_t k_first = attention_first_key(seen, b.q0),
+	        k_end = attention_key_end(seen, row_query(&b, b.count - 1));
 	int has_sink = !dev_is_none(o->sink);
-	int64_t q_at = q0 * o->q_stride + h * o->q_head_stride;
-	const float *q = run->bf16 ? NULL
-	                           : attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q), q_at, o->q_stride,
-	                                     q_count, d, o->dtype);
+	const float *q = NULL;
 
-	for (int64_t i = 0; i < q_count; i++) { /* a sink is the first score and has no value */
-		max[i] = has_sink ? attention_sink(k, o->sink, h, o->dtype) : -INFINITY;
+	if (!is_here)
+		return;
+	if (!run->bf16)
+		q = attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q),
+		        b.q0 * o->q_stride + b.h * o->q_head_stride, block_q_stride(o, &b), b.count, d,
+		        o->dtype);
+	for (int64_t i = 0; i < b.count; i++) { /* a sink is the first score and has no value */
+		max[i] = has_sink ? attention_sink(k, o->sink, b.h + i * b.next_head, o->dtype) : -INFINITY;
 		sum[i] = has_sink;
 	}
-	memset(acc, 0, (size_t)(q_count * d) * sizeof *acc);
-	k_first = attention_first_key(seen, q0);
+	memset(acc, 0, (size_t)(b.count * d) * sizeof *acc);
 	for (int64_t k0 = run->packed ? k_first / ATTENTION_K * ATTENTION_K : k_first, k_count; k0 < k_end;
 	        k0 += k_count) {
 		k_count = min_i64(ATTENTION_K, k_end - k0);
-		int64_t k_row = attention_key_row(seen, q0, k0, &k_count);
+		int64_t k_row = attention_key_row(seen, b.q0, k0, &k_count);
 		int64_t at = k_row * o->k_stride + g * o->kv_head_stride;
-		struct attention_tile t = {.scores = scores,
+		struct attention_tile t = {.block = &b,
+		        .scores = scores,
 		        .acc = acc,
-		        .q0 = q0,
-		        .q_count = q_count,
 		        .k0 = k0,
 		        .k_count = k_count,
 		        .k_row = k_row};
 
 		if (run->bf16) {
-			tile_operands(&t, run, (uint32_t *)k_buffer, h);
+			tile_operands(&t, run, (uint32_t *)k_buffer);
 			tile_run(run, &t, max, sum);
 			continue;
 		}
 
-		struct attention_rows all = {.count = q_count, .end = k_count};
+		struct attention_rows all = {.count = b.count, .end = k_count};
 		const float *keys = attention_load(
 		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
 		const float *values = attention_load(
 		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
 
-		cpu_sgemm(scores, q, keys, q_count, k_count, d, ATTENTION_K, q_stride, k_stride,
+		cpu_sgemm(scores, q, keys, b.count, k_count, d, ATTENTION_K, q_stride, k_stride,
 		        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
 		tile_softmax(o, &t, &all, max, sum);
-		cpu_sgemm(acc, scores, values, q_count, d, k_count, d, ATTENTION_K, v_stride, MATMUL_NORMAL,
+		cpu_sgemm(acc, scores, values, b.count, d, k_count, d, ATTENTION_K, v_stride, MATMUL_NORMAL,
 		        MATMUL_NORMAL, 1, 1);
 	}
-	for (int64_t i = 0; i < q_count; i++) {
-		int64_t to = (q0 + i) * o->out_stride + h * d;
-
-		if (!dev_is_none(o->lse))
-			((float *)cpu_ptr(o->lse))[(q0 + i) * o->heads + h] = (float)(max[i] + log(sum[i]));
-		k->scale(acc + i * d, acc + i * d, (float)(1 / sum[i]), d);
-		if (o->dtype == DTYPE_F32)
-			memcpy((float *)cpu_ptr(o->out) + to, acc + i * d, (size_t)d * sizeof *acc);
-		cpu_store(k, cpu_ptr(o->out), to, acc + i * d, d, o->dtype);
-	}
+	block_store(o, &b, acc, max, sum);
 }
 
 int attention_forward_run(struct cpu_context *cx, const struct attention_forward *o)
