@@ -182,7 +182,7 @@ static int add_text(struct prompts *p, const char *text, size_t len_bytes)
 		json_decref(messages);
 		return rc;
 	}
-	rc = sample_prompt_ids(p->session, &ids, text);
+	rc = sample_prompt_ids(p->session, &ids, text, len_bytes);
 	if (!rc)
 		rc = add(p, &ids);
 	token_list_free(&ids);

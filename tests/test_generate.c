@@ -159,6 +159,32 @@ static void test_prompts(void **state)
 	        "has no chat template");
 }
 
+/* A line of a file has the ids of the same text as `prompt`, with and without a newline at the file's end. */
+static void test_prompt_lines(void **state)
+{
+	static const char *const how[] = {"", "data_format=alpaca "}, *const prompts[] = {"hi you", "bye"};
+
+	(void)state;
+	put("lines.txt", "hi you\r\n\nbye");
+	for (size_t n = 0; n < sizeof how / sizeof *how; n++) {
+		char *command = mem_printf(ASK "max_new_tokens=1 --json %sprompt_file=lines.txt", how[n]);
+		json_t *together = run_lines(command);
+
+		mem_free(command);
+		assert_int_equal(json_array_size(together), 2);
+		for (size_t i = 0; i < 2; i++) {
+			json_t *one, *ids = json_object_get(json_array_get(together, i), "prompt_ids");
+
+			command = mem_printf(ASK "max_new_tokens=1 --json %sprompt='%s'", how[n], prompts[i]);
+			one = run_lines(command);
+			assert_true(json_equal(json_object_get(json_array_get(one, 0), "prompt_ids"), ids));
+			json_decref(one);
+			mem_free(command);
+		}
+		json_decref(together);
+	}
+}
+
 /* Turns are kept, and each answer is the one that the whole chat would get. */
 static void test_talk(void **state)
 {
@@ -325,6 +351,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_transformers),
 	        cmocka_unit_test(test_prompts),
+	        cmocka_unit_test(test_prompt_lines),
 	        cmocka_unit_test(test_talk),
 	        cmocka_unit_test(test_window),
 	        cmocka_unit_test(test_costs),

@@ -168,7 +168,7 @@ static int sample(struct trainer *t)
 	enum generation_finish finish;
 	int64_t prompt_count;
 	char *text = NULL;
-	int rc = sample_prompt_ids(s, &ids, t->config->sample_prompt);
+	int rc = sample_prompt_ids(s, &ids, t->config->sample_prompt, strlen(t->config->sample_prompt));
 
 	prompt_count = ids.count;
 	if (!rc)

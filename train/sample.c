@@ -45,7 +45,7 @@ static int asks_by_instruction(const struct session *s)
 	       (s->train.data && s->train.data->format == DATASET_FORMAT_ALPACA);
 }
 
-static int prompt_encode(struct session *s, struct token_list *ids, const char *prompt)
+static int prompt_encode(struct session *s, struct token_list *ids, const char *prompt, size_t len_bytes)
 {
 	struct str text = {0};
 	int rc = session_need_tokenizer(s);
@@ -53,9 +53,9 @@ static int prompt_encode(struct session *s, struct token_list *ids, const char *
 	if (rc)
 		return rc;
 	if (asks_by_instruction(s))
-		dataset_alpaca_prompt(&text, prompt, strlen(prompt), "", 0);
+		dataset_alpaca_prompt(&text, prompt, len_bytes, "", 0);
 	else
-		str_add(&text, prompt);
+		str_add_bytes(&text, prompt, len_bytes);
 	rc = str_check(&text);
 	if (!rc)
 		rc = tokenizer_encode(
@@ -64,9 +64,9 @@ static int prompt_encode(struct session *s, struct token_list *ids, const char *
 	return rc;
 }
 
-int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt)
+int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt, size_t len_bytes)
 {
-	int rc = ranks_reads_files(s->config, world_self()) ? prompt_encode(s, ids, prompt) : 0;
+	int rc = ranks_reads_files(s->config, world_self()) ? prompt_encode(s, ids, prompt, len_bytes) : 0;
 
 	rc = world_agree(rc);
 	return rc ? rc : ranks_share_tokens(s->config, ids);
@@ -85,7 +85,7 @@ int sample_add_sizes(struct session *s, struct engine_options *o)
 		rc = data_config_tokenizer(&s->tokenizer, c, TOKENIZER_OPTIONAL);
 	tokens = (int64_t)strlen(c->sample_prompt) + 1;
 	if (!rc && (c->verb != VERB_PLAN || s->tokenizer)) {
-		rc = sample_prompt_ids(s, &prompt, c->sample_prompt);
+		rc = sample_prompt_ids(s, &prompt, c->sample_prompt, strlen(c->sample_prompt));
 		tokens = prompt.count;
 	}
 	token_list_free(&prompt);

@@ -4,9 +4,9 @@
 
 #include "train/generation.h"
 
-/* The ids of the text `prompt`: as an instruction with data_format=alpaca, else unchanged with the
- * template's BOS. */
-int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt);
+/* The ids of the len_bytes bytes of `prompt`: as an instruction with data_format=alpaca, else unchanged with
+ * the template's BOS. */
+int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt, size_t len_bytes);
 
 /* Adds sample_prompt, if set, and its continuation to the sizes of a run. A plan needs no tokenizer; it
  * counts each byte as a token, an upper bound. */
