@@ -9,8 +9,11 @@
 #include "train/evaluate.h"
 #include "train/ranks_compare.h"
 #include "train/ranks_share.h"
+#include "train/run_dir.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Token losses of all rows in the order of rows, independent of ranks and the order of computation. */
@@ -127,6 +130,38 @@ static int engine_prepare(struct session *s)
 	return rc ? rc : session_start_engine(s);
 }
 
+static int is_same_path(const char *a, const char *b)
+{
+	char *real_a = realpath(a, NULL), *real_b = realpath(b, NULL);
+	int same = real_a && real_b && !strcmp(real_a, real_b);
+
+	free(real_a);
+	free(real_b);
+	return same;
+}
+
+/* Warns if the run that made the model held back other rows: it was trained on some of these. */
+static void compare_split(const struct config *c)
+{
+	char *up = mem_printf("%s/..", c->model), *dir = up ? realpath(up, NULL) : NULL;
+	char *file = dir ? file_join(dir, "config.yaml") : NULL;
+	struct config run = {0};
+
+	if (!file || !run_dir_is_run(dir) || file_kind_of(file) != FILE_REGULAR)
+		goto out;
+	if (config_parse(&run, VERB_TRAIN, 1, &file))
+		log_warn("%s; whether the run held back the same rows is unknown", err_text());
+	else if (run.eval_split > 0 && (run.seed != c->seed || run.eval_split != c->eval_split))
+		log_warn("the run of %s held back other rows and was trained on some of these; for its rows "
+		         "set seed=%" PRId64 " eval_split=%s",
+		        c->model, run.seed, config_text(&run, "eval_split"));
+	config_free(&run);
+out:
+	mem_free(file);
+	free(dir);
+	mem_free(up);
+}
+
 /* Logs the model, because the config.yaml of a run names the model that the run started from. */
 static void say_what(const struct config *c)
 {
@@ -139,9 +174,11 @@ static void say_what(const struct config *c)
 	if (c->eval_data)
 		log_warn("%s=%s is not evaluated; for that set data=%s", config_where(c, "eval_data"),
 		        c->eval_data, c->eval_data);
-	if (config && file_kind_of(config) == FILE_REGULAR && strcmp(result, c->model))
+	if (config && file_kind_of(config) == FILE_REGULAR && !is_same_path(result, c->model))
 		log_warn("%s is the model that the run started from; to evaluate its result set model=%s",
 		        c->model, result);
+	if (c->eval_split > 0)
+		compare_split(c);
 out:
 	mem_free(config);
 	mem_free(result);
