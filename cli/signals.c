@@ -126,9 +126,10 @@ static void interrupt(int signal)
 	interrupted = 1;
 }
 
-void signals_interrupt_begin(void)
+void signals_interrupt_begin(int ends_reads)
 {
-	struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+	struct sigaction action = {
+	        .sa_handler = interrupt, .sa_flags = (ends_reads ? 0 : SA_RESTART) | (int)SA_RESETHAND};
 
 	interrupted = 0;
 	sigaction(SIGINT, &action, NULL);

@@ -21,8 +21,9 @@ void signals_start(enum signals_voice voice);
 int signals_pending(int64_t steps_left);
 
 /* From here to signals_interrupt_end, a first SIGINT only makes signals_interrupted return 1; a second one
- * ends the process. Do not use while signals_start is in effect. */
-void signals_interrupt_begin(void);
+ * ends the process. ends_reads: system calls that wait end with EINTR, instead of going on. Do not use while
+ * signals_start is in effect. */
+void signals_interrupt_begin(int ends_reads);
 int signals_interrupted(void);
 void signals_interrupt_end(void);
 

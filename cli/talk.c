@@ -105,7 +105,7 @@ static int turn(struct talk *t, const char *line, size_t len_bytes)
 	if (!rc) {
 		generation_text_set(t->generation, &t->text, &ids);
 		if (t->is_terminal)
-			signals_interrupt_begin();
+			signals_interrupt_begin(0);
 		rc = generation_run(t->generation, &t->text, 1);
 		if (t->is_terminal)
 			signals_interrupt_end();
@@ -141,6 +141,27 @@ static int talk_open(struct talk *t)
 	return rc;
 }
 
+/* Reads a message, -1 at the end of the chat. Ctrl-C drops what was typed: it may be meant for an answer that
+ * has just ended. */
+static ssize_t ask(const struct talk *t, char **line, size_t *cap)
+{
+	ssize_t len;
+
+	if (!t->is_terminal)
+		return getline(line, cap, stdin);
+	for (;;) {
+		fputs("> ", stderr);
+		signals_interrupt_begin(1);
+		len = getline(line, cap, stdin);
+		signals_interrupt_end();
+		if (len >= 0 || !signals_interrupted())
+			return len;
+		clearerr(stdin);
+		fputs("\n", stderr);
+		log_info("Ctrl-D ends the chat");
+	}
+}
+
 int talk(struct generation *g, struct prompts *prompts)
 {
 	struct talk t = {.generation = g, .prompts = prompts, .is_terminal = isatty(STDIN_FILENO)};
@@ -152,9 +173,7 @@ int talk(struct generation *g, struct prompts *prompts)
 	if (!rc && t.is_terminal)
 		log_info("write a message and press Enter; Ctrl-C stops an answer, Ctrl-D ends the chat");
 	while (!rc && len >= 0) {
-		if (t.is_terminal)
-			fputs("> ", stderr);
-		len = getline(&line, &cap, stdin);
+		len = ask(&t, &line, &cap);
 		while (len > 0 && (line[len - 1] == '\n' || line[len - 1] == '\r'))
 			len--;
 		if (len > 0)

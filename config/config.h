@@ -108,6 +108,9 @@ int config_was_set(const struct config *c, const char *key);
  * config_where. */
 const char *config_text(const struct config *c, const char *key);
 
+/* 1 if the key's value is the default, whether it was set or not. */
+int config_is_default(const struct config *c, const char *key);
+
 /* The resolved configuration as a file: `ferry train FILE` repeats the run. Keys that concern only one call
  * (resume, overwrite, dry run) are left out. */
 void config_write_yaml(struct str *out, const struct config *c);

@@ -66,6 +66,13 @@ int config_was_set(const struct config *c, const char *key)
 	return i >= 0 && c->origins[i].place;
 }
 
+int config_is_default(const struct config *c, const char *key)
+{
+	const struct config_key *found = config_key_find(key);
+
+	return found && !strcmp(config_text(c, key), found->default_text);
+}
+
 const char *config_where(const struct config *c, const char *key)
 {
 	int i = index_of(key);

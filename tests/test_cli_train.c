@@ -114,13 +114,14 @@ static void test_layout(void **state)
 static void test_the_model_alone(void **state)
 {
 	static const char *const settings[] = {"save_only_model=on save_steps=2", "save_strategy=no"};
+	struct result r;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
 		char *command = mem_printf(
 		        TRAIN "output_dir=alone max_steps=4 overwrite_output_dir=on %s", settings[i]);
-		struct result r = run(command);
 
+		r = run(command);
 		assert_int_equal(r.code, 0);
 		assert_non_null(strstr(r.err,
 		        "no checkpoint of step 4 was saved, so this run cannot go on; a new one "
@@ -132,6 +133,12 @@ static void test_the_model_alone(void **state)
 		result_free(&r);
 		mem_free(command);
 	}
+	r = run("$F train alone/config.yaml device=host resume_from_checkpoint=auto");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "no checkpoint to resume, but the model of a run that ended"));
+	assert_non_null(strstr(r.err, "alone/model and another output_dir"));
+	assert_null(strstr(r.err, "has no effect"));
+	result_free(&r);
 }
 
 /* A machine of two NUMA nodes, made up, gives the same files, and the log says what came of it. */

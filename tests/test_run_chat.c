@@ -179,7 +179,7 @@ static size_t screen_wait(int terminal, struct str *screen, size_t from, const c
 	return (size_t)(at - screen->data) + strlen(wanted);
 }
 
-/* In a terminal Ctrl-C ends an answer, and the talk goes on. */
+/* In a terminal Ctrl-C ends an answer, and the talk goes on; also where no answer is growing. */
 static void test_terminal(void **state)
 {
 	struct str screen = {0};
@@ -209,6 +209,9 @@ static void test_terminal(void **state)
 		screen_wait(terminal, &screen, screen.len_bytes, "");
 	assert_int_equal(write(terminal, "\003", 1), 1);
 	at = screen_wait(terminal, &screen, at, "\n> ");
+	assert_int_equal(write(terminal, "typed\003", 6), 6); /* a moment too late */
+	at = screen_wait(terminal, &screen, at, "Ctrl-D ends the chat");
+	screen_wait(terminal, &screen, at, "\n> ");
 	assert_int_equal(write(terminal, "\004", 1), 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));

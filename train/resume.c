@@ -96,7 +96,7 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 /* ---- checkpoints ---- */
 
 /* Refuses to start over if all checkpoints are damaged, because that would overwrite files that may still be
- * repaired. */
+ * repaired, or if a run without checkpoints has ended. */
 static int none_check(const char *output_dir)
 {
 	char **names = NULL;
@@ -109,6 +109,14 @@ static int none_check(const char *output_dir)
 			        "no checkpoint in output_dir=%s can be resumed; to start over, remove "
 			        "resume_from_checkpoint and set overwrite_output_dir=on",
 			        output_dir);
+		else if (!strcmp(names[i], "model"))
+			rc = err_set(ERR_INPUT,
+			        "output_dir=%s has no checkpoint to resume, but the model of a run that "
+			        "ended; to "
+			        "train it further set model=%s/model and another output_dir, to start over "
+			        "set "
+			        "overwrite_output_dir=on instead of resume_from_checkpoint",
+			        output_dir, output_dir);
 	file_list_free(names, count);
 	return rc;
 }

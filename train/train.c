@@ -45,7 +45,7 @@ static void schedule_set(struct trainer *t)
 		        t->session.train.source.sampler.row_count,
 		        t->session.train.packing ? "bins" : "rows");
 	t->save_every = c->save_only_model ? 0 : config_steps(c->save_steps, t->total_steps);
-	if (c->save_only_model && c->save_steps > 0 && config_was_set(c, "save_steps"))
+	if (c->save_only_model && c->save_steps > 0 && !config_is_default(c, "save_steps"))
 		log_warn("%s has no effect with save_only_model=on, which writes no checkpoints",
 		        config_where(c, "save_steps"));
 	t->eval_every = config_steps(c->eval_steps, t->total_steps);
