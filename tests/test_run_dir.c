@@ -305,6 +305,12 @@ static void test_kept(void **state)
 	assert_int_equal(rename(path, to), 0);
 	path_of(path, "kept/checkpoint-000004");
 	assert_int_equal(chmod(path, 0555), 0);
+	make("kept/model/notes");
+	assert_ferry(
+	        2, NULL, TRAIN "kept max_steps=1 overwrite_output_dir=on", tiny.dir, tiny.data, work_dir);
+	assert_non_null(strstr(ferry_said(), "which ferry did not write; move it away"));
+	path_of(to, "kept/model/notes");
+	assert_int_equal(unlink(to), 0);
 	assert_ferry(0, NULL,
 	        "train %s/kept/config.yaml resume_from_checkpoint=auto max_steps=7 save_total_limit=1",
 	        work_dir);

@@ -103,6 +103,26 @@ static int would_remove(const struct config *c, const char *path)
 	return is_ours(c->output_dir, name);
 }
 
+/* Says why a checkpoint or a model is not one that ferry may remove: write-protected, or with a foreign file.
+ */
+static int refuse_foreign(const char *dir, const char *name)
+{
+	char *path = file_join(dir, name);
+	int err = 0;
+
+	if (path && checkpoint_step_of(name) >= 0 && file_is_in(path, manifest_name))
+		err = checkpoint_check_own(path);
+	else if (path && !strcmp(name, "model") && file_kind_of(path) == FILE_DIR)
+		err = result_dir_check(path);
+	mem_free(path);
+	if (err)
+		return err_reword(err, "%s; move it away or choose another output_dir", err_text());
+	return err_set(ERR_INPUT,
+	        "output_dir=%s contains %s, which ferry did not write, or not all of it; move it away or "
+	        "choose another output_dir",
+	        dir, name);
+}
+
 /* Refuses files that a run would overwrite and ferry did not write. Follows links. */
 static int check_foreign(const struct config *c, char **names, size_t count)
 {
@@ -112,11 +132,7 @@ static int check_foreign(const struct config *c, char **names, size_t count)
 
 		mem_free(path);
 		if (is_reserved(names[i]) && !is_link && !is_ours(c->output_dir, names[i]))
-			return err_set(ERR_INPUT,
-			        "output_dir=%s contains %s, which ferry did not write, or not all of it; "
-			        "move "
-			        "it away or choose another output_dir",
-			        c->output_dir, names[i]);
+			return refuse_foreign(c->output_dir, names[i]);
 	}
 	return 0;
 }
