@@ -79,6 +79,13 @@ static void test_branch(void **state)
 	assert_there("a", "checkpoint-000002 checkpoint-000007 !checkpoint-000004 !checkpoint-000005");
 	assert_there("a/abandoned-2", "checkpoint-000004 checkpoint-000005 checkpoint-000006 model");
 	assert_there("a/abandoned-1", "checkpoint-000006");
+	snprintf(path, sizeof(path), "%s/a/metrics.jsonl", work_dir);
+	assert_int_equal(line_count(path), 7);
+	assert_ferry(0, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=%s/a/abandoned-1/checkpoint-000006 "
+	        "max_steps=8 lr=1e-2",
+	        work_dir, work_dir);
+	assert_int_equal(line_count(path), 8);
 }
 
 /* Rotation counts the branch's checkpoints alone. */

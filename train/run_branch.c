@@ -117,6 +117,30 @@ out:
 	return err;
 }
 
+/* Beside a checkpoint in abandoned-N are the metrics of its whole past. */
+static int find_metrics(struct run_branch *b, const struct decision *d)
+{
+	char *parent = NULL, *name = NULL, *grandparent = NULL, *dir = NULL, *path = NULL;
+	int err = temp_dir_place(&parent, &name, d->checkpoint);
+
+	if (!err)
+		err = temp_dir_split(&grandparent, &dir, parent);
+	if (!err && !strncmp(dir, ABANDONED, strlen(ABANDONED))) {
+		path = file_join(parent, "metrics.jsonl");
+		err = path ? 0 : ERR_NOMEM;
+	}
+	if (path && file_kind_of(path) == FILE_REGULAR) {
+		b->metrics_from = path;
+		path = NULL;
+	}
+	mem_free(path);
+	mem_free(dir);
+	mem_free(grandparent);
+	mem_free(name);
+	mem_free(parent);
+	return err;
+}
+
 static int decide(struct run_branch *b, struct decision *d, char **names, size_t count)
 {
 	int64_t common;
@@ -136,7 +160,10 @@ static int decide(struct run_branch *b, struct decision *d, char **names, size_t
 	if (err)
 		return err;
 	common = branch_common(d->resumed, d->in_force);
-	b->metrics_steps = min_i64(common, d->step);
+	err = is_inside(d->checkpoint, d->config->output_dir) ? find_metrics(b, d) : 0;
+	if (err)
+		return err;
+	b->metrics_steps = b->metrics_from ? d->step : min_i64(common, d->step);
 	b->is_fork |= common < d->step || d->step < branch_begin(d->in_force);
 	if (b->is_fork && file_is_in(d->config->output_dir, "model"))
 		err = abandon(b, "model"); /* the result of the abandoned steps */
@@ -243,16 +270,36 @@ static int move_abandoned(const struct run_branch *b, const char *output_dir)
 	return err;
 }
 
+static int bring_metrics(const struct run_branch *b, const char *output_dir)
+{
+	char *to = file_join(output_dir, "metrics.jsonl"),
+	     *part = file_join(output_dir, "metrics.jsonl.part");
+	int err = to && part ? file_remove_tree(part) : ERR_NOMEM;
+
+	if (!err)
+		err = file_copy(b->metrics_from, part);
+	if (!err)
+		err = file_rename(part, to);
+	mem_free(to);
+	mem_free(part);
+	return err;
+}
+
 int run_branch_begin(const struct run_branch *b, const struct config *c)
 {
 	int err = branch_write(b->line, b->process, c->output_dir);
 
-	return err || !b->abandoned_count ? err : move_abandoned(b, c->output_dir);
+	if (!err && b->abandoned_count)
+		err = move_abandoned(b, c->output_dir);
+	if (!err && b->metrics_from)
+		err = bring_metrics(b, c->output_dir);
+	return err;
 }
 
 void run_branch_close(struct run_branch *b)
 {
 	json_decref(b->line);
+	mem_free(b->metrics_from);
 	file_list_free(b->abandoned, (size_t)b->abandoned_count);
 	*b = (struct run_branch){0};
 }

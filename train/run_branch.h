@@ -21,6 +21,7 @@ struct run_branch {
 	json_t *line;          /* the line that the run continues; stored in its checkpoints */
 	uint64_t process;      /* an id of this process, to recognise its own branch.json */
 	int64_t metrics_steps; /* rows of metrics.jsonl up to this step belong to its past */
+	char *metrics_from;    /* of an abandoned checkpoint: the metrics of its past; else NULL */
 	int is_fork;           /* the run begins this branch */
 	char **abandoned;      /* names in output_dir */
 	int abandoned_count;
