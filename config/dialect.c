@@ -111,21 +111,23 @@ enum dialect dialect_find(const struct yaml_doc *doc)
 /* Defaults of these trainers that differ from ferry's and change what is trained. */
 static const struct {
 	unsigned dialects;
-	const char *key, *value;
+	const char *key, *value, *or_key; /* or_key: says the same; NULL = none */
 } defaults[] = {
-        {TRANSFORMERS | TRL | LLAMA_FACTORY, "per_device_train_batch_size", "8"},
-        {TRANSFORMERS | TRL | LLAMA_FACTORY, "num_train_epochs", "3"},
-        {TRANSFORMERS | LLAMA_FACTORY, "learning_rate", "5e-5"},
-        {TRANSFORMERS | LLAMA_FACTORY, "compute_dtype", "fp32"},
-        {TRL, "train_on_inputs", "chats"},
-        {LLAMA_FACTORY, "max_length", "2048"},
-        {AXOLOTL, "lr_scheduler_type", "cosine"},
-        {AXOLOTL, "max_length", "512"},
-        {TORCHTUNE, "lr_scheduler_type", "constant"},
-        {TORCHTUNE, "max_length", "off"},
-        {TORCHTUNE, "weight_decay", "0.01"},
-        {TORCHTUNE, "max_grad_norm", "off"},
-        {TRANSFORMERS | TRL | LLAMA_FACTORY | AXOLOTL | TORCHTUNE, "save_total_limit", "all"},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY, "per_device_train_batch_size", "8", NULL},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY, "num_train_epochs", "3", NULL},
+        {TRANSFORMERS | LLAMA_FACTORY, "learning_rate", "5e-5", NULL},
+        {TRANSFORMERS | LLAMA_FACTORY, "compute_dtype", "fp32", NULL},
+        {TRL, "train_on_inputs", "chats", NULL},
+        {LLAMA_FACTORY, "max_length", "2048", NULL},
+        {AXOLOTL, "lr_scheduler_type", "cosine", NULL},
+        {AXOLOTL, "max_length", "512", NULL},
+        {AXOLOTL, "warmup_ratio", "0.03, at most 100 steps", "warmup_steps"},
+        {AXOLOTL, "save_total_limit", "4", NULL},
+        {TORCHTUNE, "lr_scheduler_type", "constant", NULL},
+        {TORCHTUNE, "max_length", "off", NULL},
+        {TORCHTUNE, "weight_decay", "0.01", NULL},
+        {TORCHTUNE, "max_grad_norm", "off", NULL},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY | TORCHTUNE, "save_total_limit", "all", NULL},
 };
 
 /* ---- after all settings ---- */
@@ -156,7 +158,8 @@ static int defaults_say(const struct foreign *f, const struct config *c)
 	int err = 0;
 
 	for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
-		if (defaults[i].dialects >> f->file_dialect & 1 && !was_set(f, c, defaults[i].key))
+		if (defaults[i].dialects >> f->file_dialect & 1 && !was_set(f, c, defaults[i].key) &&
+		        !(defaults[i].or_key && was_set(f, c, defaults[i].or_key)))
 			str_printf(&list, "%s%s %s (%s)", list.len_bytes ? ", " : "", defaults[i].key,
 			        config_text(c, defaults[i].key), defaults[i].value);
 	if (c->verb == VERB_TRAIN && list.len_bytes)

@@ -281,8 +281,10 @@ static void test_other_defaults(void **state)
 	        {"# nothing\n", "", "is empty: it sets no key\n"},
 	        {axolotl, "save_total_limit=3", NULL},
 	        {"datasets:\n  - path: a.jsonl\n", "",
-	                "lr_scheduler_type linear (cosine), max_length 1024 (512), save_total_limit 2 "
-	                "(all)\n"},
+	                "lr_scheduler_type linear (cosine), max_length 1024 (512), warmup_ratio 0 (0.03, at "
+	                "most 100 steps), save_total_limit 2 (4)\n"},
+	        {"datasets:\n  - path: a.jsonl\nwarmup_steps: 10\n", "",
+	                "lr_scheduler_type linear (cosine), max_length 1024 (512), save_total_limit 2 (4)\n"},
 	        {torchtune, "",
 	                "lr_scheduler_type linear (constant), weight_decay 0 (0.01), save_total_limit 2 "
 	                "(all)\n"},
