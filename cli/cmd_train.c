@@ -249,6 +249,9 @@ static void after_failure(const struct trainer *t, int rc)
 		print_resume(t);
 		return;
 	}
+	if (t->result_dir)
+		err_reword(rc, "%s\n%s holds the result of step %" PRId64 "; only its checkpoint is missing",
+		        err_text(), t->result_dir, t->step);
 	if (t->saved_step <= 0) {
 		err_reword(rc, "%s\nno checkpoint was saved yet", err_text());
 		return;

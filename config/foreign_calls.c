@@ -51,6 +51,11 @@ static int strategy(const struct item *s)
 	return save ? 0 : item_keep(&s->f->evaluates, s);
 }
 
+static int logging_strategy(const struct item *s)
+{
+	return item_is_off(s->text) ? item_set(s, "logging_steps", "0", CONFIG_WEAK) : item_pass(s);
+}
+
 static int per_epoch(const struct item *s)
 {
 	int save = config_name_equal(s->name, "saves_per_epoch");
@@ -407,6 +412,7 @@ static const struct {
         {"unfrozen_parameters", unfrozen},
         {"freeze_layers", frozen_layers},
         {"enable_thinking chat_template_kwargs.*", template_variable},
+        {"logging_strategy", logging_strategy},
         {"save_strategy eval_strategy evaluation_strategy", strategy},
         {"saves_per_epoch evals_per_epoch", per_epoch},
         {"fsdp", fsdp_words},

@@ -447,14 +447,34 @@ static int resolve_resume(struct config *c)
 	return 0;
 }
 
+/* Whether the command line sets the key, and a file the other one. */
+static int is_later(const struct config *c, const char *key, const char *other)
+{
+	const char *at = config_set_at(c, key), *other_at = config_set_at(c, other);
+
+	return at && !*at && other_at && *other_at;
+}
+
+/* Keeps one of the two keys. */
+static void resolve_warmup(struct config *c)
+{
+	if (is_later(c, "warmup_ratio", "warmup_steps"))
+		c->warmup_steps = 0;
+	else if (is_later(c, "warmup_steps", "warmup_ratio"))
+		c->warmup_ratio = 0;
+	if (c->warmup_steps > 0 && c->warmup_ratio > 0) {
+		log_warn("%s=%g has no effect with warmup_steps=%g", config_where(c, "warmup_ratio"),
+		        c->warmup_ratio, c->warmup_steps);
+		c->warmup_ratio = 0;
+	}
+}
+
 /* Resolves keys that depend on each other. */
 static int resolve(struct config *c)
 {
 	int offloaded = c->cpu_offload != CONFIG_AUTO && (c->cpu_offload & CONFIG_OFFLOAD_ACTIVATIONS);
 
-	if (c->warmup_steps == 0)
-		c->warmup_steps = c->warmup_ratio;
-	c->warmup_ratio = 0;
+	resolve_warmup(c);
 	if (!c->per_device_eval_batch_size)
 		c->per_device_eval_batch_size = c->per_device_train_batch_size;
 	if (c->gradient_dtype == CONFIG_AUTO)

@@ -171,7 +171,7 @@ static const struct {
         {"datasets:\n  - path: a.jsonl\nmicro_batch_size: 2\nbatch_size: 4\ngradient_accumulation_steps: 2\n",
                 "per_device_train_batch_size", "2"},
         {llama_factory, "max_length", "2048"},
-        {llama_factory, "warmup_steps", "0.1"},
+        {llama_factory, "warmup_ratio", "0.1"},
         {llama_factory, "chat_template", "alpaca"},
         {llama_factory, "eval_split", "0.1"},
         {llama_factory, "learning_rate", "1e-05"},

@@ -306,6 +306,18 @@ static void test_files(void **state)
 	make_file(plain, "c/d.md");
 	check_found(plain, "", NULL, "a.JSONL.gz b.csv c/d.md");
 	check_found(plain, "nothere.jsonl", NULL, "nothere.jsonl");
+	make_file(plain, "c[1]/e/f.csv");
+	make_file(plain, "c[1]/g.csv");
+	check_found(plain, "**/*.csv", NULL, "b.csv c[1]/g.csv c[1]/e/f.csv");
+	check_found(plain, "**/e/*.csv", NULL, "c[1]/e/f.csv");
+	for (size_t i = 0; i < 4; i++) {
+		static const char *const specs[] = {"/**", "/**.csv", "/*/**/*.csv", "/**/**/*.csv"};
+		char *spec = mem_printf("%s%s", plain, specs[i]);
+
+		check_fails(files_find(&f, spec, "train", FILES_SPLIT_DEFAULT), ERR_INPUT,
+		        "** stands between slashes, once");
+		mem_free(spec);
+	}
 	check_fails(files_find(&f, plain, "test", FILES_SPLIT_ASKED), ERR_INPUT,
 	        "has no files of the split test; no file name there");
 	check_fails(files_find(&f, plain, "tset", FILES_SPLIT_ASKED), ERR_INPUT,

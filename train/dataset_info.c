@@ -46,7 +46,7 @@ static const struct {
         {NULL, "cloud_file_name", "download it, and set data to the file"},
         {NULL, "subset", "set data to the files of the subset"},
         {NULL, "folder", "set data to the folder"},
-        {NULL, "num_samples", "set max_samples"},
+        {NULL, "num_samples", "remove it, and set max_samples, which holds for all sets"},
         {"columns", "chosen", "pairs of answers are not supported yet"},
         {"columns", "rejected", "pairs of answers are not supported yet"},
         {"columns", "kto_tag", "pairs of answers are not supported yet"},

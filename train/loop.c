@@ -101,6 +101,11 @@ static void rows_hold(struct trainer *t)
 	metrics_hold(t->metrics, !run_owner_is_there());
 }
 
+static int is_due(int64_t step, int64_t every)
+{
+	return every > 0 && step % every == 0;
+}
+
 static void step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
         double seconds)
 {
@@ -131,7 +136,7 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	}
 	t->before = now;
 	row.disk_wait_ms = 1e-6 * (double)disk_wait_ns(t);
-	if ((t->step % t->log_every && t->step != t->total_steps) || world_self()->rank)
+	if ((!is_due(t->step, t->log_every) && t->step != t->total_steps) || world_self()->rank)
 		return;
 	rows_hold(t);
 	metrics_write_step(t->metrics, &row);
@@ -188,11 +193,6 @@ static int sample(struct trainer *t)
 	return rc;
 }
 
-static int is_due(int64_t step, int64_t every)
-{
-	return every > 0 && step % every == 0;
-}
-
 static int step_watch(struct trainer *t)
 {
 	int rc = 0;
@@ -205,6 +205,7 @@ static int step_watch(struct trainer *t)
 		rc = rows_evaluate(t);
 	if (!rc && is_due(t->step, t->sample_every))
 		rc = sample(t);
+	device_get_stats(t->session.device, &t->before); /* the next step did not wait for these */
 	world_set_phase("saving", HEARTBEAT_PATIENT);
 	if (!rc && t->step < t->total_steps &&
 	        (is_due(t->step, t->save_every) || (t->step == 1 && t->config->save_first_step)))
@@ -292,26 +293,45 @@ static int place_find(struct trainer *t)
 	return !rc && saved >= 0 && t->saved_step < 0 ? train_save_begin(t) : rc;
 }
 
-/* Warns if training made the model worse. */
-static void diverged_warn(double first_loss, double last_loss)
+/* The first and the last losses of a run. Single ones differ as rows do. */
+enum { TREND_LOSSES = 10 };
+struct trend {
+	double first_sum, last[TREND_LOSSES];
+	int64_t count;
+};
+
+static void trend_add(struct trend *trend, double loss)
 {
-	if (last_loss > first_loss + 1 && last_loss > 1.5 * first_loss)
-		log_warn("the loss went from %.4g to %.4g: the training diverged; lower learning_rate",
-		        first_loss, last_loss);
+	if (trend->count < TREND_LOSSES)
+		trend->first_sum += loss;
+	trend->last[trend->count++ % TREND_LOSSES] = loss;
+}
+
+/* Warns if training made the model worse. */
+static void diverged_warn(const struct trend *trend)
+{
+	double first = trend->first_sum / TREND_LOSSES, last = 0;
+
+	for (int i = 0; i < TREND_LOSSES; i++)
+		last += trend->last[i] / TREND_LOSSES;
+	if (trend->count >= 2 * TREND_LOSSES && last > first + 1 && last > 1.5 * first)
+		log_warn("the loss went from %.4g to %.4g (means of %d steps): the training diverged; lower "
+		         "learning_rate",
+		        first, last, TREND_LOSSES);
 }
 
 int train_run(struct trainer *t)
 {
-	double first_loss = NAN, last_loss = NAN;
+	struct trend trend = {0};
 	int rc = 0;
 
-	device_get_stats(t->session.device, &t->before);
 	t->begin_step = t->step;
 	if (t->step == t->total_steps)
 		return 0;
 	t->caller.signal(t->total_steps - t->step);
 	if (t->step == 0 && t->sample_at_ends)
 		rc = sample(t);
+	device_get_stats(t->session.device, &t->before);
 	while (t->step < t->total_steps && !rc) {
 		struct engine_result result;
 		int64_t targets, tokens;
@@ -330,9 +350,7 @@ int train_run(struct trainer *t)
 		t->interval_seconds += seconds;
 		t->interval_tokens += targets ? tokens : 0; /* a step without targets computes nothing */
 		if (targets && !result.skipped)
-			last_loss = result.loss_sum / (double)targets;
-		if (isnan(first_loss))
-			first_loss = last_loss;
+			trend_add(&trend, result.loss_sum / (double)targets);
 		step_log(t, &result, targets, tokens, seconds);
 		rc = skip_check(t, &result, targets);
 		if (!rc)
@@ -354,7 +372,7 @@ int train_run(struct trainer *t)
 		}
 	}
 	if (!rc)
-		diverged_warn(first_loss, last_loss);
+		diverged_warn(&trend);
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
 		rc = rows_evaluate(t);
 	if (!rc && t->sample_at_ends)

@@ -43,9 +43,13 @@ static int export_model(void *context, const struct plane_source *source)
 
 	if (!rc)
 		rc = hf_export_write(&export, t->session.model, source);
+	if (rc) {
+		mem_free(dir);
+		return rc;
+	}
 	mem_free(t->result_dir);
 	t->result_dir = dir;
-	return rc;
+	return 0;
 }
 
 static int export_into(struct trainer *t, const char *fallback)

@@ -20,6 +20,12 @@
 
 #include <inttypes.h>
 
+static int64_t warmup_steps(const struct config *c, int64_t total_steps)
+{
+	return c->warmup_steps > 0 ? config_steps(c->warmup_steps, total_steps)
+	                           : (int64_t)ceil(c->warmup_ratio * (double)total_steps);
+}
+
 static void schedule_set(struct trainer *t)
 {
 	const struct config *c = t->config;
@@ -29,15 +35,16 @@ static void schedule_set(struct trainer *t)
 	        .kind = (enum schedule_kind)c->lr_scheduler_type,
 	        .learning_rate = c->learning_rate,
 	        .min_lr_rate = c->min_lr_rate,
-	        .warmup_steps = config_steps(c->warmup_steps, t->total_steps),
+	        .warmup_steps = warmup_steps(c, t->total_steps),
 	        .total_steps = t->total_steps,
 	};
 	if (!(c->learning_rate > 0))
 		log_warn("%s=0: no weight changes; set it above 0", config_where(c, "learning_rate"));
 	if (t->schedule.warmup_steps >= t->total_steps && t->total_steps > 1)
 		log_warn("the warm-up of %" PRId64 " steps is as long as the run or longer (%" PRId64
-		         " steps); learning_rate is never reached; lower warmup_steps",
-		        t->schedule.warmup_steps, t->total_steps);
+		         " steps); learning_rate is never reached; lower %s",
+		        t->schedule.warmup_steps, t->total_steps,
+		        c->warmup_steps > 0 ? "warmup_steps" : "warmup_ratio");
 	if (c->per_device_train_batch_size > t->session.train.source.sampler.row_count)
 		log_warn("%s=%" PRId64 " exceeds the %" PRId64
 		         " %s of the data; a micro-batch has no more than these",
@@ -49,7 +56,7 @@ static void schedule_set(struct trainer *t)
 		log_warn("%s has no effect with save_only_model=on, which writes no checkpoints",
 		        config_where(c, "save_steps"));
 	t->eval_every = config_steps(c->eval_steps, t->total_steps);
-	t->log_every = max_i64(config_steps(c->logging_steps, t->total_steps), 1);
+	t->log_every = config_steps(c->logging_steps, t->total_steps);
 	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps) : 0;
 	t->sample_at_ends = c->sample_prompt && !t->sample_every;
 }

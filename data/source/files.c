@@ -218,19 +218,74 @@ static int add_folder(struct files *f, const char *folder, int wanted, enum file
 	return rc;
 }
 
-static int add_pattern(struct files *f, const char *pattern)
+/* The files that a pattern without ** names; none is no error. */
+static int add_flat(struct files *f, const char *pattern)
 {
 	glob_t found = {0};
 	int rc = glob(pattern, 0, NULL, &found);
 
-	if (rc == GLOB_NOSPACE)
-		rc = err_set(ERR_NOMEM, "out of memory");
-	else if (rc != 0)
-		rc = err_set(ERR_INPUT, "%s: no file matches this pattern", pattern);
+	rc = rc == GLOB_NOMATCH ? 0 : rc == GLOB_NOSPACE ? ERR_NOMEM : rc ? ERR_IO : 0;
+	if (rc)
+		err_set(rc, "%s: a directory cannot be read, or memory is out", pattern);
 	for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
 		if (file_kind_of(found.gl_pathv[i]) != FILE_DIR)
 			rc = add(f, mem_strdup(found.gl_pathv[i]));
 	globfree(&found);
+	return rc;
+}
+
+/* Appends what `rest` names in folder, and in all folders below it, in the order of their names. */
+static int add_deep(struct files *f, const char *folder, const char *rest, int depth)
+{
+	struct str pattern = {0};
+	char **names = NULL;
+	size_t count = 0;
+	int rc;
+
+	for (const char *c = folder; *c; c++) /* as it is, whatever it holds */
+		str_printf(&pattern, "%s%c", strchr("*?[\\", *c) ? "\\" : "", *c);
+	str_printf(&pattern, "/%s", rest);
+	rc = str_check(&pattern);
+	if (!rc)
+		rc = add_flat(f, pattern.data);
+	if (!rc)
+		rc = file_list_dir(folder, &names, &count);
+	for (size_t i = 0; i < count && !rc; i++) {
+		char *path = names[i][0] == '.' ? NULL : file_join(folder, names[i]);
+
+		if (path && file_kind_of(path) == FILE_DIR && depth < DEPTH_MAX)
+			rc = add_deep(f, path, rest, depth + 1);
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	str_free(&pattern);
+	return rc;
+}
+
+/* A part ** of a pattern stands for any number of folders, none included. */
+static int add_pattern(struct files *f, const char *pattern)
+{
+	const char *deep = strstr(pattern, "**/");
+	size_t before = f->count;
+	int rc;
+
+	if (strstr(pattern, "**") &&
+	        (!deep || strstr(deep + 3, "**") || (deep != pattern && deep[-1] != '/') ||
+	                strcspn(pattern, "*?[") < (size_t)(deep - pattern)))
+		return err_set(ERR_INPUT,
+		        "%s: ** stands between slashes, once, after folders without patterns: DIR/**/*.jsonl",
+		        pattern);
+	if (deep) {
+		char *folder =
+		        deep == pattern ? mem_strdup(".") : mem_strndup(pattern, (size_t)(deep - pattern));
+
+		rc = folder ? add_deep(f, folder, deep + 3, 0) : ERR_NOMEM;
+		mem_free(folder);
+	} else {
+		rc = add_flat(f, pattern);
+	}
+	if (!rc && f->count == before)
+		rc = err_set(ERR_INPUT, "%s: no file matches this pattern", pattern);
 	return rc;
 }
 
