@@ -9,6 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
+static int stop_ids_find(struct answers *a, const struct tokenizer *tokenizer)
+{
+	const json_t *stop;
+	size_t i;
+	int32_t id;
+	int rc = 0;
+
+	json_array_foreach(a->stops, i, stop)
+	{
+		if (!rc && tokenizer_find(tokenizer, &id, json_string_value(stop)))
+			rc = token_list_add(&a->stop_ids, id);
+	}
+	return rc;
+}
+
 int answers_open(struct answers *a, const struct config *c, const struct tokenizer *tokenizer, int64_t count)
 {
 	int rc = text_stream_stops(&a->stops, c->stop);
@@ -26,7 +41,7 @@ int answers_open(struct answers *a, const struct config *c, const struct tokeniz
 	for (int64_t i = 0; i < count && !rc; i++)
 		a->streams[i].tokenizer = tokenizer;
 	answers_reset(a);
-	return rc;
+	return rc ? rc : stop_ids_find(a, tokenizer);
 }
 
 void answers_reset(struct answers *a)
@@ -46,6 +61,7 @@ void answers_close(struct answers *a)
 	mem_free(a->streams);
 	mem_free(a->titles);
 	json_decref(a->stops);
+	token_list_free(&a->stop_ids);
 	*a = (struct answers){0};
 }
 
@@ -83,6 +99,8 @@ int answers_heard(void *context, int64_t text, const struct generation_text *t)
 
 	if (s->tokenizer)
 		rc = text_stream_add(s, t->ids.ids + t->begin, t->ids.count - t->begin);
+	for (int64_t i = 0; i < a->stop_ids.count; i++)
+		s->is_stopped |= t->ids.ids[t->ids.count - 1] == a->stop_ids.ids[i];
 	if (!rc)
 		rc = show(a, text);
 	return rc ? rc : s->is_stopped;

@@ -20,11 +20,11 @@ enum { TEXTS_AT_ONCE = 8, PASS_TOKENS = 2048, TALK_TOKENS = 4096 };
 /* Whether to chat: chat=on without a prompt. */
 static int talks(const struct config *c)
 {
-	return c->chat && !c->prompt && !c->prompt_file;
+	return c->chat && !config_was_set(c, "prompt") && !c->prompt_file;
 }
 
 /* Checks that each prompt and its answer fit the cache. With drop_oldest cuts the begin of longer prompts. */
-static int prompts_fit(struct prompts *p, int64_t room)
+static int prompts_fit(struct prompts *p, int64_t room, int64_t max_new_tokens)
 {
 	const struct config *c = p->session->config;
 
@@ -39,12 +39,12 @@ static int prompts_fit(struct prompts *p, int64_t room)
 			        "max_new_tokens=%" PRId64
 			        " leaves no room for a prompt in cache_tokens=%" PRId64
 			        "; lower max_new_tokens or raise cache_tokens",
-			        c->max_new_tokens, c->cache_tokens);
+			        max_new_tokens, c->cache_tokens);
 		if (!c->drop_oldest)
 			return err_set(ERR_FIT,
 			        "a prompt has %" PRId64 " tokens; with max_new_tokens=%" PRId64
 			        " that is more than cache_tokens=%" PRId64 "; raise it or set drop_oldest=on",
-			        ids->count, c->max_new_tokens, c->cache_tokens);
+			        ids->count, max_new_tokens, c->cache_tokens);
 		log_warn("dropped the first %" PRId64 " tokens of a prompt to fit cache_tokens", over);
 		memmove(ids->ids, ids->ids + over, (size_t)room * sizeof(*ids->ids));
 		ids->count = room;
@@ -62,13 +62,13 @@ static int generation_fit(struct generation *g, struct prompts *p, int64_t texts
 		longest = max_i64(longest, p->list[i].ids.count);
 		total += p->list[i].ids.count;
 	}
-	g->text_tokens = c->cache_tokens > 0 ? c->cache_tokens : longest + c->max_new_tokens;
+	g->text_tokens = c->cache_tokens > 0 ? c->cache_tokens : longest + g->max_new_tokens;
 	if (talks(c) && c->cache_tokens <= 0) {
 		g->text_tokens = limit > 0 && limit < TALK_TOKENS ? limit : TALK_TOKENS;
 		g->max_new_tokens = min_i64(g->max_new_tokens, g->text_tokens / 2);
 	}
 	g->pass_tokens = max_i64(min_i64(talks(c) ? g->text_tokens : total, PASS_TOKENS), texts);
-	return talks(c) ? 0 : prompts_fit(p, g->text_tokens - c->max_new_tokens);
+	return talks(c) ? 0 : prompts_fit(p, g->text_tokens - g->max_new_tokens, g->max_new_tokens);
 }
 
 /* Logs the size of the cache and, if weights do not stay on the device, the bytes copied for each token. */
@@ -118,6 +118,7 @@ static int group_run(struct generation *g, struct prompts *p, struct answers *a,
 
 	for (int64_t i = 0; i < count && texts; i++) {
 		texts[i].ids = p->list[first + i].ids;
+		texts[i].number = first + i;
 		p->list[first + i].ids = (struct token_list){0};
 		answers_title(a, i, p->count > 1 ? p->list[first + i].where : NULL);
 	}
@@ -169,14 +170,14 @@ int cli_generate(const struct config *c)
 {
 	struct session s = {0};
 	struct prompts prompts = {.session = &s};
-	struct generation g = {.session = &s, .max_new_tokens = c->max_new_tokens};
+	struct generation g = {.session = &s};
 	int64_t most = config_was_set(c, "per_device_eval_batch_size") ? c->per_device_eval_batch_size
 	                                                               : TEXTS_AT_ONCE;
 	int64_t texts;
 	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
-		rc = sample_defaults(&g.choose, &s);
+		rc = sample_defaults(&g.choose, &g.max_new_tokens, &s);
 	if (!rc)
 		rc = talks(c) ? template_check(&prompts) : prompts_read(&prompts);
 	texts = max_i64(min_i64(prompts.count, most), 1);

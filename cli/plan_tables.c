@@ -26,6 +26,9 @@ static void trained_print(const struct session *s)
 		return;
 	model_trained_words(&text, s->model);
 	cli_say(s->config, "trains %s\n", text.data ? text.data : "");
+	if (!s->import && s->model->storage == FORMAT_COUNT)
+		cli_say(s->config, "frozen weights count as fp32, because %s names no torch_dtype\n",
+		        s->config->model);
 	str_free(&text);
 }
 

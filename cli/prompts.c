@@ -145,11 +145,16 @@ static void answered_warn(struct prompts *p, const struct chat *chat)
 	p->is_answered_told = 1;
 }
 
+const char *prompts_system(const struct config *c)
+{
+	return c->system || !config_was_set(c, "system") ? c->system : "";
+}
+
 /* Adds messages, with the system message of the keys in front if they have none. */
 static int add_messages(struct prompts *p, const json_t *messages, const json_t *record)
 {
 	const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
-	const char *system = p->session->config->system;
+	const char *system = prompts_system(p->session->config);
 	json_t *text = system && !(role && !strcmp(role, "system")) ? json_string(system) : NULL;
 	struct chat chat = {0};
 	int rc = text ? chat_add_text(&chat, "system", text, "system") : 0;
@@ -318,6 +323,8 @@ int prompts_read(struct prompts *p)
 		return add_file(p, c->prompt_file);
 	if (c->prompt && strcmp(c->prompt, "-"))
 		return add_text(p, c->prompt, strlen(c->prompt));
+	if (!c->prompt && config_was_set(c, "prompt"))
+		return add_text(p, "", 0);
 	if (!c->prompt_ids) {
 		if (!c->prompt && isatty(STDIN_FILENO))
 			return err_set(

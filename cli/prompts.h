@@ -24,6 +24,9 @@ struct prompts {
 int prompts_read(struct prompts *p);
 void prompts_free(struct prompts *p);
 
+/* The system message of the keys, which may be empty; NULL: none. */
+const char *prompts_system(const struct config *c);
+
 /* Encodes a chat up to the begin of the answer. */
 int prompts_encode_chat(struct prompts *p, struct token_list *ids, const struct chat *chat);
 

@@ -125,7 +125,7 @@ static int turn(struct talk *t, const char *line, size_t len_bytes)
 static int talk_open(struct talk *t)
 {
 	const struct session *s = t->prompts->session;
-	const char *system = s->config->system;
+	const char *system = prompts_system(s->config);
 	int rc = 0;
 
 	t->messages = json_array();

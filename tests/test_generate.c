@@ -185,6 +185,96 @@ static void test_prompt_lines(void **state)
 	}
 }
 
+/* Answers to one prompt differ when they are drawn, also those of other micro-batches, and do not depend on
+ * how many run at once. */
+static void test_draws(void **state)
+{
+	json_t *one, *three;
+
+	(void)state;
+	put("same.jsonl", "\"hi\"\n\"hi\"\n\"hi\"\n\"hi\"\n");
+	one = run_lines(ASK "prompt_file=same.jsonl temperature=3 max_new_tokens=8 eval_batch_size=1 --json");
+	three = run_lines(
+	        ASK "prompt_file=same.jsonl temperature=3 max_new_tokens=8 eval_batch_size=3 --json");
+	assert_int_equal(json_array_size(one), 4);
+	assert_true(json_equal(one, three));
+	for (size_t i = 0; i < 4; i++)
+		for (size_t j = 0; j < i; j++)
+			assert_false(json_equal(json_array_get(one, i), json_array_get(one, j)));
+	json_decref(one);
+	json_decref(three);
+}
+
+/* What generation_config.json says: taken, or named. An end token of `stop` without text ends an answer. */
+static void test_generation_config(void **state)
+{
+	json_t *answer, *ids;
+
+	(void)state;
+	free(run("cp -r a/model g").err);
+	put("g/generation_config.json", "{\"max_new_tokens\": 3, \"num_beams\": 4, \"typical_p\": 1.0, "
+	                                "\"suppress_tokens\": [], \"no_repeat_ngram_size\": 2}");
+	answer = run_lines("$F generate model=g device=host compute_dtype=fp32 prompt_ids=5 --json 2>said");
+	assert_int_equal(json_array_size(json_object_get(json_array_get(answer, 0), "ids")), 3);
+	json_decref(answer);
+	check_said("grep -c 'ferry does not read no_repeat_ngram_size, num_beams$' said", "1\n");
+	put("g/generation_config.json", "{\"temperature\": 1e-9, \"top_k\": 1}");
+	check_said("$F generate model=g device=host compute_dtype=fp32 chat=on prompt=hi do_sample=on",
+	        "hello\n");
+	/* <|im_end|> is 99, and ends nothing in this model */
+	free(run("cp m/config.json g").err);
+	answer = run_lines(
+	        "$F generate model=g device=host compute_dtype=fp32 temperature=0 chat=on prompt=hi "
+	        "'stop=<|im_end|>' --json");
+	ids = json_object_get(json_array_get(answer, 0), "ids");
+	assert_int_equal(json_integer_value(json_array_get(ids, json_array_size(ids) - 1)), 99);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(answer, 0), "finish")), "stop");
+	json_decref(answer);
+	answer = run_lines(ASK "chat=on system= prompt=hi --json");
+	ids = json_object_get(json_array_get(answer, 0), "prompt_ids");
+	assert_true(json_array_size(ids) > 10);
+	json_decref(answer);
+	check_refused(ASK "prompt= < /dev/null", "the prompt is empty: nothing to continue");
+}
+
+#define LONG                                                                                                 \
+	"$F generate model=long device=host threads=2 compute_dtype=fp32 temperature=0 --json prompt_ids="
+
+/* A text becomes long for longrope while it grows, or is so from the begin, in several passes: the same ids.
+ */
+static void test_long_text(void **state)
+{
+	struct result r;
+	json_t *grown, *whole, *ids;
+	char *command;
+
+	(void)state;
+	put("long.json", "{\"model_type\": \"phi3\", \"vocab_size\": 64, \"hidden_size\": 16, "
+	                 "\"intermediate_size\": 16, "
+	                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+	                 "\"max_position_embeddings\": 8192, \"original_max_position_embeddings\": 2100, "
+	                 "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1.1, 1.2, 1.3], "
+	                 "\"long_factor\": [2, 2.5, 3, 3.5]}, \"rms_norm_eps\": 1e-5, \"pad_token_id\": 0, "
+	                 "\"tie_word_embeddings\": false, \"bos_token_id\": 1, \"eos_token_id\": 63}");
+	r = run("$F init long.json output_dir=long seed=5");
+	assert_int_equal(r.code, 0);
+	result_free(&r);
+	grown = run_lines(LONG "$(seq -s, 2098 | sed 's/[0-9]*/9/g') max_new_tokens=6");
+	ids = json_object_get(json_array_get(grown, 0), "ids");
+	assert_int_equal(json_array_size(ids), 6);
+	command = mem_printf(LONG "$(seq -s, 2098 | sed 's/[0-9]*/9/g'),%d,%d,%d max_new_tokens=3",
+	        (int)json_integer_value(json_array_get(ids, 0)),
+	        (int)json_integer_value(json_array_get(ids, 1)),
+	        (int)json_integer_value(json_array_get(ids, 2)));
+	whole = run_lines(command);
+	for (size_t i = 0; i < 3; i++)
+		assert_true(json_equal(json_array_get(ids, 3 + i),
+		        json_array_get(json_object_get(json_array_get(whole, 0), "ids"), i)));
+	mem_free(command);
+	json_decref(grown);
+	json_decref(whole);
+}
+
 /* Turns are kept, and each answer is the one that the whole chat would get. */
 static void test_talk(void **state)
 {
@@ -352,6 +442,9 @@ int main(void)
 	        cmocka_unit_test(test_transformers),
 	        cmocka_unit_test(test_prompts),
 	        cmocka_unit_test(test_prompt_lines),
+	        cmocka_unit_test(test_long_text),
+	        cmocka_unit_test(test_draws),
+	        cmocka_unit_test(test_generation_config),
 	        cmocka_unit_test(test_talk),
 	        cmocka_unit_test(test_window),
 	        cmocka_unit_test(test_costs),

@@ -74,13 +74,14 @@ static void pass_add(struct pass *p, const struct generation *g, struct generati
 	p->text[b->targets++] = text;
 }
 
-/* Whether the text just became long and long texts use other rotary angles (longrope). The cached keys are
- * then wrong. */
-static int turns_anew(const struct generation *g, const struct generation_text *t)
+/* Whether the text became long, or short again, since the last pass, and long texts use other rotary angles
+ * (longrope). The cached keys are then wrong. */
+static int turns_anew(const struct generation *g, struct generation_text *t)
 {
-	int64_t most = model_rope_short_tokens(g->session->model);
+	int was_long = t->is_long;
 
-	return t->cached <= most && t->ids.count > most;
+	t->is_long = t->ids.count > model_rope_short_tokens(g->session->model);
+	return t->is_long != was_long;
 }
 
 static void pass_fill(
@@ -90,7 +91,7 @@ static void pass_fill(
 	for (int64_t i = 0; i < count; i++) {
 		if (texts[i].is_done)
 			continue;
-		if (!g->text_tokens || turns_anew(g, &texts[i]))
+		if (turns_anew(g, &texts[i]) || !g->text_tokens)
 			texts[i].cached = texts[i].reached = 0;
 		pass_add(p, g, &texts[i], i);
 	}
@@ -114,7 +115,7 @@ static int text_grow(struct generation *g, struct generation_text *t, int64_t te
 	struct session *s = g->session;
 	int32_t id = 0;
 	int ends, rc = choose_token(
-	                  &id, logits, s->model->config.V, &g->choose, t->ids.ids, t->ids.count, text);
+	                  &id, logits, s->model->config.V, &g->choose, t->ids.ids, t->ids.count, t->number);
 
 	if (!rc)
 		rc = token_list_add(&t->ids, id);

@@ -20,6 +20,8 @@ struct generation_text {
 	int64_t begin;   /* first generated id */
 	int64_t cached;  /* number of ids in the cache */
 	int64_t reached; /* maximum of `cached` so far; a window keeps only the last of these */
+	int64_t number;  /* among all texts with this seed: each draws its own numbers */
+	int is_long;     /* the cached keys have the rotary angles of long texts (longrope) */
 	enum generation_finish finish;
 	int is_done;
 };

@@ -107,9 +107,9 @@ static int no_model(const struct config *c)
 		mem_free(inner);
 		return err_set(ERR_UNSUPPORTED,
 		        "%s=%s is a LoRA adapter (adapter_config.json), not a model; merge it into its base "
-		        "model "
-		        "first",
-		        config_where(c, "model"), c->model);
+		        "model first: python3 -c \"from peft import AutoPeftModelForCausalLM as A; "
+		        "A.from_pretrained('%s').merge_and_unload().save_pretrained('merged')\"",
+		        config_where(c, "model"), c->model, c->model);
 	}
 	mem_free(inner);
 	if (found)

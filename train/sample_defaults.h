@@ -6,8 +6,9 @@
 #include "train/choose.h"
 #include "train/session.h"
 
-/* With do_sample in the file, its temperature applies unless the key is set. Without it, generate is greedy
- * unless temperature is set. ERR_INPUT: the file is invalid. */
-int sample_defaults(struct choose_options *choose, const struct session *s);
+/* With do_sample in the file or set, the file's temperature applies unless the key is set. Without it,
+ * generate is greedy unless temperature is set. Warns of keys that ferry does not read. ERR_INPUT: the file
+ * is invalid. */
+int sample_defaults(struct choose_options *choose, int64_t *max_new_tokens, const struct session *s);
 
 #endif

@@ -67,9 +67,6 @@ static void formats_find(struct session *s)
 
 	if (c->verb == VERB_PLAN && file_kind_of(c->model) == FILE_DIR)
 		(void)hf_import_open(&s->import, s->model_dir, s->model);
-	if (c->verb == VERB_PLAN && !s->import && s->model->storage == FORMAT_COUNT &&
-	        c->init_weights != CONFIG_INIT_WEIGHTS_RANDOM)
-		log_warn("%s names no torch_dtype, so frozen weights count as fp32", c->model);
 	for (int t = 0; t < s->model->tensor_count && c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM; t++)
 		s->model->tensors[t].storage = FORMAT_F32;
 }

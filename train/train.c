@@ -19,6 +19,7 @@
 #include "placement/ranks.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 static int64_t warmup_steps(const struct config *c, int64_t total_steps)
 {
