@@ -70,8 +70,19 @@ static enum row_field named_and_missing(unsigned named, unsigned there)
 	return ROW_FIELD_COUNT;
 }
 
+/* The column with a list of objects, as in {"data": [rows]}; NULL: none. */
+static const char *column_of_rows(const json_t *record)
+{
+	void *at = json_object_iter((json_t *)record);
+
+	while (at && !json_is_object(json_array_get(json_object_iter_value(at), 0)))
+		at = json_object_iter_next((json_t *)record, at);
+	return at ? json_object_iter_key(at) : NULL;
+}
+
 static int none_fits(const struct dataset_builder *b, const json_t *record)
 {
+	const char *rows = column_of_rows(record);
 	char columns[ROW_COLUMNS_BYTES];
 	struct str known = {0};
 	int rc;
@@ -81,6 +92,11 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s: preference rows (chosen, rejected); ferry does supervised fine-tuning only",
 		        b->where);
+	if (rows && json_object_size(record) == 1)
+		return err_set(ERR_INPUT,
+		        "%s: the rows seem to be the list in \"%s\"; a file of rows is that list itself, or "
+		        "one row a line",
+		        b->where, rows);
 	for (int i = FORMAT_FIRST; i < FORMAT_COUNT;) {
 		str_add(&known, i > FORMAT_FIRST ? ", " : "");
 		i = add_known(&known, b->names, i);
