@@ -113,13 +113,16 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 {
 	unsigned named, there = fields_of(&named, b->names, record);
 
-	for (int wants_named = 1; wants_named >= 0; wants_named--)
+	for (int wants_named = 1; wants_named >= 0; wants_named--) {
 		for (int i = FORMAT_FIRST; i < FORMAT_COUNT; i++)
 			if (!(formats[i].fields & ~there) && (!wants_named || formats[i].fields & named) &&
 			        (!formats[i].is_mine || formats[i].is_mine(b, record))) {
 				*format = (enum dataset_format)i;
 				return 0;
 			}
+		if (named & there && named_and_missing(named, there) < ROW_FIELD_COUNT)
+			break; /* one column is as the user says, its partner is missing */
+	}
 	if (named_and_missing(named, there) < ROW_FIELD_COUNT)
 		return dataset_builder_missing(b, record, named_and_missing(named, there));
 	return none_fits(b, record);

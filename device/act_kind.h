@@ -2,14 +2,20 @@
 #ifndef FERRY_DEVICE_ACT_KIND_H
 #define FERRY_DEVICE_ACT_KIND_H
 
-enum act_kind {
-	ACT_SILU,
-	ACT_GELU,       /* x * Phi(x), by erf */
-	ACT_GELU_TANH,  /* gelu_new, gelu_pytorch_tanh, gelu_fast */
-	ACT_GELU_QUICK, /* x * sigmoid(1.702 x) */
-	ACT_RELU,
-	ACT_RELU2, /* relu(x)^2 */
-};
-enum { ACT_KIND_COUNT = ACT_RELU2 + 1 };
+/* ROW(name, more): one line for each. */
+#define ACT_KINDS(ROW, more)                                                                                 \
+	ROW(SILU, more)                                                                                      \
+	ROW(GELU, more)       /* x * Phi(x), by erf */                                                       \
+	ROW(GELU_TANH, more)  /* gelu_new, gelu_pytorch_tanh, gelu_fast */                                   \
+	ROW(GELU_QUICK, more) /* x * sigmoid(1.702 x) */                                                     \
+	ROW(RELU, more)                                                                                      \
+	ROW(RELU2, more) /* relu(x)^2 */
+
+#define ACT_ENUM(name, more) ACT_##name,
+#define ACT_PLUS(name, more) +1
+enum act_kind { ACT_KINDS(ACT_ENUM, ) };
+enum { ACT_KIND_COUNT = ACT_KINDS(ACT_PLUS, ) };
+#undef ACT_ENUM
+#undef ACT_PLUS
 
 #endif

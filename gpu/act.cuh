@@ -11,6 +11,7 @@
 #include "gpu/map.cuh"
 
 extern "C" {
+#include "base/err.h"
 #include "device/op_act.h"
 }
 
@@ -86,7 +87,7 @@ static __device__ __forceinline__ void act_both(float x, int act, float *value, 
 {
 	float s, a, bell, square;
 
-	switch (ACT == ACT_ANY ? act : ACT) {
+	switch ((enum act_kind)(ACT == ACT_ANY ? act : ACT)) {
 	case ACT_SILU:
 		s = act_sigmoid<T>(x);
 		*value = x * s;
@@ -114,7 +115,6 @@ static __device__ __forceinline__ void act_both(float x, int act, float *value, 
 		*slope = x <= 0 ? 0 : 1.0f;
 		break;
 	case ACT_RELU2:
-	default:
 		s = x < 0 ? 0 : x;
 		*value = s * s;
 		*slope = 2.0f * s;
@@ -134,20 +134,14 @@ static int act_start_kind(
 template <template <class, int> class MAP, class T, class... P>
 static int act_start(const struct cuda_launch *at, const char *what, int act, int64_t count, P *...operand)
 {
-	switch (act) {
-	case ACT_SILU:
-		return act_start_kind<MAP, T, ACT_SILU>(at, what, act, count, operand...);
-	case ACT_GELU:
-		return act_start_kind<MAP, T, ACT_GELU>(at, what, act, count, operand...);
-	case ACT_GELU_TANH:
-		return act_start_kind<MAP, T, ACT_GELU_TANH>(at, what, act, count, operand...);
-	case ACT_GELU_QUICK:
-		return act_start_kind<MAP, T, ACT_GELU_QUICK>(at, what, act, count, operand...);
-	case ACT_RELU:
-		return act_start_kind<MAP, T, ACT_RELU>(at, what, act, count, operand...);
-	default:
-		return act_start_kind<MAP, T, ACT_RELU2>(at, what, act, count, operand...);
+#define ACT_START(name, more)                                                                                \
+	case ACT_##name:                                                                                     \
+		return act_start_kind<MAP, T, ACT_##name>(at, what, act, count, operand...);
+	switch ((enum act_kind)act) {
+		ACT_KINDS(ACT_START, )
 	}
+#undef ACT_START
+	return err_set(ERR_INTERNAL, "%s: no activation %d", what, act);
 }
 
 #endif

@@ -44,9 +44,11 @@ static double factor(const struct lr_schedule *s, int64_t done)
 		return fmax(0, cosine * (1 - s->min_lr_rate) + s->min_lr_rate);
 	case SCHEDULE_POLYNOMIAL:
 		return polynomial(s, done);
-	default:
-		return 1;
+	case SCHEDULE_CONSTANT:
+	case SCHEDULE_CONSTANT_WITH_WARMUP:
+		break;
 	}
+	return 1;
 }
 
 double lr_schedule_rate(const struct lr_schedule *s, int64_t step)

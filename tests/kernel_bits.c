@@ -110,7 +110,7 @@ static void run_sums(struct sums *s, struct numbers *x, const struct cpu_kernels
 
 static void run_acts(struct sums *s, struct numbers *x, const struct cpu_kernels *k)
 {
-	for (int act = ACT_SILU; act <= ACT_RELU2; act++) {
+	for (int act = 0; act < ACT_KIND_COUNT; act++) {
 		k->act(x->out, x->a, x->n, (enum act_kind)act);
 		add_floats(s, x->out, x->n);
 		k->act_grad(x->out, x->b, x->a, x->n, (enum act_kind)act);

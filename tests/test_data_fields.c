@@ -33,6 +33,8 @@ static const struct {
                 NULL},
         {"{\"question\":\"Who?\",\"answer\":\"Ben\"}", "", NULL,
                 "f.jsonl:1|\"question\", \"answer\"|fit no known format|field_prompt="},
+        {"{\"instruction\":\"Who?\",\"output\":\"Ben\"}", "field_prompt=instruction field_completion=reply",
+                NULL, "no column \"reply\" (set by field_completion)"},
         {"{\"question\":\"Who?\",\"answer\":\"Ben\"}", "field_prompt=question field_completion=reply", NULL,
                 "f.jsonl:1|no column \"reply\" (set by field_completion)|\"question\", \"answer\""},
         {"{\"prompt\":\"Who?\",\"completion\":\"Ben\"}\n{\"prompt\":\"Who?\"}", "", NULL,

@@ -211,7 +211,7 @@ static void test_generation_config(void **state)
 	json_t *answer, *ids;
 
 	(void)state;
-	free(run("cp -r a/model g").err);
+	check_said("cp -r a/model g", "");
 	put("g/generation_config.json", "{\"max_new_tokens\": 3, \"num_beams\": 4, \"typical_p\": 1.0, "
 	                                "\"suppress_tokens\": [], \"no_repeat_ngram_size\": 2}");
 	answer = run_lines("$F generate model=g device=host compute_dtype=fp32 prompt_ids=5 --json 2>said");
@@ -222,7 +222,7 @@ static void test_generation_config(void **state)
 	check_said("$F generate model=g device=host compute_dtype=fp32 chat=on prompt=hi do_sample=on",
 	        "hello\n");
 	/* <|im_end|> is 99, and ends nothing in this model */
-	free(run("cp m/config.json g").err);
+	check_said("cp m/config.json g", "");
 	answer = run_lines(
 	        "$F generate model=g device=host compute_dtype=fp32 temperature=0 chat=on prompt=hi "
 	        "'stop=<|im_end|>' --json");

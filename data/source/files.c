@@ -244,7 +244,7 @@ static int add_deep(struct files *f, const char *folder, const char *rest, int d
 
 	for (const char *c = folder; *c; c++) /* as it is, whatever it holds */
 		str_printf(&pattern, "%s%c", strchr("*?[\\", *c) ? "\\" : "", *c);
-	str_printf(&pattern, "/%s", rest);
+	str_printf(&pattern, "%s%s", folder[strlen(folder) - 1] == '/' ? "" : "/", rest);
 	rc = str_check(&pattern);
 	if (!rc)
 		rc = add_flat(f, pattern.data);
