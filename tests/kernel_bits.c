@@ -100,6 +100,7 @@ static void run_sums(struct sums *s, struct numbers *x, const struct cpu_kernels
 	add_double(s, k->sum(x->a, x->n));
 	add_double(s, k->sumsq_about(x->a, x->n, x->scalar[0]));
 	add_double(s, k->dot(x->a, x->b, x->n));
+	add_floats(s, (float[]){k->dot_bf16(x->half, (const uint16_t *)x->low, x->n)}, 1);
 	add_double(s, k->narrow_sumsq(x->half, x->a, x->n));
 	add_halves(s, x->half, x->n);
 	k->accumulate(x->wide, x->a, x->n);
