@@ -94,7 +94,7 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 		        b->where);
 	if (rows && json_object_size(record) == 1)
 		return err_set(ERR_INPUT,
-		        "%s: the rows seem to be the list in \"%s\"; a file of rows is that list itself, or "
+		        "%s: the rows seem to be the list in \"%s\"; write the list itself to the file, or "
 		        "one row a line",
 		        b->where, rows);
 	for (int i = FORMAT_FIRST; i < FORMAT_COUNT;) {

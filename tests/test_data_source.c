@@ -315,7 +315,7 @@ static void test_files(void **state)
 		char *spec = mem_printf("%s%s", plain, specs[i]);
 
 		check_fails(files_find(&f, spec, "train", FILES_SPLIT_DEFAULT), ERR_INPUT,
-		        "** stands between slashes, once");
+		        "write ** once, between slashes");
 		mem_free(spec);
 	}
 	check_fails(files_find(&f, plain, "test", FILES_SPLIT_ASKED), ERR_INPUT,

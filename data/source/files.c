@@ -273,7 +273,8 @@ static int add_pattern(struct files *f, const char *pattern)
 	        (!deep || strstr(deep + 3, "**") || (deep != pattern && deep[-1] != '/') ||
 	                strcspn(pattern, "*?[") < (size_t)(deep - pattern)))
 		return err_set(ERR_INPUT,
-		        "%s: ** stands between slashes, once, after folders without patterns: DIR/**/*.jsonl",
+		        "%s: write ** once, between slashes, after folders without patterns, as in "
+		        "DIR/**/*.jsonl",
 		        pattern);
 	if (deep) {
 		char *folder =
