@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "model/blocks/blocks.h"
+#include "model/families/families.h"
 #include "model/families/open.h"
 
 #include <math.h>
@@ -200,8 +201,9 @@ static void test_refused(void **state)
  */
 static void test_any_value(void **state)
 {
-	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3",
-	        "olmo2", "smollm3", "exaone4", "seed_oss", "arcee", "starcoder2", "stablelm", "phi"};
+#define FAMILY_NAME(name) #name,
+	static const char *const types[] = {FAMILY_LIST(FAMILY_NAME)};
+#undef FAMILY_NAME
 	static const char *const keys[] = {"architectures", "quantization_config", "per_layer_config",
 	        "pruned_heads", "is_encoder_decoder", "add_cross_attention", "vocab_size", "hidden_size",
 	        "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",

@@ -3,6 +3,7 @@
 #include "tests/model_rig.h"
 
 #include "base/json.h"
+#include "model/families/families.h"
 #include "model/families/open.h"
 
 #include <math.h>
@@ -207,6 +208,32 @@ static void read_rows(void)
 	}
 }
 
+static int has_case(const json_t *cases, const char *family)
+{
+	for (size_t i = 0; i < json_array_size(cases); i++)
+		if (!strcmp(json_string_value(json_object_get(
+		                    json_object_get(entry(cases, i), "config"), "model_type")),
+		            family))
+			return 1;
+	return 0;
+}
+
+/* Returns the number of families without a case. */
+static int families_left(const json_t *cases)
+{
+#define FAMILY_NAME(name) #name,
+	static const char *const names[] = {FAMILY_LIST(FAMILY_NAME)};
+#undef FAMILY_NAME
+	int left = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!has_case(cases, names[i])) {
+			fprintf(stderr, "%s has no row in tests/golden/make_config_golden.py\n", names[i]);
+			left++;
+		}
+	return left;
+}
+
 int main(void)
 {
 	char path[4096];
@@ -229,7 +256,7 @@ int main(void)
 		        .name = json_string_value(json_object_get(entry(cases, i), "name")),
 		        .test_func = test_case,
 		        .initial_state = json_array_get(cases, i)};
-	failed = _cmocka_run_group_tests("config_golden", tests, count, NULL, NULL);
+	failed = _cmocka_run_group_tests("config_golden", tests, count, NULL, NULL) + families_left(cases);
 	mem_free(tests);
 	rig_batch_free(&rows);
 	json_decref(golden);
