@@ -9,17 +9,24 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A special token has no text, so it is not found in the answer's text. */
 static int stop_ids_find(struct answers *a, const struct tokenizer *tokenizer)
 {
 	const json_t *stop;
-	size_t i;
+	size_t i, len_bytes;
 	int32_t id;
 	int rc = 0;
 
 	json_array_foreach(a->stops, i, stop)
 	{
-		if (!rc && tokenizer_find(tokenizer, &id, json_string_value(stop)))
+		char *text = NULL;
+
+		if (rc || !tokenizer_find(tokenizer, &id, json_string_value(stop)))
+			continue;
+		rc = tokenizer_decode(tokenizer, &text, &len_bytes, &id, 1, SKIP_SPECIAL_ON);
+		if (!rc && !len_bytes)
 			rc = token_list_add(&a->stop_ids, id);
+		mem_free(text);
 	}
 	return rc;
 }

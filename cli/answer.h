@@ -10,7 +10,7 @@ struct answers {
 	const struct config *config;
 	struct text_stream *streams; /* [count] */
 	json_t *stops;
-	struct token_list stop_ids; /* of stops that are a token, which may be a special one without text */
+	struct token_list stop_ids; /* of stops that are a special token */
 	int64_t count;
 	const char **titles; /* [count] not yet written; NULL: none */
 	int shows;           /* 1: text is written as it is generated */

@@ -226,9 +226,9 @@ static const struct mistake numbers[] = {
         {0, TRAIN, "threads=4096", "threads=4096 is more than the "},
         {0,
                 "train model=@/tiny data=@/rows.jsonl output_dir=@/wild overwrite_output_dir=on "
-                "max_steps=20 ",
+                "max_steps=6 ",
                 "learning_rate=10 lr_scheduler_type=constant", "the training diverged; lower learning_rate"},
-        {0, "train model=@/tiny data=@/rows.jsonl output_dir=@/tame max_steps=20 ", "learning_rate=1e-4",
+        {0, "train model=@/tiny data=@/rows.jsonl output_dir=@/tame max_steps=6 ", "learning_rate=1e-4",
                 "!diverged"},
         {0, ASK, "prompt=a", "KV cache: |!device memory"},
 };

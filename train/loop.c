@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/process.h"
 #include "base/quantity.h"
+#include "base/size.h"
 #include "comm/world.h"
 
 #include <inttypes.h>
@@ -296,28 +297,32 @@ static int place_find(struct trainer *t)
 /* The first and the last losses of a run. Single ones differ as rows do. */
 enum { TREND_LOSSES = 10 };
 struct trend {
-	double first_sum, last[TREND_LOSSES];
+	double first[TREND_LOSSES], last[TREND_LOSSES];
 	int64_t count;
 };
 
 static void trend_add(struct trend *trend, double loss)
 {
 	if (trend->count < TREND_LOSSES)
-		trend->first_sum += loss;
+		trend->first[trend->count] = loss;
 	trend->last[trend->count++ % TREND_LOSSES] = loss;
 }
 
-/* Warns if training made the model worse. */
+/* Warns if training made the model worse: means of the first and of the last tenth, at most TREND_LOSSES.
+ */
 static void diverged_warn(const struct trend *trend)
 {
-	double first = trend->first_sum / TREND_LOSSES, last = 0;
+	int64_t n = trend->count < 2 ? 0 : min_i64(TREND_LOSSES, trend->count / 10 + 1);
+	double first = 0, last = 0;
 
-	for (int i = 0; i < TREND_LOSSES; i++)
-		last += trend->last[i] / TREND_LOSSES;
-	if (trend->count >= 2 * TREND_LOSSES && last > first + 1 && last > 1.5 * first)
-		log_warn("the loss went from %.4g to %.4g (means of %d steps): the training diverged; lower "
-		         "learning_rate",
-		        first, last, TREND_LOSSES);
+	for (int64_t i = 0; i < n; i++) {
+		first += trend->first[i] / (double)n;
+		last += trend->last[(trend->count - 1 - i) % TREND_LOSSES] / (double)n;
+	}
+	if (last > 1.5 * first + 1)
+		log_warn("the mean loss of %" PRId64 " steps went from %.4g to %.4g: the training diverged; "
+		         "lower learning_rate",
+		        n, first, last);
 }
 
 int train_run(struct trainer *t)

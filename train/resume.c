@@ -112,10 +112,8 @@ static int none_check(const char *output_dir)
 		else if (!strcmp(names[i], "model"))
 			rc = err_set(ERR_INPUT,
 			        "output_dir=%s has no checkpoint to resume, but the model of a run that "
-			        "ended; to "
-			        "train it further set model=%s/model and another output_dir, to start over "
-			        "set "
-			        "overwrite_output_dir=on instead of resume_from_checkpoint",
+			        "ended; to train it further set model=%s/model and another output_dir, to "
+			        "start over set overwrite_output_dir=on instead of resume_from_checkpoint",
 			        output_dir, output_dir);
 	file_list_free(names, count);
 	return rc;

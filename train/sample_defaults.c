@@ -87,7 +87,7 @@ static int warn_unread(const json_t *file, const char *path)
 		if (has_effect(json_object_get(file, unread[i].key), unread[i].neutral))
 			str_printf(&names, "%s%s", names.len_bytes ? ", " : "", unread[i].key);
 	if (names.len_bytes)
-		log_warn("%s: ferry does not read %s%s", path, names.data,
+		log_warn("%s: ignoring %s; the text may differ from that of transformers%s", path, names.data,
 		        strstr(names.data, "stop_strings") ? "; for stop_strings set stop" : "");
 	rc = str_check(&names);
 	str_free(&names);
@@ -104,7 +104,8 @@ static int take_file(
 		rc = json_get_bool(file, path, "do_sample", &samples);
 	samples = c->do_sample == 0 ? 0 : samples || c->do_sample == 1;
 	if (rc >= 0 && samples && !is_set(c, "temperature")) {
-		o->temperature = 1;
+		if (c->do_sample != 1)
+			o->temperature = 1;
 		rc = take_number(&o->temperature, c, file, path, "temperature");
 	}
 	if (samples && !is_set(c, "top_k"))

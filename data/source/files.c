@@ -224,9 +224,10 @@ static int add_flat(struct files *f, const char *pattern)
 	glob_t found = {0};
 	int rc = glob(pattern, 0, NULL, &found);
 
-	rc = rc == GLOB_NOMATCH ? 0 : rc == GLOB_NOSPACE ? ERR_NOMEM : rc ? ERR_IO : 0;
-	if (rc)
-		err_set(rc, "%s: a directory cannot be read, or memory is out", pattern);
+	if (rc == GLOB_NOMATCH)
+		rc = 0;
+	else if (rc)
+		rc = err_set(ERR_NOMEM, "out of memory for the files of %s", pattern);
 	for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
 		if (file_kind_of(found.gl_pathv[i]) != FILE_DIR)
 			rc = add(f, mem_strdup(found.gl_pathv[i]));

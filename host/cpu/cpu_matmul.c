@@ -233,7 +233,7 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	float *buffer = run->scratch + run->scratch_count * worker,
 	      *rest = buffer + round_up(run->tiling.m * run->tiling.n, 16);
 	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut;
-	matmul_bf16 *own = own_product(matmul_choice(o->ab_dtype)->way);
+	matmul_bf16 *own = run->by_rows ? NULL : own_product(matmul_choice(o->ab_dtype)->way);
 	const void *a, *b;
 	uint16_t *rounded = NULL;
 	struct tile t;
@@ -244,7 +244,7 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	c = tile_target(run, &t, buffer, &c_stride);
 	a = operand_at(o->a, t.i, t.l, o->a_stride, o->a_layout, o->ab_dtype);
 	b = operand_at(o->b, t.l, t.j, o->b_stride, o->b_layout, o->ab_dtype);
-	if (own && !run->by_rows && c == buffer && dev_is_none(o->bias))
+	if (own && c == buffer && dev_is_none(o->bias))
 		rounded = (uint16_t *)cpu_ptr(o->c) + t.i * o->c_stride + t.j;
 	if (run->by_rows)
 		tile_product_of_rows(o, &t, c, c_stride, accumulate);
@@ -311,7 +311,7 @@ int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 
 	run.by_rows = o->m <= (o->ab_dtype == DTYPE_F32 ? FEW_ROWS_F32 : FEW_ROWS_BF16) &&
 	              o->a_layout == MATMUL_NORMAL && o->b_layout == MATMUL_TRANSPOSED;
-	run.by_panels = way == MATMUL_WIDENED;
+	run.by_panels = !run.by_rows && way == MATMUL_WIDENED;
 	matmul_tiling(&run.tiling, o->m, o->n, o->k, run.by_rows || is_own ? cpu_workers(cx) : 0);
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
 	run.scratch_count =
