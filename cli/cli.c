@@ -299,7 +299,7 @@ static void print_error(void *code, int rank, const char *text)
 		str_printf(&line, "rank %d: ", rank);
 	str_printf(&line, "%s\n", text);
 	add_limit(&line, code ? *(const int *)code : 0);
-	if (!world_self()->rank && last_line.data)
+	if (last_line.data)
 		str_printf(&line, "%s\n", last_line.data);
 	if (line.data && !str_check(&line))
 		fputs(line.data, stderr);

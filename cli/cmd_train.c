@@ -222,43 +222,39 @@ static void print_head(const struct trainer *t, const char *hosts)
 
 /* ---- the command ---- */
 
-/* Sets the command to resume as the last line, for copying. */
-static void print_resume(const struct trainer *t)
+static void add_resume(struct str *line, const struct trainer *t)
 {
 	const char *from = t->is_in_fallback ? t->saved_path : "auto";
 	char *path = file_join(t->is_in_fallback ? t->fallback_dir : t->output_dir, "config.yaml");
-	struct str line = {0};
 	struct launch launch;
 
 	launch_read(&launch);
 	if (launch.size > 1 && !launch.is_local) /* only the job's script knows the hosts */
-		str_printf(&line, "%s -n %d ", launch.program, launch.size);
-	cli_add_word(&line, cli_program());
-	str_add(&line, path && *path == '-' ? " train ./" : " train ");
-	cli_add_word(&line, path ? path : "");
-	str_add(&line, " resume_from_checkpoint=");
-	cli_add_word(&line, from ? from : "");
-	cli_say_last(&line);
+		str_printf(line, "%s -n %d ", launch.program, launch.size);
+	cli_add_word(line, cli_program());
+	str_add(line, path && *path == '-' ? " train ./" : " train ");
+	cli_add_word(line, path ? path : "");
+	str_add(line, " resume_from_checkpoint=");
+	cli_add_word(line, from ? from : "");
 	mem_free(path);
 }
 
-/* Adds to the error what a failed run has saved. */
+/* Sets as the last lines what a failed run has saved and the command to resume, for copying. */
 static void after_failure(const struct trainer *t, int rc)
 {
-	if (rc == ERR_STOPPED) {
-		print_resume(t);
-		return;
-	}
-	if (t->result_dir)
-		err_reword(rc, "%s\n%s holds the result of step %" PRId64 "; only its checkpoint is missing",
-		        err_text(), t->result_dir, t->step);
-	if (t->saved_step <= 0) {
-		err_reword(rc, "%s\nno checkpoint was saved yet", err_text());
-		return;
-	}
-	err_reword(
-	        rc, "%s\nthe last checkpoint is of step %" PRId64 "; to resume:", err_text(), t->saved_step);
-	print_resume(t);
+	const int is_error = rc != ERR_STOPPED;
+	struct str line = {0};
+
+	if (is_error && t->result_dir)
+		str_printf(&line, "%s holds the result of step %" PRId64 "; only its checkpoint is missing\n",
+		        t->result_dir, t->step);
+	if (is_error && t->saved_step > 0)
+		str_printf(&line, "the last checkpoint is of step %" PRId64 "; to resume:\n", t->saved_step);
+	if (is_error && t->saved_step <= 0)
+		str_add(&line, "no checkpoint was saved yet");
+	else
+		add_resume(&line, t);
+	cli_say_last(&line);
 }
 
 /* Prints the command to use the model in the format that it was trained on, unless that is plain text. */

@@ -132,14 +132,35 @@ static const struct {
 
 /* ---- after all settings ---- */
 
-static int share_of_run(double *steps, double per_epoch, const struct config *c)
+static void share_of_run(double *steps, double per_epoch, const struct config *c)
 {
 	if (!(per_epoch * c->num_train_epochs > 0))
-		return 0;
+		return;
 	*steps = 1 / (per_epoch * c->num_train_epochs);
 	if (*steps >= 1) /* 0 = once, at the end */
 		*steps = 0;
-	return 0;
+}
+
+/* A strategy of epochs counts more than a number of steps, as in transformers, unless the strategy is a
+ * file's and the number the command line's. */
+static void steps_apply(const struct foreign *f, struct config *c)
+{
+	const struct {
+		const char *key;
+		double *steps;
+	} events[FOREIGN_EVENTS] = {[FOREIGN_SAVE] = {"save_steps", &c->save_steps},
+	        [FOREIGN_EVAL] = {"eval_steps", &c->eval_steps},
+	        [FOREIGN_LOG] = {"logging_steps", &c->logging_steps}};
+
+	for (int i = 0; i < FOREIGN_EVENTS; i++) {
+		const char *place = c->origins[config_key_find(events[i].key) - config_keys].place;
+		int by_words = place && !*place;
+
+		if (f->by_epoch[i] == FOREIGN_BY_WORDS || (f->by_epoch[i] && !by_words))
+			share_of_run(events[i].steps, 1, c);
+		else if (!place)
+			share_of_run(events[i].steps, f->per_epoch[i], c);
+	}
 }
 
 /* What TRL says of completions alone says nothing of chats. */
@@ -268,14 +289,7 @@ int foreign_finish(struct foreign *f, struct config *c)
 		rc = tokenizer_apply(f, c);
 	if (rc)
 		return rc;
-	if (f->save_by_epoch)
-		f->saves_per_epoch = 1;
-	if (f->eval_by_epoch)
-		f->evals_per_epoch = 1;
-	if (!config_was_set(c, "save_steps"))
-		share_of_run(&c->save_steps, f->saves_per_epoch, c);
-	if (!config_was_set(c, "eval_steps"))
-		share_of_run(&c->eval_steps, f->evals_per_epoch, c);
+	steps_apply(f, c);
 	if (f->zero_offload && !config_was_set(c, "cpu_offload"))
 		c->cpu_offload = f->zero_offload;
 	if (f->total_batch && total_batch_apply(f, c))

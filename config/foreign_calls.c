@@ -34,40 +34,43 @@ static int item_keep(struct foreign_item *kept, const struct item *s)
 	return kept->name && kept->text && (kept->file || !s->layer->file) ? 0 : ERR_NOMEM;
 }
 
-static int strategy(const struct item *s)
+/* The event that a key is about, by the key's first letter. */
+static enum foreign_event event_of(const struct item *s)
 {
-	int save = config_name_equal(s->name, "save_strategy");
-
-	if (!save)
-		item_kept_free(&s->f->evaluates);
-	if (config_name_equal(s->text, "steps"))
-		return save ? 0 : item_keep(&s->f->evaluates, s);
-	if (item_is_off(s->text))
-		return save ? item_set(s, "save_only_model", "on", CONFIG_WEAK)
-		            : item_set(s, "eval_steps", "0", CONFIG_WEAK);
-	if (!config_name_equal(s->text, "epoch"))
-		return item_refuse(s, "not supported; supported: no, steps, epoch");
-	*(save ? &s->f->save_by_epoch : &s->f->eval_by_epoch) = 1;
-	return save ? 0 : item_keep(&s->f->evaluates, s);
+	return *s->name == 's' ? FOREIGN_SAVE : *s->name == 'l' ? FOREIGN_LOG : FOREIGN_EVAL;
 }
 
-static int logging_strategy(const struct item *s)
+static int strategy(const struct item *s)
 {
-	return item_is_off(s->text) ? item_set(s, "logging_steps", "0", CONFIG_WEAK) : item_pass(s);
+	static const struct {
+		const char *key, *value;
+	} off[] = {[FOREIGN_SAVE] = {"save_only_model", "on"},
+	        [FOREIGN_EVAL] = {"eval_steps", "0"},
+	        [FOREIGN_LOG] = {"logging_steps", "0"}};
+	enum foreign_event event = event_of(s);
+	int is_epoch = config_name_equal(s->text, "epoch");
+
+	if (event == FOREIGN_EVAL)
+		item_kept_free(&s->f->evaluates);
+	if (!is_epoch && !config_name_equal(s->text, "steps"))
+		return item_is_off(s->text) ? item_set(s, off[event].key, off[event].value, CONFIG_WEAK)
+		                            : item_refuse(s, "not supported; supported: no, steps, epoch");
+	s->f->by_epoch[event] = !is_epoch ? 0 : s->layer->file ? FOREIGN_BY_FILE : FOREIGN_BY_WORDS;
+	return event == FOREIGN_EVAL ? item_keep(&s->f->evaluates, s) : 0;
 }
 
 static int per_epoch(const struct item *s)
 {
-	int save = config_name_equal(s->name, "saves_per_epoch");
+	enum foreign_event event = event_of(s);
 	char *end;
 	double count = strtod(s->text, &end);
 
 	if (*end || !(count >= 0) || count > 1e6)
 		return item_refuse(s, "not a number");
-	*(save ? &s->f->saves_per_epoch : &s->f->evals_per_epoch) = count;
-	if (!save)
+	s->f->per_epoch[event] = count;
+	if (event == FOREIGN_EVAL)
 		item_kept_free(&s->f->evaluates);
-	return save || !(count > 0) ? 0 : item_keep(&s->f->evaluates, s);
+	return event != FOREIGN_EVAL || !(count > 0) ? 0 : item_keep(&s->f->evaluates, s);
 }
 
 /* transformers: fsdp="full_shard auto_wrap offload"; axolotl: the same as a list */
@@ -412,8 +415,7 @@ static const struct {
         {"unfrozen_parameters", unfrozen},
         {"freeze_layers", frozen_layers},
         {"enable_thinking chat_template_kwargs.*", template_variable},
-        {"logging_strategy", logging_strategy},
-        {"save_strategy eval_strategy evaluation_strategy", strategy},
+        {"save_strategy eval_strategy evaluation_strategy logging_strategy", strategy},
         {"saves_per_epoch evals_per_epoch", per_epoch},
         {"fsdp", fsdp_words},
         {"fsdp.reshard_after_forward", reshard},

@@ -58,7 +58,8 @@ static const char llama_factory[] =
         "per_device_eval_batch_size: 1\neval_strategy: steps\neval_steps: 500\n";
 static const char transformers[] =
         "model_name_or_path: models/l\ndataset_name: rows.jsonl\noutput_dir: o\nsave_strategy: epoch\n"
-        "evaluation_strategy: 'no'\nlogging_dir: logs\nreport_to: [tensorboard, wandb]\nnum_train_epochs: 4\n"
+        "save_steps: 500\nlogging_strategy: epoch\nlogging_steps: 10\nevaluation_strategy: "
+        "'no'\nlogging_dir: logs\nreport_to: [tensorboard, wandb]\nnum_train_epochs: 4\n"
         "fsdp: full_shard auto_wrap offload\nfsdp_config:\n  backward_prefetch: backward_pre\n"
         "  min_num_params: 2000\nlr_scheduler_type: cosine_with_min_lr\n"
         "lr_scheduler_kwargs:\n  min_lr_rate: 0.1\noptim: adamw_torch_fused\nfp16: false\n"
@@ -201,6 +202,7 @@ static const struct {
         {"enable_thinking: false\n", "chat_template_kwargs", "{\"enable_thinking\":false}"},
         {"chat_template_kwargs:\n  a: 1\n  b: x\n", "chat_template_kwargs", "{\"a\":1,\"b\":\"x\"}"},
         {transformers, "save_steps", "0.25"},
+        {transformers, "logging_steps", "0.25"},
         {transformers, "eval_steps", "off"},
         {transformers, "cpu_offload", "on"},
         {transformers, "min_num_params", "2000"},
@@ -220,6 +222,28 @@ static void test_foreign(void **state)
 			        err ? "" : config_text(&c, foreign[i].key), err ? err_text() : "");
 		assert_int_equal(err, 0);
 		assert_string_equal(config_text(&c, foreign[i].key), foreign[i].text);
+		config_free(&c);
+	}
+}
+
+/* The command line is stronger than a file, in whichever way each says how often. */
+static void test_strategies_by_layer(void **state)
+{
+	static const struct {
+		const char *yaml, *words, *text;
+	} rows[] = {{"save_strategy: epoch\nsave_steps: 500\n", "save_steps=7", "7"},
+	        {"save_steps: 500\n", "save_strategy=epoch", "0.25"},
+	        {"save_strategy: epoch\nsave_steps: 500\n", "save_strategy=steps", "500"},
+	        {"save_steps: 500\nsave_strategy: epoch\n", "", "0.25"}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char yaml[200];
+		struct config c;
+
+		snprintf(yaml, sizeof(yaml), "optim: adamw_torch\nnum_train_epochs: 4\n%s", rows[i].yaml);
+		assert_int_equal(parse(&c, VERB_TRAIN, yaml, rows[i].words), 0);
+		assert_string_equal(config_text(&c, "save_steps"), rows[i].text);
 		config_free(&c);
 	}
 }
@@ -439,6 +463,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_foreign),
+	        cmocka_unit_test(test_strategies_by_layer),
 	        cmocka_unit_test(test_dialects),
 	        cmocka_unit_test(test_other_defaults),
 	        cmocka_unit_test(test_refused),

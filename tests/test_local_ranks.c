@@ -117,9 +117,11 @@ static void test_death_of_a_rank(void **state)
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		remove_run("dead");
-		launched = run_begin(pids, "dead", SLOW, 3);
+		launched = run_begin(pids, "dead", SLOW "save_steps=1", 3);
 		kill(pids[2 * i], signals[i]);
 		assert_int_equal(run_wait(launched), 1);
+		assert_said("\nthe last checkpoint is of step ");
+		assert_said("/dead/config.yaml resume_from_checkpoint=auto\n");
 		snprintf(text, sizeof(text), "rank %d (process %d) is gone; it was in ", 2 * i,
 		        (int)pids[2 * i]);
 		assert_said(text);
