@@ -194,7 +194,7 @@ static int load_metaspace(const struct loading *l, const json_t *spec)
 {
 	struct pretokenizer_step step = {.action = &action_metaspace};
 	int split = 1, rc = metaspace_load(spec, l->where, &step.prepend);
-	uint32_t mark;
+	uint32_t mark = 0;
 
 	if (rc == 0)
 		rc = json_flag(spec, l->where, "split", 1, &split);
