@@ -362,9 +362,10 @@ static __device__ __forceinline__ void block_update(
 #pragma unroll
 	for (int j = 0; j < BLOCK_VEC; j++)
 		if (i + j * WARP < end) {
-			((uint8_t *)p.m)[i + j * WARP] = adamw_encode_m(new_m[j], adamw_inverse(m_scale));
+			((uint8_t *)p.m)[i + j * WARP] = adamw_encode_m(
+			        new_m[j], adamw_inverse(m_scale), adamw_offset_m(&s.step, i + j * WARP));
 			((uint8_t *)p.v)[i + j * WARP] = adamw_encode_r(
-			        root[j], adamw_inverse(v_scale), adamw_offset(&s.step, i + j * WARP));
+			        root[j], adamw_inverse(v_scale), adamw_offset_r(&s.step, i + j * WARP));
 		}
 	__syncwarp(); /* all have read the scales */
 	if (lane == 0) {
@@ -434,9 +435,10 @@ static __device__ __forceinline__ int block_update_usual(
 
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
-			m_code[k] = adamw_encode_m(new_m[j + k], m_inverse);
+			m_code[k] = adamw_encode_m(
+			        new_m[j + k], m_inverse, adamw_offset_m(&s.step, lane * BLOCK_VEC + j + k));
 			v_code[k] = adamw_encode_r(
-			        root[j + k], v_inverse, adamw_offset(&s.step, lane * BLOCK_VEC + j + k));
+			        root[j + k], v_inverse, adamw_offset_r(&s.step, lane * BLOCK_VEC + j + k));
 		}
 		m.at[j / 4] = bytes_join(m_code);
 		v.at[j / 4] = bytes_join(v_code);

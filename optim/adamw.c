@@ -89,7 +89,8 @@ void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, dou
 	        .clip_scale = (float)clip_scale,
 	        .least_grad = (float)(1.000001 * sqrt(FLT_MIN / (1 - o->beta2))),
 	        .rounding_key = rng_u64(o->seed, ROUNDING_STREAM, (uint64_t)update_count),
-	        .offset = (uint32_t)update_count * 0x9e3779b9u, /* the golden ratio */
+	        .offset_m = (uint32_t)update_count * 0x6a09e667u, /* the root of 2 */
+	        .offset_r = (uint32_t)update_count * 0x9e3779b9u, /* the golden ratio */
 	};
 }
 

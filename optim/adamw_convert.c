@@ -55,8 +55,8 @@ static void block_narrow(uint8_t *codes, float *scale, const float *x, int count
 	*scale = adamw_scale(largest, is_m ? ADAMW_TOP_M : ADAMW_TOP_R);
 	inverse = adamw_inverse(*scale);
 	for (int i = 0; i < count; i++)
-		codes[i] = is_m ? adamw_encode_m(x[i], inverse)
-		                : adamw_encode_r(coded(x[i], moment), inverse, ADAMW_NEAREST);
+		codes[i] = is_m ? adamw_encode_m(x[i], inverse, ADAMW_NEAREST_M)
+		                : adamw_encode_r(coded(x[i], moment), inverse, ADAMW_NEAREST_R);
 }
 
 void adamw_state_narrow(void *stored, float *scale, const float *x, int64_t count, enum adamw_state state,

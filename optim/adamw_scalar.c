@@ -74,8 +74,8 @@ static void pass_8bit(const struct pass *p, enum dtype dtype)
 	m_inverse = adamw_inverse(*m_scale);
 	v_inverse = adamw_inverse(*v_scale);
 	for (int i = 0; i < p->count; i++) {
-		m[i] = adamw_encode_m(new_m[i], m_inverse);
-		v[i] = adamw_encode_r(root[i], v_inverse, adamw_offset(p->step, i));
+		m[i] = adamw_encode_m(new_m[i], m_inverse, adamw_offset_m(p->step, i));
+		v[i] = adamw_encode_r(root[i], v_inverse, adamw_offset_r(p->step, i));
 	}
 }
 

@@ -173,15 +173,17 @@ ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
  * for 0: a v above 0 stays above 0, or a later update would be m / epsilon. The largest of a block has the
  * largest number. A scale of 0 makes all of the block 0.
  *
- * m is rounded to nearest. An update moves r by a thousandth or so, less than half a step: to nearest r would
- * stay where it is. So the addend before the cut is not one half but adamw_offset. It runs through [0, 1)
- * evenly, over the steps (multiples of the golden ratio) and over 32 neighbours, and r follows its gradients.
+ * An update moves r by a thousandth or so and m by a tenth of its distance from the gradient, often less than
+ * half a step: to nearest they would stay where they are. So the addend before the cut is not one half but
+ * adamw_offset_m and _r. They run through [0, 1) evenly, over the steps (multiples of an irrational number)
+ * and over 32 neighbours, so m and r follow their gradients. The sequences differ, so that together they are
+ * even too.
  */
 #define ADAMW_TOP_M (0x1.ep-1f - 0x1p-16f) /* the largest numbers */
 #define ADAMW_TOP_R (1 - 0x1p-8f)
 #define ADAMW_LEAST_SCALE 0x1p-50f  /* the square of the least r is FLT_MIN */
 #define ADAMW_LARGEST_SCALE 0x1p63f /* that of the largest is finite */
-enum { ADAMW_OFFSETS = 32, ADAMW_NEAREST = 1 << 17 };
+enum { ADAMW_OFFSETS = 32, ADAMW_NEAREST_M = 1 << 19, ADAMW_NEAREST_R = 1 << 17 };
 
 /* Sizes compare as integers, so a NaN is the largest and makes the whole block NaN. */
 ADAMW_FN uint32_t adamw_size(float x)
@@ -205,9 +207,15 @@ ADAMW_FN float adamw_inverse(float scale)
 	return scale > 0 ? 1 / scale : 1.0f;
 }
 
-ADAMW_FN uint8_t adamw_encode_m(float m, float inverse)
+/* The addend of an element's m, below 2^20, a step. */
+ADAMW_FN uint32_t adamw_offset_m(const struct adamw_step *s, int64_t element)
 {
-	uint32_t bits = adamw_bits(fmaf(fabsf(m), inverse, 0x1p-16f)) + (1u << 19);
+	return (s->offset_m + (uint32_t)element * (11u << 27)) >> 12;
+}
+
+ADAMW_FN uint8_t adamw_encode_m(float m, float inverse, uint32_t offset)
+{
+	uint32_t bits = adamw_bits(fmaf(fabsf(m), inverse, 0x1p-16f)) + offset;
 	int32_t size = (int32_t)(bits >> 20) - 0x378, code = m < 0 ? -size : size;
 
 	return (uint8_t)(code < -128 ? -128 : code < 127 ? code : 127);
@@ -222,9 +230,9 @@ ADAMW_FN float adamw_decode_m(uint8_t code, float scale)
 }
 
 /* The addend of an element's r, below 2^18, a step. */
-ADAMW_FN uint32_t adamw_offset(const struct adamw_step *s, int64_t element)
+ADAMW_FN uint32_t adamw_offset_r(const struct adamw_step *s, int64_t element)
 {
-	return (s->offset + (uint32_t)element * (19u << 27)) >> 14;
+	return (s->offset_r + (uint32_t)element * (19u << 27)) >> 14;
 }
 
 ADAMW_FN uint8_t adamw_encode_r(float root, float inverse, uint32_t offset)

@@ -15,7 +15,7 @@ struct adamw_step {
 	float clip_scale;               /* at most 1, and 1 when nothing is clipped */
 	float least_grad;               /* after clipping: sqrt(FLT_MIN / (1 - beta2)), and a little more */
 	uint64_t rounding_key;          /* of stochastic rounding: from the run's seed and Adam's count */
-	uint32_t offset;                /* of adamw_offset: from Adam's count, in 2^-32 */
+	uint32_t offset_m, offset_r;    /* of adamw_offset_m and _r: from Adam's count, in 2^-32 */
 };
 
 #endif
