@@ -13,6 +13,7 @@
 #include "comm/world.h"
 #include "model/freeze.h"
 #include "placement/host_memory.h"
+#include "train/data_config.h"
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -262,8 +263,10 @@ static void print_use(const struct trainer *t)
 {
 	const struct dataset *d = t->session.train.data;
 	const char *how = d->counts.turn_end_id_count          ? "chat=on"
-	                  : d->format == DATASET_FORMAT_ALPACA ? "data_format=alpaca prompt=TEXT"
-	                                                       : NULL;
+	                  : d->format != DATASET_FORMAT_ALPACA ? NULL
+	                  : data_config_alpaca(t->config) == DATASET_ALPACA_STANFORD_NEWLINE
+	                          ? "data_format=alpaca alpaca_form=stanford_newline prompt=TEXT"
+	                          : "data_format=alpaca prompt=TEXT";
 	struct str line = {0}, word = {0};
 
 	if (how && t->result_dir) {

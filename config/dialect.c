@@ -290,6 +290,8 @@ int foreign_finish(struct foreign *f, struct config *c)
 	if (rc)
 		return rc;
 	steps_apply(f, c);
+	if (f->file_dialect == DIALECT_LLAMA_FACTORY && !config_was_set(c, "alpaca_form"))
+		c->alpaca_form = CONFIG_ALPACA_FORM_CHAT; /* it renders rows of all kinds by its template */
 	if (f->zero_offload && !config_was_set(c, "cpu_offload"))
 		c->cpu_offload = f->zero_offload;
 	if (f->total_batch && total_batch_apply(f, c))

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "comm/launch.h"
 #include "data/label.h"
+#include "data/template/builtin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +160,8 @@ static int component(const struct item *s)
 	if (config_name_in(last, "alpaca_dataset alpaca_cleaned_dataset")) {
 		int err = item_set(s, "train_on_inputs", "on", CONFIG_WEAK); /* the default of these two */
 
+		if (!err)
+			err = item_set(s, "alpaca_form", "stanford_newline", CONFIG_WEAK);
 		return err ? err : item_set(s, "data_format", "alpaca", CONFIG_STRONG);
 	}
 	if (config_name_equal(last, "text_completion_dataset"))
@@ -176,10 +179,10 @@ static int data_set(const struct item *s)
 	const char *last = strrchr(s->name, '.') + 1;
 	int rc = 0;
 
-	/* axolotl leaves rows of this type in Stanford's words, whatever the chat template */
+	/* axolotl leaves rows of this type in Stanford's words and a newline, whatever the chat template */
 	if (s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type") &&
 	        config_name_equal(s->text, "alpaca"))
-		rc = item_set(s, "alpaca_form", "stanford", CONFIG_WEAK);
+		rc = item_set(s, "alpaca_form", "stanford_newline", CONFIG_WEAK);
 	for (int part = 0; part < FOREIGN_SET_PARTS; part++)
 		if (config_name_equal(last, parts[part]))
 			return rc ? rc
@@ -386,6 +389,29 @@ static int template_variable(const struct item *s)
 	return rc;
 }
 
+/* LLaMA-Factory's names of templates: most are of models, some are others than ferry's of the same name. */
+static int template_name(const struct item *s)
+{
+#define NAME_AND_BLANK(name) #name " "
+	static const char own[] = JINJA_BUILTINS(NAME_AND_BLANK);
+	int is_own = config_name_in(s->text, own), begins = config_name_in(s->text, "alpaca vicuna zephyr");
+	struct str place = {0};
+
+	if (is_own ? !begins : strchr(s->text, '/') || strchr(s->text, '.'))
+		return item_set(s, "chat_template", s->text, CONFIG_STRONG);
+	config_place(&place, s->layer, s->line);
+	log_warn("%stemplate=%s: %s", place.data ? place.data : "", s->text,
+	        begins ? "LLaMA-Factory begins a chat without a system text with one of its own, ferry does "
+	                 "not; give the rows a system text if the model shall know it"
+	        : config_name_equal(s->text, "default")
+	                ? "LLaMA-Factory writes \"Human: ...\" and \"Assistant: ...\"; ferry uses the "
+	                  "model's own template"
+	                : "ferry has no template of this name and uses the model's own; ferry data show "
+	                  "prints a row as it is trained");
+	str_free(&place);
+	return is_own ? item_set(s, "chat_template", s->text, CONFIG_STRONG) : 0;
+}
+
 /* axolotl: columns of a format of its own, whose text is the two fields with blanks behind them. */
 static int own_instruction(const struct item *s)
 {
@@ -415,6 +441,7 @@ static const struct {
         {"unfrozen_parameters", unfrozen},
         {"freeze_layers", frozen_layers},
         {"enable_thinking chat_template_kwargs.*", template_variable},
+        {"template", template_name},
         {"save_strategy eval_strategy evaluation_strategy logging_strategy", strategy},
         {"saves_per_epoch evals_per_epoch", per_epoch},
         {"fsdp", fsdp_words},

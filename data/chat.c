@@ -109,8 +109,7 @@ static int join_parts(json_t **out, const json_t *parts, const char *where, size
 
 /* ---- tool calls ---- */
 
-/* Parses a call's arguments: OpenAI's records have them as JSON in a string, but templates expect an
- * object. */
+/* Parses a call's arguments. */
 static int call_arguments(json_t *call)
 {
 	json_t *function = json_object_get(call, "function"), *object = NULL;
@@ -145,12 +144,26 @@ static int copy_calls(json_t **out, const json_t *calls, const char *where, size
 		if (!json_is_object(call))
 			rc = err_set(ERR_INPUT, "%s: messages[%zu].tool_calls[%zu] is %s; expected an object",
 			        where, message, i, json_kind_name(call));
-		if (!rc)
-			rc = call_arguments(call);
 		if (rc)
 			break;
 	}
 	return rc;
+}
+
+json_t *chat_parsed_calls(const json_t *message)
+{
+	json_t *calls = json_deep_copy(json_object_get(message, "tool_calls")), *copy, *call;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach(calls, i, call) rc |= call_arguments(call);
+	copy = json_copy((json_t *)(uintptr_t)message);
+	if (!calls || !copy || rc || json_object_set(copy, "tool_calls", calls)) {
+		json_decref(copy);
+		copy = NULL;
+	}
+	json_decref(calls);
+	return copy;
 }
 
 /* ---- messages ---- */

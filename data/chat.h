@@ -42,6 +42,10 @@ int chat_add_text(struct chat *chat, const char *role, const json_t *text, const
  */
 int chat_add_extras(struct chat *chat, const json_t *record, const char *where);
 
+/* A copy of a message with tool calls, whose arguments are objects. OpenAI's records have them as JSON in a
+ * string, but most templates expect an object. NULL: no memory. */
+json_t *chat_parsed_calls(const json_t *message);
+
 /* 1 if the assistant speaks in the message. */
 int chat_is_assistant(const json_t *message);
 

@@ -27,7 +27,9 @@ struct work {
 	struct jinja_output full;
 	struct turn *turns;
 	int64_t turn_count, message_count;
-	int is_trial; /* a test chat of a built-in template: no advice in errors */
+	int is_in_pieces;   /* the turns are pieces of turns: */
+	int64_t open_count; /* so many of them have no end */
+	int is_trial;       /* a test chat of a built-in template: no advice in errors */
 };
 
 static const json_t *message_at(const struct chat *chat, int64_t i)
@@ -77,13 +79,35 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 
 /* ---- their places in the text ---- */
 
-/* Matches the spans of {% generation %} with turns: each message of the assistant has one span. */
+/* A template may mark a turn in several pieces, such as thought and answer. Which turn a piece belongs to is
+ * not known, so all turns must be trained. */
+static int marked_pieces(struct work *w)
+{
+	struct turn *turns = mem_resize(w->turns, (size_t)w->full.span_count, sizeof(*turns));
+
+	if (!turns)
+		return ERR_NOMEM;
+	w->is_in_pieces = 1;
+	w->open_count = w->full.span_count - w->turn_count;
+	w->turns = turns;
+	w->turn_count = w->full.span_count;
+	for (int64_t i = 0; i < w->turn_count; i++)
+		turns[i] = (struct turn){.message = w->message_count - 1,
+		        .start = w->full.spans[i].start,
+		        .end = w->full.spans[i].end};
+	return 0;
+}
+
+/* Matches the spans of {% generation %} with turns: each message of the assistant has one span, or all spans
+ * are trained. */
 static int marked_turns(struct work *w)
 {
 	int64_t assistants = 0, at = 0, span = 0;
 
 	for (int64_t i = 0; i < w->message_count; i++)
 		assistants += is_assistant(w->chat, i);
+	if (assistants == w->turn_count && assistants < w->full.span_count)
+		return marked_pieces(w);
 	if (assistants != w->full.span_count)
 		return err_set(ERR_INPUT,
 		        "the template %s marks %" PRId64 " assistant turns, but the chat has %" PRId64
@@ -121,47 +145,70 @@ static int disagree(const struct work *w, int64_t message)
 	        chat_template_name(w->t), message);
 }
 
+/* Where the text changes if a message has another content. */
+static int find_change(size_t *at, struct work *w, int64_t message)
+{
+	struct jinja_output other = {0};
+	struct chat changed = {0};
+	int rc = chat_change_content(&changed, w->chat, message);
+
+	if (!rc)
+		rc = chat_template_render(w->t, &other, &changed, w->message_count, CHAT_PROMPT_OFF);
+	if (!rc)
+		*at = shared_bytes(&w->full, &other);
+	jinja_output_free(&other);
+	json_decref(changed.messages);
+	return rc;
+}
+
+/* The start of a turn by its content, for a template that writes the end of the message before in another way
+ * if nothing follows it. agreed: how far the text with and without what follows is the same. */
+static int find_content(struct work *w, struct turn *turn, size_t agreed)
+{
+	size_t before = 0;
+	int rc = turn->message ? find_change(&before, w, turn->message - 1) : 0;
+
+	if (!rc)
+		rc = find_change(&turn->start, w, turn->message);
+	if (!rc && (!turn->message || agreed < before || turn->start < agreed ||
+	                   turn->start == w->full.len_bytes))
+		rc = disagree(w, turn->message);
+	return rc;
+}
+
 /* A turn starts after the text of the earlier messages and the template's prompt for an answer. An answer may
  * begin differently than this prompt (an empty thought, say). Then both texts must at least agree on all
- * earlier messages. */
+ * earlier messages, but for the end of the last. */
 static int find_start(struct work *w, struct turn *turn)
 {
-	struct jinja_output before, bare;
+	struct jinja_output before, bare = {0};
 	int rc = chat_template_render(w->t, &before, w->chat, turn->message, CHAT_PROMPT_ON);
 
 	if (rc)
 		return rc;
 	turn->start = shared_bytes(&w->full, &before);
 	if (turn->start < before.len_bytes) {
+		size_t agreed;
+
 		rc = chat_template_render(w->t, &bare, w->chat, turn->message, CHAT_PROMPT_OFF);
-		if (!rc && (bare.len_bytes > turn->start || shared_bytes(&w->full, &bare) < bare.len_bytes))
-			rc = disagree(w, turn->message);
-		jinja_output_free(&bare);
+		agreed = rc ? 0 : shared_bytes(&w->full, &bare);
+		if (!rc && (bare.len_bytes > turn->start || agreed < bare.len_bytes))
+			rc = find_content(w, turn, agreed);
 	}
+	jinja_output_free(&bare);
 	jinja_output_free(&before);
 	return rc;
 }
 
 static int find_end(struct work *w, struct turn *turn)
 {
-	struct jinja_output other = {0};
-	struct chat changed = {0};
 	int rc;
 
 	turn->end = w->full.len_bytes;
 	if (turn->message + 1 == w->message_count)
 		return 0;
-	rc = chat_change_content(&changed, w->chat, turn->message + 1);
-	if (!rc)
-		rc = chat_template_render(w->t, &other, &changed, w->message_count, CHAT_PROMPT_OFF);
-	if (!rc) {
-		turn->end = shared_bytes(&w->full, &other);
-		if (turn->end < turn->start)
-			rc = disagree(w, turn->message + 1);
-	}
-	jinja_output_free(&other);
-	json_decref(changed.messages);
-	return rc;
+	rc = find_change(&turn->end, w, turn->message + 1);
+	return rc || turn->end >= turn->start ? rc : disagree(w, turn->message + 1);
 }
 
 static int proven_turns(struct work *w)
@@ -383,12 +430,15 @@ static int label_turns(struct work *w)
 		const struct turn *turn = &w->turns[i];
 		int64_t end = chat_template_find_end(w->t, l->ids.ids, turn->first, turn->limit);
 
-		rc = end < 0 ? no_end(w, turn) : check_calls(w, turn);
-		if (rc)
-			return rc;
-		for (int64_t k = turn->first; k <= end; k++)
+		if (end < 0 && (!w->open_count || i + 1 == w->turn_count))
+			return no_end(w, turn);
+		rc = w->is_in_pieces ? 0 : check_calls(w, turn);
+		for (int64_t k = turn->first; k < (end < 0 ? turn->limit : end + 1); k++)
 			l->labels.ids[k] = l->ids.ids[k];
-		rc = add_end(l, end);
+		if (end < 0)
+			w->open_count--;
+		else if (!rc)
+			rc = add_end(l, end);
 	}
 	return rc;
 }
@@ -398,6 +448,8 @@ static int make(struct work *w, enum chat_turns turns)
 	struct chat_labels *l = w->l;
 	int rc = chat_template_render(w->t, &w->full, w->chat, w->message_count, CHAT_PROMPT_OFF), found;
 
+	if (!rc && is_assistant(w->chat, w->message_count - 1))
+		rc = chat_template_add_tail(w->t, &w->full);
 	if (!rc)
 		rc = chat_roles_check(w->t, w->chat, &w->full);
 	if (!rc)

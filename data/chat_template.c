@@ -18,8 +18,10 @@ struct chat_template {
 	struct jinja *with_tools; /* for chats with tools; NULL = the plain one */
 	char *name, *text;        /* of the plain one */
 	char *tools_text;
-	json_t *variables; /* special tokens, then the options' kwargs */
-	struct err why;    /* why the model's own template cannot be used */
+	char *tail; /* what ends an answer if nothing follows it; NULL: the template itself does */
+	int plain_tests_null, tools_test_null; /* whether content is none */
+	json_t *variables;                     /* special tokens, then the options' kwargs */
+	struct err why;                        /* why the model's own template cannot be used */
 	int32_t ends[ENDS_MAX];
 	int end_count;
 };
@@ -46,6 +48,22 @@ void chat_template_texts(struct str *out, const struct chat_template *t)
 
 /* ---- where templates are ---- */
 
+/* Whether a template tests "content is none". Others print None for a null, or fail. */
+static int tests_null(const char *text)
+{
+	static const char *const tests[] = {"is none", "is not none", "is None", "is not None", "== none",
+	        "!= none", "== None", "!= None"};
+
+	while ((text = strstr(text, "content"))) {
+		text += strlen("content");
+		text += strspn(text, "'\"] ");
+		for (size_t i = 0; i < sizeof(tests) / sizeof(*tests); i++)
+			if (!strncmp(text, tests[i], strlen(tests[i])))
+				return 1;
+	}
+	return 0;
+}
+
 static int set(
         struct chat_template *t, struct jinja **slot, const char *name, const char *text, size_t len_bytes)
 {
@@ -56,9 +74,11 @@ static int set(
 		return rc ? rc : ERR_NOMEM;
 	if (slot != &t->plain) {
 		t->tools_text = copy;
+		t->tools_test_null = tests_null(copy);
 		return 0;
 	}
 	t->text = copy;
+	t->plain_tests_null = tests_null(copy);
 	mem_free(t->name);
 	t->name = mem_strdup(name);
 	return t->name ? 0 : ERR_NOMEM;
@@ -286,12 +306,57 @@ static json_t *or_null(json_t *value)
 	return value ? json_incref(value) : json_null();
 }
 
+enum calls { CALLS_PARSED, CALLS_AS_WRITTEN };
+
+/* Appends a message. Its content, if null beside calls of tools (OpenAI's form), is left out for a template
+ * that does not test for it, as transformers does. */
+static int add_message(json_t *messages, json_t *message, int tests_null, enum calls calls)
+{
+	json_t *copy;
+
+	if (!json_object_get(message, "tool_calls"))
+		return json_array_append(messages, message);
+	copy = calls == CALLS_PARSED ? chat_parsed_calls(message) : json_copy(message);
+	if (copy && !tests_null && json_is_null(json_object_get(copy, "content")))
+		json_object_del(copy, "content");
+	return json_array_append_new(messages, copy);
+}
+
+static int has_calls(const struct chat *chat, int64_t message_count)
+{
+	for (int64_t i = 0; i < message_count; i++)
+		if (json_object_get(json_array_get(chat->messages, (size_t)i), "tool_calls"))
+			return 1;
+	return 0;
+}
+
+static int render(const struct chat_template *t, struct jinja_output *out, const struct chat *chat,
+        int64_t message_count, enum chat_prompt prompt, enum calls calls)
+{
+	const struct jinja *template = template_for(t, chat);
+	int tests_null = template == t->plain ? t->plain_tests_null : t->tools_test_null, rc = 0;
+	json_t *variables = json_copy(t->variables), *messages = json_array();
+
+	for (int64_t i = 0; i < message_count; i++)
+		rc |= add_message(messages, json_array_get(chat->messages, (size_t)i), tests_null, calls);
+	if (chat->kwargs)
+		rc |= json_object_update(variables, chat->kwargs);
+	rc |= json_object_set_new(variables, "messages", messages);
+	rc |= json_object_set_new(variables, "tools", or_null(chat->tools));
+	rc |= json_object_set_new(variables, "documents", or_null(chat->documents));
+	rc |= json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt == CHAT_PROMPT_ON));
+	rc = rc ? err_set(ERR_NOMEM, "out of memory for a chat template")
+	        : jinja_render(template, out, variables);
+	json_decref(variables);
+	return rc;
+}
+
 int chat_template_render(const struct chat_template *t, struct jinja_output *out, const struct chat *chat,
         int64_t message_count, enum chat_prompt prompt)
 {
-	json_t *variables, *messages;
 	struct str names = {0};
-	int rc = 0;
+	struct err why = {0};
+	int rc;
 
 	*out = (struct jinja_output){0};
 	if (t->why.code)
@@ -304,23 +369,30 @@ int chat_template_render(const struct chat_template *t, struct jinja_output *out
 		str_free(&names);
 		return rc;
 	}
-	variables = json_copy(t->variables);
-	messages = json_array();
-	for (int64_t i = 0; i < message_count; i++)
-		json_array_append(messages, json_array_get(chat->messages, (size_t)i));
-	if (chat->kwargs)
-		rc |= json_object_update(variables, chat->kwargs);
-	rc |= json_object_set_new(variables, "messages", messages);
-	rc |= json_object_set_new(variables, "tools", or_null(chat->tools));
-	rc |= json_object_set_new(variables, "documents", or_null(chat->documents));
-	rc |= json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt == CHAT_PROMPT_ON));
-	rc = rc ? err_set(ERR_NOMEM, "out of memory for a chat template")
-	        : jinja_render(template_for(t, chat), out, variables);
-	json_decref(variables);
-	return rc;
+	rc = render(t, out, chat, message_count, prompt, CALLS_PARSED);
+	if (rc != ERR_INPUT || !has_calls(chat, message_count))
+		return rc;
+	err_take(&why, rc);
+	rc = render(t, out, chat, message_count, prompt,
+	        CALLS_AS_WRITTEN); /* as DeepSeek's template takes them */
+	return rc == ERR_INPUT ? err_give(&why) : rc;
 }
 
 /* ---- the end of a turn ---- */
+
+int chat_template_add_tail(const struct chat_template *t, struct jinja_output *out)
+{
+	size_t tail_bytes = t->tail ? strlen(t->tail) : 0;
+	char *text = tail_bytes ? mem_resize(out->text, out->len_bytes + tail_bytes + 1, 1) : out->text;
+
+	if (tail_bytes && !text)
+		return ERR_NOMEM;
+	out->text = text;
+	if (tail_bytes)
+		memcpy(text + out->len_bytes, t->tail, tail_bytes + 1);
+	out->len_bytes += tail_bytes;
+	return 0;
+}
 
 static int is_end(const struct chat_template *t, int32_t id)
 {
@@ -407,13 +479,31 @@ static int read_ends(int32_t *ends, int *end_count, const struct chat_template_o
 #define ANSWER "zqanswerqz"
 #define QUESTION "zqquestionqz"
 
-/* The special token after each of the two answers of a chat, or -1. */
-static int probe(int32_t behind[2], const struct chat_template *t, const struct tokenizer *tokenizer)
+/* The text from `at` up to the special token `id`. NULL: not there, or no memory. */
+static char *text_to_special(const char *at, const struct tokenizer *tokenizer, int32_t id)
+{
+	char *special = NULL, *text = NULL;
+	const char *found;
+	size_t len_bytes;
+
+	if (id < 0 || tokenizer_decode(tokenizer, &special, &len_bytes, &id, 1, SKIP_SPECIAL_OFF))
+		return NULL;
+	found = strstr(at, special);
+	if (found)
+		text = mem_strndup(at, (size_t)(found - at) + len_bytes);
+	mem_free(special);
+	return text;
+}
+
+/* The special token after each of the two answers of a chat, or -1. *tail: the text up to the first one if
+ * the second answer ends the text. */
+static int probe(
+        int32_t behind[2], char **tail, const struct chat_template *t, const struct tokenizer *tokenizer)
 {
 	struct jinja_output out;
 	struct chat chat = {0};
 	const char *at, *next;
-	int rc;
+	int rc, is_last = 0;
 
 	chat.messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content",
 	        "hello", "role", "assistant", "content", ANSWER, "role", "user", "content", QUESTION, "role",
@@ -432,7 +522,14 @@ static int probe(int32_t behind[2], const struct chat_template *t, const struct 
 		if (!next)
 			break;
 		rc = first_special(&behind[i], tokenizer, at, (size_t)(next - at));
+		if (!rc && !i)
+			*tail = text_to_special(at, tokenizer, behind[0]);
+		is_last = i && at + strspn(at, " \n") == next;
 		at = strstr(at, ANSWER);
+	}
+	if (!is_last) {
+		mem_free(*tail);
+		*tail = NULL;
 	}
 	jinja_output_free(&out);
 	return rc;
@@ -444,13 +541,17 @@ static int find_ends(struct chat_template *t, const struct chat_template_options
 	int own_count = 0, rc = read_ends(own, &own_count, o);
 
 	if (!rc)
-		rc = probe(behind, t, o->tokenizer);
+		rc = probe(behind, &t->tail, t, o->tokenizer);
 	if (rc)
 		return rc;
 	if (behind[0] >= 0 && behind[0] == behind[1])
 		add_end(t, behind[0]);
 	for (int i = 0; i < own_count; i++)
 		add_end(t, own[i]);
+	if (!is_end(t, behind[0])) { /* it begins a turn, as of a user, and ends none */
+		mem_free(t->tail);
+		t->tail = NULL;
+	}
 	return 0;
 }
 
@@ -492,5 +593,6 @@ void chat_template_close(struct chat_template *t)
 	mem_free(t->name);
 	mem_free(t->text);
 	mem_free(t->tools_text);
+	mem_free(t->tail);
 	mem_free(t);
 }

@@ -51,6 +51,10 @@ int chat_template_render(const struct chat_template *t, struct jinja_output *out
 /* 1 if the template for this chat marks the assistant's words with {% generation %}. */
 int chat_template_marks(const struct chat_template *t, const struct chat *chat);
 
+/* Appends the text up to the end-of-turn token that follows earlier answers, where the template writes
+ * nothing after the last one. ERR_NOMEM. */
+int chat_template_add_tail(const struct chat_template *t, struct jinja_output *out);
+
 /* The index of the last end-of-turn token in ids[from .. to), or -1: the token that the template writes
  * after an answer, or else an end token of the model's files. */
 int64_t chat_template_find_end(const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to);

@@ -190,7 +190,7 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 		return 0;
 	str_printf(&text, "rows %zu %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n", sizeof(*b->d),
 	        (int)o->format, b->vocab_count, o->max_length_tokens, (int)o->long_rows, (int)o->inputs,
-	        (int)o->turns, o->alpaca_is_chat, o->max_samples, o->recipe);
+	        (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)
 		str_printf(&text, "%s=%s\n", row_field_key((enum row_field)i),
 		        o->names.fields[i] ? o->names.fields[i] : "");

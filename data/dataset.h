@@ -13,8 +13,8 @@
  *  text               {"text": ".."}, one row per record; or a .txt or .md file, cut into rows of
  *                     max_length tokens. The tokenizer's special tokens surround each text. Its
  *                     end-of-text id, if it has one, comes last
- *  alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in Stanford's
- *                     form, or as chats (alpaca_is_chat)
+ *  alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in a form
+ *                     of enum dataset_alpaca
  *  prompt_completion  {"prompt", "completion"}: both strings, or both lists of messages
  *  messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
  *  sharegpt           {"conversations": [{"from", "value"}, ...]}: chats with other key names
@@ -46,6 +46,8 @@ struct tokenizer;
 
 enum dataset_long_rows { DATASET_LONG_ROWS_TRUNCATE, DATASET_LONG_ROWS_DROP, DATASET_LONG_ROWS_ERROR };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
+/* Stanford's words, these with a newline before the answer, or the chat template */
+enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, DATASET_ALPACA_CHAT };
 
 struct dataset_options {
 	const char *path;  /* one or several sets: data/source/sets.h */
@@ -61,7 +63,7 @@ struct dataset_options {
 	int inputs;                                /* bits of enum dataset_inputs */
 	enum dataset_turns turns;                  /* trained answers of a chat */
 	const struct chat_template *chat_template; /* NULL: rows of chats are refused */
-	int alpaca_is_chat;                        /* alpaca rows go through the chat template */
+	enum dataset_alpaca alpaca;                /* the text of alpaca rows */
 	int64_t memory_bytes;                      /* limit for rows; 0 = no limit */
 	const char *cache_dir;     /* for rows beyond it; NULL: none, so more rows are an error */
 	const char *recipe;        /* other inputs of rows, for the cache: the tokenizer, the template */
@@ -151,9 +153,10 @@ int64_t dataset_store_bytes(const struct dataset *d); /* the part that dataset_s
 int dataset_hash(uint64_t *hash, const struct dataset *d);
 int dataset_hash_labels(uint64_t *hash, const struct dataset *d);
 
-/* Appends Stanford's prompt up to the answer; without the part about an input if input_bytes is 0. */
-void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
-        const char *input, size_t input_bytes);
+/* Appends Stanford's prompt up to the answer; without the part about an input if input_bytes is 0. alpaca:
+ * not DATASET_ALPACA_CHAT. */
+void dataset_alpaca_prompt(struct str *prompt, enum dataset_alpaca alpaca, const char *instruction,
+        size_t instruction_bytes, const char *input, size_t input_bytes);
 
 /* "alpaca", ... */
 const char *dataset_format_name(enum dataset_format format);

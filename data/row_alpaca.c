@@ -15,7 +15,8 @@ struct text_piece {
 	size_t len_bytes;
 };
 
-static void add_block(struct str *prompt, struct text_piece instruction, struct text_piece input)
+static void add_block(struct str *prompt, enum dataset_alpaca alpaca, struct text_piece instruction,
+        struct text_piece input)
 {
 	str_add(prompt, "### Instruction:\n");
 	str_add_bytes(prompt, instruction.text, instruction.len_bytes);
@@ -24,6 +25,8 @@ static void add_block(struct str *prompt, struct text_piece instruction, struct 
 		str_add_bytes(prompt, input.text, input.len_bytes);
 	}
 	str_add(prompt, "\n\n### Response:");
+	if (alpaca == DATASET_ALPACA_STANFORD_NEWLINE)
+		str_add(prompt, "\n");
 }
 
 static void add_preamble(struct str *prompt, size_t input_bytes)
@@ -33,11 +36,11 @@ static void add_preamble(struct str *prompt, size_t input_bytes)
 	str_add(prompt, "Write a response that appropriately completes the request.\n\n");
 }
 
-void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
-        const char *input, size_t input_bytes)
+void dataset_alpaca_prompt(struct str *prompt, enum dataset_alpaca alpaca, const char *instruction,
+        size_t instruction_bytes, const char *input, size_t input_bytes)
 {
 	add_preamble(prompt, input_bytes);
-	add_block(prompt, (struct text_piece){instruction, instruction_bytes},
+	add_block(prompt, alpaca, (struct text_piece){instruction, instruction_bytes},
 	        (struct text_piece){input, input_bytes});
 }
 
@@ -84,7 +87,7 @@ static int say_pair(struct dataset_builder *b, struct text_piece system, struct 
 	} else {
 		add_preamble(&prompt, input.len_bytes);
 	}
-	add_block(&prompt, instruction, input);
+	add_block(&prompt, b->options->alpaca, instruction, input);
 	rc = str_check(&prompt);
 	if (rc == 0)
 		rc = dataset_builder_add_answer(
@@ -175,6 +178,7 @@ int row_alpaca_read(struct dataset_builder *b, const json_t *record)
 		rc = optional(b, record, ROW_FIELD_INPUT, &input);
 	if (rc < 0)
 		return rc;
-	return b->options->alpaca_is_chat ? read_chat(b, record, instruction, input)
-	                                  : read_stanford(b, record, instruction, input, output);
+	return b->options->alpaca == DATASET_ALPACA_CHAT
+	               ? read_chat(b, record, instruction, input)
+	               : read_stanford(b, record, instruction, input, output);
 }

@@ -187,7 +187,7 @@ static const struct {
         {"train_on_inputs: [prompts, chats]\n", "train_on_inputs", "on"},
         {"base_model: m\nmicro_batch_size: 1\nchat_template: chatml\ndatasets:\n  - path: a.jsonl\n    type: "
          "alpaca\n",
-                "alpaca_form", "stanford"},
+                "alpaca_form", "stanford_newline"},
         {"datasets:\n  - path: a.jsonl\n    type: alpaca\nalpaca_form: chat\n", "alpaca_form", "chat"},
         {"seed: 7\ndata_seed: 7\noptim: adamw_torch\n", "seed", "7"},
         {"tokenizer:\n  path: /tmp/t.model\ncheckpointer:\n  checkpoint_dir: /tmp/m\n", "tokenizer",

@@ -56,6 +56,7 @@ struct setting {
 	enum dataset_turns turns;
 	int64_t max_length;
 	int chosen;
+	enum dataset_alpaca alpaca; /* unless chosen */
 };
 
 static int open_rows(struct dataset **d, struct tokenizer *t, const char *rows, struct setting setting)
@@ -75,7 +76,7 @@ static int open_rows(struct dataset **d, struct tokenizer *t, const char *rows, 
 		        .turns = setting.turns,
 		        .max_length_tokens = setting.max_length,
 		        .chat_template = template,
-		        .alpaca_is_chat = setting.chosen};
+		        .alpaca = setting.chosen ? DATASET_ALPACA_CHAT : setting.alpaca};
 
 		rc = dataset_open(d, &options);
 	}
@@ -198,6 +199,67 @@ static void test_templates(void **state)
 	        TURN("user", "a") SAID("b") TURN("user", "c") "<|im_start|>assistant\n(t){d<|im_end|>}\n", 2);
 }
 
+#define CALL(arguments)                                                                                      \
+	"{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\","            \
+	"\"arguments\":"                                                                                     \
+	"\"" arguments "\"}}]}"
+
+/* OpenAI's calls of tools: a null content is nothing unless the template tests for it, and arguments are an
+ * object unless the template wants them as they are written. */
+static void test_tool_calls(void **state)
+{
+	static const char rows[] = ROW(U("a") "," CALL("{\\\"x\\\": 1}") "," A("b"));
+#define CALLS(content, arguments)                                                                            \
+	"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.tool_calls %}" content           \
+	"{{ m.tool_calls[0].function.name }}" arguments "{% else %}{{ m.content }}{% endif %}"               \
+	"{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% "   \
+	"endif %}"
+
+	(void)state;
+	check(rows,
+	        (struct setting){
+	                .template = CALLS("{{ m.content }}", "{{ m.tool_calls[0].function.arguments.x }}")},
+	        TURN("user", "a") SAID("f1") SAID("b"), 2);
+	check(rows,
+	        (struct setting){.template = CALLS("{{ 'none ' if m.content is none }}",
+	                                 "{{ m.tool_calls[0].function.arguments | tojson }}")},
+	        TURN("user", "a") SAID("none f{\"x\": 1}") SAID("b"), 2);
+	check(rows,
+	        (struct setting){
+	                .template = CALLS("", "{{ '(' + m.tool_calls[0].function.arguments + ')' }}")},
+	        TURN("user", "a") SAID("f({\"x\": 1})") SAID("b"), 2);
+}
+
+/* Templates that mark a turn in pieces, that end only turns that others follow, and that look ahead. */
+static void test_rare_templates(void **state)
+{
+	static const char pieces[] =
+	        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}"
+	        "{% generation %}(t){% endgeneration %} {% generation %}{{ m.content + '<|im_end|>' }}"
+	        "{% endgeneration %}{% else %}{{ m.content + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor "
+	        "%}";
+	static const char open[] = "{% for m in messages %}{% if m.role == 'user' %}{{ '' if loop.first else "
+	                           "'</s>' }}[{{ m.content }}]"
+	                           "{% else %}{{ m.content }}{% endif %}{% endfor %}";
+	static const char ahead[] =
+	        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}"
+	        "{{ '!' if loop.last and m.role == 'user' }}{{ '<|im_end|>\n' }}"
+	        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+	static const char rows[] = ROW(U("a") "," A("b") "," U("c") "," A("d"));
+
+	(void)state;
+	check(rows, (struct setting){.template = pieces},
+	        TURN("user", "a") "<|im_start|>assistant\n{(t)} {b<|im_end|>}\n" TURN(
+	                "user", "c") "<|im_start|>assistant\n{(t)} {d<|im_end|>}\n",
+	        2);
+	check_refused(
+	        ROW(U("a") ",{\"role\":\"assistant\",\"content\":\"b\",\"train\":false}," U("c") "," A("d")),
+	        (struct setting){.template = pieces}, "marks 4 assistant turns, but the chat has 2");
+	check(rows, (struct setting){.template = open}, "[a]{b</s>}[c]{d</s>}", 2);
+	check(rows, (struct setting){.template = ahead},
+	        TURN("user", "a") SAID("b") TURN("user", "c") SAID("d"), 2);
+}
+
 static void test_flags(void **state)
 {
 	(void)state;
@@ -280,6 +342,10 @@ static void test_alpaca(void **state)
 	check(row, (struct setting){.template = NULL, .turns = DATASET_TURNS_LAST},
 	        "s\n\n### Instruction:\na\n\n### Response:b</s>\n\n### Instruction:\nq\n\n### "
 	        "Input:\ni\n\n### Response:{o</s>}",
+	        0);
+	check(row, (struct setting){.template = NULL, .alpaca = DATASET_ALPACA_STANFORD_NEWLINE},
+	        "s\n\n### Instruction:\na\n\n### Response:\n{b</s>}\n\n### Instruction:\nq\n\n### "
+	        "Input:\ni\n\n### Response:\n{o</s>}",
 	        0);
 	check(row, (struct setting){.template = "chatml", .chosen = 1},
 	        TURN("system", "s") TURN("user", "a") SAID("b") TURN("user", "q\ni") SAID("o"), 2);
@@ -446,6 +512,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_turns),
 	        cmocka_unit_test(test_templates),
+	        cmocka_unit_test(test_tool_calls),
+	        cmocka_unit_test(test_rare_templates),
 	        cmocka_unit_test(test_flags),
 	        cmocka_unit_test(test_formats),
 	        cmocka_unit_test(test_roles),

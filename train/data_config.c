@@ -84,6 +84,21 @@ int data_config_chat_template(
 	return rc;
 }
 
+enum dataset_alpaca data_config_alpaca(const struct config *c)
+{
+	switch ((enum config_alpaca_form)c->alpaca_form) {
+	case CONFIG_ALPACA_FORM_STANFORD:
+		return DATASET_ALPACA_STANFORD;
+	case CONFIG_ALPACA_FORM_STANFORD_NEWLINE:
+		return DATASET_ALPACA_STANFORD_NEWLINE;
+	case CONFIG_ALPACA_FORM_CHAT:
+		return DATASET_ALPACA_CHAT;
+	case CONFIG_ALPACA_FORM_AUTO:
+		break;
+	}
+	return template_chosen(c) ? DATASET_ALPACA_CHAT : DATASET_ALPACA_STANFORD;
+}
+
 #define FIELD_NAME(id, name, usual) [ROW_FIELD_##id] = c->field_##name,
 #define ROLE_NAME(id, name, canonical, usual) [ROW_ROLE_##id] = c->role_##name,
 
@@ -115,9 +130,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .inputs = c->train_on_inputs,
 	        .turns = c->train_on_last_turn ? DATASET_TURNS_LAST : DATASET_TURNS_ALL,
 	        .chat_template = chat_template,
-	        .alpaca_is_chat = c->alpaca_form == CONFIG_ALPACA_FORM_AUTO
-	                                  ? template_chosen(c)
-	                                  : c->alpaca_form == CONFIG_ALPACA_FORM_CHAT,
+	        .alpaca = data_config_alpaca(c),
 	        .max_samples = c->max_samples,
 	};
 }

@@ -19,6 +19,9 @@ int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum dat
 int data_config_chat_template(
         struct chat_template **t, const struct config *c, const char *dir, const struct tokenizer *tokenizer);
 
+/* The form of alpaca rows by the keys. */
+enum dataset_alpaca data_config_alpaca(const struct config *c);
+
 /* The options for a file from the data keys. vocab_count: bound of ids; 0 = the tokenizer's. */
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count);
