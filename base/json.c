@@ -158,6 +158,11 @@ int json_read_file(json_t **root, const char *path, int64_t max_bytes)
 	return err;
 }
 
+json_t *json_finite(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
 const char *json_kind_name(const json_t *value)
 {
 	if (!value)

@@ -43,6 +43,9 @@ json_t *json_of_text(const char *text);
 /* "integer", "string", ... for messages. */
 const char *json_kind_name(const json_t *value);
 
+/* null for a value that is not finite, because JSON has none. NULL: out of memory; json_pack passes it on. */
+json_t *json_finite(double value);
+
 /* A new array of the values; NULL: out of memory. */
 json_t *json_ints(const int64_t *values, int count);
 

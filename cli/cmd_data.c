@@ -97,6 +97,11 @@ static void show_counts(struct str *out, const struct shown *s)
 		        " tokens\n",
 		        c->max_length, d->counts.truncated, plural_s(d->counts.truncated),
 		        d->counts.longest_tokens);
+	if (d->counts.split)
+		str_printf(out,
+		        "split into rows of max_length=%" PRId64 ": %" PRId64
+		        " text%s; the longest had %" PRId64 " tokens\n",
+		        c->max_length, d->counts.split, plural_s(d->counts.split), d->counts.longest_tokens);
 	if (d->counts.dropped)
 		str_printf(out, "dropped, longer than max_length=%" PRId64 ": %" PRId64 " row%s\n",
 		        c->max_length, d->counts.dropped, plural_s(d->counts.dropped));

@@ -79,7 +79,7 @@ static int row_losses_lists(json_t **out, const struct row_losses *r)
 
 		failed = json_array_append_new(lists, list);
 		for (int64_t i = 0; i < dataset_row_targets(r->data, row) && !failed; i++)
-			failed = json_array_append_new(list, json_real(r->values[r->first[row] + i]));
+			failed = json_array_append_new(list, json_finite(r->values[r->first[row] + i]));
 	}
 	*out = lists;
 	return failed ? err_set(ERR_NOMEM, "out of memory for token losses") : 0;
@@ -96,8 +96,8 @@ static int eval_report(const struct config *c, const struct evaluation *e, json_
 		        exp(loss), (long long)e->targets, (long long)e->rows, speed);
 		return 0;
 	}
-	object = json_pack("{s:f,s:f,s:I,s:I,s:f}", "loss", loss, "perplexity", exp(loss), "target_tokens",
-	        (json_int_t)e->targets, "rows", (json_int_t)e->rows, "tokens_per_s", speed);
+	object = json_pack("{s:f,s:o,s:I,s:I,s:f}", "loss", loss, "perplexity", json_finite(exp(loss)),
+	        "target_tokens", (json_int_t)e->targets, "rows", (json_int_t)e->rows, "tokens_per_s", speed);
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for the result");
 	if (token_losses)

@@ -2,8 +2,10 @@
 #include "config/foreign.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "optim/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +125,7 @@ static const struct {
         {AXOLOTL, "max_length", "512", NULL},
         {AXOLOTL, "warmup_ratio", "0.03, at most 100 steps", "warmup_steps"},
         {AXOLOTL, "save_total_limit", "4", NULL},
+        {AXOLOTL, "long_rows", "drop", NULL},
         {TORCHTUNE, "lr_scheduler_type", "constant", NULL},
         {TORCHTUNE, "max_length", "off", NULL},
         {TORCHTUNE, "weight_decay", "0.01", NULL},
@@ -279,6 +282,20 @@ static int tokenizer_apply(const struct foreign *f, struct config *c)
 	return rc;
 }
 
+/* LLaMA-Factory looks for data/dataset_info.json if the file names no other directory. */
+static int dataset_dir_apply(const struct foreign *f, struct config *c)
+{
+	static const char usual[] = "data";
+
+	if (f->file_dialect != DIALECT_LLAMA_FACTORY || config_was_set(c, "dataset_info") || !c->data ||
+	        file_kind_of(c->data) != FILE_NONE || file_kind_of("data/dataset_info.json") != FILE_REGULAR)
+		return 0;
+	log_info("looking for data in data/dataset_info.json, as LLaMA-Factory does without dataset_dir");
+	mem_free(c->dataset_info);
+	c->dataset_info = mem_strdup(usual);
+	return c->dataset_info ? 0 : ERR_NOMEM;
+}
+
 int foreign_finish(struct foreign *f, struct config *c)
 {
 	int rc = check_finetuning(f, c);
@@ -290,8 +307,14 @@ int foreign_finish(struct foreign *f, struct config *c)
 	if (rc)
 		return rc;
 	steps_apply(f, c);
+	rc = dataset_dir_apply(f, c);
+	if (rc)
+		return rc;
 	if (f->file_dialect == DIALECT_LLAMA_FACTORY && !config_was_set(c, "alpaca_form"))
 		c->alpaca_form = CONFIG_ALPACA_FORM_CHAT; /* it renders rows of all kinds by its template */
+	if (f->file_dialect == DIALECT_AXOLOTL && c->min_lr_rate > 0 &&
+	        c->lr_scheduler_type == SCHEDULE_COSINE)
+		c->lr_scheduler_type = SCHEDULE_COSINE_WITH_MIN_LR;
 	if (f->zero_offload && !config_was_set(c, "cpu_offload"))
 		c->cpu_offload = f->zero_offload;
 	if (f->total_batch && total_batch_apply(f, c))

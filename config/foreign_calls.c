@@ -183,6 +183,9 @@ static int data_set(const struct item *s)
 	if (s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type") &&
 	        config_name_equal(s->text, "alpaca"))
 		rc = item_set(s, "alpaca_form", "stanford_newline", CONFIG_WEAK);
+	if (s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type") &&
+	        config_name_equal(s->text, "completion"))
+		rc = item_set(s, "long_rows", "split", CONFIG_WEAK);
 	for (int part = 0; part < FOREIGN_SET_PARTS; part++)
 		if (config_name_equal(last, parts[part]))
 			return rc ? rc
@@ -327,7 +330,7 @@ static int unfrozen(const struct item *s)
 			str_free(&pattern);
 			return item_refuse(s, "ferry trains whole parameters; remove the range of rows");
 		}
-		str_printf(&pattern, "%s%.*s%s", pattern.len_bytes ? "|" : "", (int)len, p,
+		str_printf(&pattern, "%s(%.*s)%s", pattern.len_bytes ? "|" : "", (int)len, p,
 		        p[len - 1] == '$' ? "" : ".*");
 		p += len;
 	}
@@ -389,6 +392,29 @@ static int template_variable(const struct item *s)
 	return rc;
 }
 
+/* LLaMA-Factory: pt joins texts and cuts them at cutoff_len; full bins of split texts are next to that. */
+static int stage(const struct item *s)
+{
+	int rc;
+
+	if (config_name_equal(s->text, "sft"))
+		return 0;
+	if (!config_name_equal(s->text, "pt"))
+		return item_refuse(s, "only supervised fine-tuning (sft) is supported");
+	rc = item_set(s, "long_rows", "split", CONFIG_WEAK);
+	return rc ? rc : item_set(s, "packing", "on", CONFIG_WEAK);
+}
+
+/* axolotl: chat_template: jinja, with the template or its file in chat_template_jinja */
+static int axolotl_template(const struct item *s)
+{
+	if (config_name_equal(s->name, "chat_template") && config_name_equal(s->text, "jinja"))
+		return 0;
+	if (strchr(s->text, '{'))
+		return item_refuse(s, "write the template to a file and name it: chat_template=FILE");
+	return item_set(s, "chat_template", s->text, CONFIG_STRONG);
+}
+
 /* LLaMA-Factory's names of templates: most are of models, some are others than ferry's of the same name. */
 static int template_name(const struct item *s)
 {
@@ -442,6 +468,8 @@ static const struct {
         {"freeze_layers", frozen_layers},
         {"enable_thinking chat_template_kwargs.*", template_variable},
         {"template", template_name},
+        {"stage", stage},
+        {"chat_template chat_template_jinja", axolotl_template},
         {"save_strategy eval_strategy evaluation_strategy logging_strategy", strategy},
         {"saves_per_epoch evals_per_epoch", per_epoch},
         {"fsdp", fsdp_words},

@@ -1,5 +1,5 @@
-/* Finds a model's chat template, its variables, and its end of turn. */
-#include "data/chat_template.h"
+/* Finds a model's chat template and its variables, and renders chats. */
+#include "data/chat_template_parts.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -11,20 +11,7 @@
 
 #include <string.h>
 
-enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20, ENDS_MAX = 16 };
-
-struct chat_template {
-	struct jinja *plain;      /* NULL: there is none */
-	struct jinja *with_tools; /* for chats with tools; NULL = the plain one */
-	char *name, *text;        /* of the plain one */
-	char *tools_text;
-	char *tail; /* what ends an answer if nothing follows it; NULL: the template itself does */
-	int plain_tests_null, tools_test_null; /* whether content is none */
-	json_t *variables;                     /* special tokens, then the options' kwargs */
-	struct err why;                        /* why the model's own template cannot be used */
-	int32_t ends[ENDS_MAX];
-	int end_count;
-};
+enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20 };
 
 const char *chat_template_name(const struct chat_template *t)
 {
@@ -223,11 +210,13 @@ static int find_chosen(struct chat_template *t, const struct chat_template_optio
 
 static int find_own(struct chat_template *t, const struct chat_template_options *o)
 {
+	struct chat_template_options other = *o;
 	int rc = o->dir ? try_model(t, &t->plain, o->dir, "default") : 0;
 
 	if (!rc && o->dir)
 		rc = try_model(t, &t->with_tools, o->dir, "tool_use");
-	return rc;
+	other.choice = o->fallback;
+	return rc || t->plain || !o->fallback ? rc : find_chosen(t, &other);
 }
 
 /* ---- variables of the template ---- */
@@ -378,182 +367,7 @@ int chat_template_render(const struct chat_template *t, struct jinja_output *out
 	return rc == ERR_INPUT ? err_give(&why) : rc;
 }
 
-/* ---- the end of a turn ---- */
-
-int chat_template_add_tail(const struct chat_template *t, struct jinja_output *out)
-{
-	size_t tail_bytes = t->tail ? strlen(t->tail) : 0;
-	char *text = tail_bytes ? mem_resize(out->text, out->len_bytes + tail_bytes + 1, 1) : out->text;
-
-	if (tail_bytes && !text)
-		return ERR_NOMEM;
-	out->text = text;
-	if (tail_bytes)
-		memcpy(text + out->len_bytes, t->tail, tail_bytes + 1);
-	out->len_bytes += tail_bytes;
-	return 0;
-}
-
-static int is_end(const struct chat_template *t, int32_t id)
-{
-	for (int i = 0; i < t->end_count; i++)
-		if (t->ends[i] == id)
-			return 1;
-	return 0;
-}
-
-int64_t chat_template_find_end(const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to)
-{
-	for (int i = 0; i < t->end_count; i++)
-		for (int64_t at = to - 1; at >= from; at--)
-			if (ids[at] == t->ends[i])
-				return at;
-	return -1;
-}
-
-static void add_end(struct chat_template *t, int32_t id)
-{
-	if (id >= 0 && t->end_count < ENDS_MAX && !is_end(t, id))
-		t->ends[t->end_count++] = id;
-}
-
-/* A special token has a text, and decoding without special tokens leaves it out. */
-static int is_special(int *yes, const struct tokenizer *tokenizer, int32_t id)
-{
-	char *text = NULL;
-	size_t with = 0, without = 0;
-	int rc = tokenizer_decode(tokenizer, &text, &with, &id, 1, SKIP_SPECIAL_OFF);
-
-	mem_free(text);
-	text = NULL;
-	if (!rc)
-		rc = tokenizer_decode(tokenizer, &text, &without, &id, 1, SKIP_SPECIAL_ON);
-	mem_free(text);
-	*yes = !rc && with && !without;
-	return rc;
-}
-
-/* The first special token of a text, or -1. */
-static int first_special(int32_t *id, const struct tokenizer *tokenizer, const char *text, size_t len_bytes)
-{
-	struct token_list ids = {0};
-	int rc = tokenizer_encode(tokenizer, &ids, text, len_bytes, ADD_SPECIAL_NONE), yes = 0;
-
-	*id = -1;
-	for (int64_t i = 0; !rc && !yes && i < ids.count; i++) {
-		rc = is_special(&yes, tokenizer, ids.ids[i]);
-		if (yes)
-			*id = ids.ids[i];
-	}
-	token_list_free(&ids);
-	return rc;
-}
-
-/* The end tokens in the model's files, at most ENDS_MAX. */
-static int read_ends(int32_t *ends, int *end_count, const struct chat_template_options *o)
-{
-	static const char *const files[] = {"generation_config.json", "config.json"};
-	int rc = 0;
-
-	if (tokenizer_roles(o->tokenizer)->eos >= 0)
-		ends[(*end_count)++] = tokenizer_roles(o->tokenizer)->eos;
-	for (size_t i = 0; !rc && o->dir && i < 2; i++) {
-		char *path = file_join(o->dir, files[i]);
-		json_t *config = NULL, *value;
-
-		if (!path)
-			return ERR_NOMEM;
-		if (file_kind_of(path) == FILE_REGULAR)
-			rc = json_read_file(&config, path, CONFIG_BYTES_MAX);
-		value = json_object_get(config, "eos_token_id");
-		if (json_is_integer(value) && *end_count < ENDS_MAX)
-			ends[(*end_count)++] = (int32_t)json_integer_value(value);
-		for (size_t k = 0; k < json_array_size(value) && *end_count < ENDS_MAX; k++)
-			ends[(*end_count)++] = (int32_t)json_integer_value(json_array_get(value, k));
-		json_decref(config);
-		mem_free(path);
-	}
-	return rc;
-}
-
-#define ANSWER "zqanswerqz"
-#define QUESTION "zqquestionqz"
-
-/* The text from `at` up to the special token `id`. NULL: not there, or no memory. */
-static char *text_to_special(const char *at, const struct tokenizer *tokenizer, int32_t id)
-{
-	char *special = NULL, *text = NULL;
-	const char *found;
-	size_t len_bytes;
-
-	if (id < 0 || tokenizer_decode(tokenizer, &special, &len_bytes, &id, 1, SKIP_SPECIAL_OFF))
-		return NULL;
-	found = strstr(at, special);
-	if (found)
-		text = mem_strndup(at, (size_t)(found - at) + len_bytes);
-	mem_free(special);
-	return text;
-}
-
-/* The special token after each of the two answers of a chat, or -1. *tail: the text up to the first one if
- * the second answer ends the text. */
-static int probe(
-        int32_t behind[2], char **tail, const struct chat_template *t, const struct tokenizer *tokenizer)
-{
-	struct jinja_output out;
-	struct chat chat = {0};
-	const char *at, *next;
-	int rc, is_last = 0;
-
-	chat.messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content",
-	        "hello", "role", "assistant", "content", ANSWER, "role", "user", "content", QUESTION, "role",
-	        "assistant", "content", ANSWER);
-	behind[0] = behind[1] = -1;
-	rc = chat.messages ? chat_template_render(t, &out, &chat, 4, CHAT_PROMPT_OFF) : ERR_NOMEM;
-	json_decref(chat.messages);
-	if (rc == ERR_INPUT)
-		return 0; /* it refuses this chat: only the end tokens of the model's files are left */
-	if (rc)
-		return rc;
-	at = strstr(out.text, ANSWER);
-	for (int i = 0; !rc && at && i < 2; i++) {
-		at += strlen(ANSWER);
-		next = i ? out.text + out.len_bytes : strstr(at, QUESTION);
-		if (!next)
-			break;
-		rc = first_special(&behind[i], tokenizer, at, (size_t)(next - at));
-		if (!rc && !i)
-			*tail = text_to_special(at, tokenizer, behind[0]);
-		is_last = i && at + strspn(at, " \n") == next;
-		at = strstr(at, ANSWER);
-	}
-	if (!is_last) {
-		mem_free(*tail);
-		*tail = NULL;
-	}
-	jinja_output_free(&out);
-	return rc;
-}
-
-static int find_ends(struct chat_template *t, const struct chat_template_options *o)
-{
-	int32_t own[ENDS_MAX], behind[2];
-	int own_count = 0, rc = read_ends(own, &own_count, o);
-
-	if (!rc)
-		rc = probe(behind, &t->tail, t, o->tokenizer);
-	if (rc)
-		return rc;
-	if (behind[0] >= 0 && behind[0] == behind[1])
-		add_end(t, behind[0]);
-	for (int i = 0; i < own_count; i++)
-		add_end(t, own[i]);
-	if (!is_end(t, behind[0])) { /* it begins a turn, as of a user, and ends none */
-		mem_free(t->tail);
-		t->tail = NULL;
-	}
-	return 0;
-}
+/* ---- open and close ---- */
 
 int chat_template_open(struct chat_template **out, const struct chat_template_options *o)
 {
@@ -570,7 +384,7 @@ int chat_template_open(struct chat_template **out, const struct chat_template_op
 	if (!rc)
 		rc = set_variables(t, o);
 	if (!rc && t->plain && o->tokenizer)
-		rc = find_ends(t, o);
+		rc = chat_template_find_ends(t, o);
 	if (rc == ERR_INPUT && !o->choice) { /* only chats need a template: report it when one is rendered */
 		err_take(&t->why, rc);
 		rc = 0;

@@ -20,6 +20,7 @@ struct chat_template;
 
 struct chat_template_options {
 	const char *choice;                /* NULL: the model's own */
+	const char *fallback;              /* the choice if the model has none; NULL: none */
 	const char *where;                 /* of the choice, for messages; NULL: "chat_template" */
 	const char *dir;                   /* of the tokenizer's files; NULL: none */
 	const struct tokenizer *tokenizer; /* borrowed */

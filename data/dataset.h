@@ -44,7 +44,13 @@ struct chat_template;
 struct str;
 struct tokenizer;
 
-enum dataset_long_rows { DATASET_LONG_ROWS_TRUNCATE, DATASET_LONG_ROWS_DROP, DATASET_LONG_ROWS_ERROR };
+/* SPLIT: texts become several rows, others are cut */
+enum dataset_long_rows {
+	DATASET_LONG_ROWS_TRUNCATE,
+	DATASET_LONG_ROWS_DROP,
+	DATASET_LONG_ROWS_ERROR,
+	DATASET_LONG_ROWS_SPLIT
+};
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
 /* Stanford's words, these with a newline before the answer, or the chat template */
 enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, DATASET_ALPACA_CHAT };
@@ -95,6 +101,7 @@ struct dataset {
 	struct {
 		int64_t records;                /* read from the file */
 		int64_t truncated;              /* rows cut to max_length_tokens */
+		int64_t split;                  /* texts that became several rows */
 		int64_t dropped;                /* longer rows that were dropped */
 		int64_t empty;                  /* dropped records without tokens */
 		int64_t without_target;         /* kept rows without a target */

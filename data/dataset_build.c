@@ -315,6 +315,31 @@ static int append(
 	return targets == 0;
 }
 
+static int add_row(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t token_count,
+        int64_t masked)
+{
+	struct dataset *d = b->d;
+	int rc = append(b, ids, labels, token_count, masked);
+
+	if (rc == 1 && d->counts.without_target++ == 0)
+		snprintf(d->counts.without_target_first, sizeof(d->counts.without_target_first), "%s",
+		        b->where);
+	return rc < 0 ? rc : 0;
+}
+
+static int add_split(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
+        int64_t token_count, int64_t masked)
+{
+	const int64_t most = b->options->max_length_tokens;
+	int rc = 0;
+
+	b->d->counts.split++;
+	for (int64_t at = 0; at < token_count && !rc; at += most)
+		rc = add_row(b, ids + at, labels ? labels + at : NULL,
+		        token_count - at < most ? token_count - at : most, masked > at ? masked - at : 0);
+	return rc;
+}
+
 int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
         int64_t token_count, int64_t masked)
 {
@@ -338,18 +363,16 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 		if (o->long_rows == DATASET_LONG_ROWS_ERROR)
 			return err_set(ERR_INPUT,
 			        "%s: the row has %" PRId64 " tokens and max_length is %" PRId64
-			        "; set long_rows=truncate or drop",
+			        "; set long_rows=truncate, split or drop",
 			        b->where, token_count, o->max_length_tokens);
 		if (o->long_rows == DATASET_LONG_ROWS_DROP) {
 			d->counts.dropped++;
 			return 0;
 		}
+		if (o->long_rows == DATASET_LONG_ROWS_SPLIT && d->format == DATASET_FORMAT_TEXT)
+			return add_split(b, ids, labels, token_count, masked);
 		d->counts.truncated++;
 		token_count = o->max_length_tokens;
 	}
-	rc = append(b, ids, labels, token_count, masked);
-	if (rc == 1 && d->counts.without_target++ == 0)
-		snprintf(d->counts.without_target_first, sizeof(d->counts.without_target_first), "%s",
-		        b->where);
-	return rc < 0 ? rc : 0;
+	return add_row(b, ids, labels, token_count, masked);
 }

@@ -9,7 +9,8 @@ static const char axolotl[] =
         "base_model: models/llama\n"
         "model_type: LlamaForCausalLM\n"
         "datasets:\n  - path: rows.jsonl\n    type: alpaca\n"
-        "val_set_size: 0.05\noutput_dir: ./out\nsequence_len: 8192\nsample_packing: true\n"
+        "val_set_size: 0.05\noutput_dir: ./out\nexcess_length_strategy: truncate\nsequence_len: "
+        "8192\nsample_packing: true\n"
         "pad_to_sequence_len: true\nwandb_project:\nwandb_entity: me\n"
         "gradient_accumulation_steps: 8\nbatch_size: 16\nnum_epochs: 2\noptimizer: adamw_torch\n"
         "lr_scheduler: cosine\nlearning_rate: 2e-5\nbf16: auto\nfp16:\ntf32: false\n"
@@ -172,6 +173,21 @@ static const struct {
         {"datasets:\n  - path: a.jsonl\nmicro_batch_size: 2\nbatch_size: 4\ngradient_accumulation_steps: 2\n",
                 "per_device_train_batch_size", "2"},
         {llama_factory, "max_length", "2048"},
+        {llama_factory, "alpaca_form", "chat"},
+        {"stage: pt\nfinetuning_type: full\n", "long_rows", "split"},
+        {"stage: pt\nfinetuning_type: full\n", "packing", "bfd"},
+        {"stage: pt\nfinetuning_type: full\npacking: false\n", "packing", "off"},
+        {"stage: sft\nfinetuning_type: full\ntemplate: llama3\n", "chat_template", "llama3"},
+        {"stage: sft\nfinetuning_type: full\ntemplate: qwen2_vl\n", "chat_template", ""},
+        {"base_model: m\nmicro_batch_size: 1\nlr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\n",
+                "lr_scheduler_type", "cosine_with_min_lr"},
+        {"base_model: m\nmicro_batch_size: 1\nchat_template: jinja\nchat_template_jinja: t.jinja\n",
+                "chat_template", "t.jinja"},
+        {"datasets:\n  - path: a.jsonl\n    type: completion\nmicro_batch_size: 1\n", "long_rows", "split"},
+        {"optim: adamw_torch\neval_strategy: 'no'\ndtype: float32\nbf16: true\n", "compute_dtype", "bf16"},
+        {"loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\n  num_output_chunks: 8\n"
+         "clip_grad_norm: 0.5\n",
+                "max_grad_norm", "0.5"},
         {llama_factory, "warmup_ratio", "0.1"},
         {llama_factory, "chat_template", "alpaca"},
         {llama_factory, "eval_split", "0.1"},
@@ -195,7 +211,7 @@ static const struct {
         {"tokenizer:\n  path: /tmp/m/original/t.model\ncheckpointer:\n  checkpoint_dir: /tmp/m/\n",
                 "tokenizer", ""},
         {"unfrozen_parameters:\n  - ^lm_head.weight$\n  - model.layers.3.\n", "trainable",
-                "^lm_head.weight$|model.layers.3..*"},
+                "(^lm_head.weight$)|(model.layers.3.).*"},
         {"warmup: 10\n", "warmup_steps", "10"},
         {"precision: bf16-mixed\n", "compute_dtype", "bf16"},
         {"chat_template_path: a.jinja\n", "chat_template", "a.jinja"},
@@ -306,9 +322,10 @@ static void test_other_defaults(void **state)
 	        {axolotl, "save_total_limit=3", NULL},
 	        {"datasets:\n  - path: a.jsonl\n", "",
 	                "lr_scheduler_type linear (cosine), max_length 1024 (512), warmup_ratio 0 (0.03, at "
-	                "most 100 steps), save_total_limit 2 (4)\n"},
+	                "most 100 steps), save_total_limit 2 (4), long_rows truncate (drop)\n"},
 	        {"datasets:\n  - path: a.jsonl\nwarmup_steps: 10\n", "",
-	                "lr_scheduler_type linear (cosine), max_length 1024 (512), save_total_limit 2 (4)\n"},
+	                "lr_scheduler_type linear (cosine), max_length 1024 (512), save_total_limit 2 (4), "
+	                "long_rows truncate (drop)\n"},
 	        {torchtune, "",
 	                "lr_scheduler_type linear (constant), weight_decay 0 (0.01), save_total_limit 2 "
 	                "(all)\n"},
@@ -404,6 +421,9 @@ static const struct {
                 "tokens, messages, sharegpt, alpaca, prompt_completion, text"},
         {"gradient_acumulation: 4\n",
                 "YAML:1: unknown key \"gradient_acumulation\"; did you mean gradient_accumulation_steps?"},
+        {"loss: dpo\n", "YAML:1: loss=dpo: only cross-entropy is supported"},
+        {"loss:\n  label_smoothing: 0.1\n",
+                "YAML:2: loss.label_smoothing=0.1: only plain cross-entropy is supported; remove it"},
         {"eos_token: x\n",
                 "YAML:1: eos_token=x: ferry ends answers with the tokenizer's eos_token; set it in "
                 "tokenizer_config.json"},

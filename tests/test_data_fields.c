@@ -169,10 +169,12 @@ static void test_dataset_info(void **state)
 	        "\"talks\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": "
 	        "{\"messages\": \"chat\"}, \"tags\": {\"role_tag\": \"who\", \"content_tag\": \"says\", "
 	        "\"user_tag\": \"guest\", \"assistant_tag\": \"agent\"}},\n"
+	        "\"texts\": {\"file_name\": \"texts.jsonl\", \"columns\": {\"prompt\": \"body\"}},\n"
 	        "\"pairs\": {\"file_name\": \"plain.jsonl\", \"ranking\": true},\n"
 	        "\"pictures\": {\"file_name\": \"plain.jsonl\", \"columns\": {\"images\": \"i\"}},\n"
 	        "\"tests\": {\"file_name\": \"plain.jsonl\", \"split\": \"test\"}}\n");
 	write_file("tasks.jsonl", "{\"do\":\"Add.\",\"input\":\"2\",\"gives\":\"3\",\"sys\":\"S\"}\n");
+	write_file("texts.jsonl", "{\"body\":\"Once.\"}\n");
 	write_file("plain.jsonl", "{\"instruction\":\"Say.\",\"output\":\"Hi\"}\n");
 	write_file("talks.jsonl",
 	        "{\"chat\":[{\"who\":\"guest\",\"says\":\"Hi\"},{\"who\":\"agent\",\"says\":\"Yes\"}]}\n");
@@ -192,6 +194,8 @@ static void test_dataset_info(void **state)
 	        work_dir, work_dir, work_dir, work_dir);
 	assert_non_null(strstr(usual.data, "\nrow 3:"));
 	assert_string_equal(strstr(named.data, "\nrow 1:"), strstr(usual.data, "\nrow 1:"));
+	assert_ferry(0, NULL, "data show model=%s/speaker dataset_dir=%s/table.json data=texts", work_dir,
+	        work_dir);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		assert_ferry(2, NULL, "data show model=%s/speaker dataset_info=%s/table.json data=%s",
 		        work_dir, work_dir, wrong[i].set);

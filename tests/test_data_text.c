@@ -215,6 +215,16 @@ static void test_text_rows(void **state)
 	check_row(d, 0, "1 10 11 / 1 10 11");
 	assert_int_equal(d->counts.truncated, 1);
 	dataset_close(d);
+	options.long_rows = DATASET_LONG_ROWS_SPLIT;
+	d = open_text("b.json", "[{\"body\":\"abcabc\"}, {\"body\":\"a\"}]", options);
+	assert_int_equal(d->row_count, 4);
+	check_row(d, 0, "1 10 11 / 1 10 11");
+	check_row(d, 1, "12 10 11 / 12 10 11");
+	check_row(d, 2, "12 2 / 12 2");
+	check_row(d, 3, "1 10 2 / 1 10 2");
+	assert_int_equal(d->counts.split, 1);
+	assert_int_equal(d->counts.truncated, 0);
+	dataset_close(d);
 	tokenizer_close(t);
 	t = letters("{}");
 	options = (struct dataset_options){.tokenizer = t};

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "base/str.h"
 
 #include <inttypes.h>
@@ -43,10 +44,14 @@ int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum dat
 	return 0;
 }
 
+/* axolotl's word for the model's own template, or another if there is none */
+static const char fallback[] = "tokenizer_default_fallback_";
+
 static int template_chosen(const struct config *c)
 {
 	return c->chat_template && *c->chat_template && strcmp(c->chat_template, "auto") &&
-	       strcmp(c->chat_template, "default") && strcmp(c->chat_template, "tokenizer_default");
+	       strcmp(c->chat_template, "default") && strcmp(c->chat_template, "tokenizer_default") &&
+	       strncmp(c->chat_template, fallback, strlen(fallback));
 }
 
 int data_config_chat_template(
@@ -74,6 +79,8 @@ int data_config_chat_template(
 			        config_where(c, "chat_template_kwargs"));
 	}
 	o.choice = template_chosen(c) ? c->chat_template : NULL;
+	if (!o.choice && c->chat_template && !strncmp(c->chat_template, fallback, strlen(fallback)))
+		o.fallback = c->chat_template + strlen(fallback);
 	o.where = config_where(c, "chat_template");
 	o.dir = dir && file_kind_of(dir) == FILE_DIR ? dir : NULL;
 	o.kwargs = kwargs;
@@ -109,6 +116,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        [CONFIG_LONG_ROWS_TRUNCATE] = DATASET_LONG_ROWS_TRUNCATE,
 	        [CONFIG_LONG_ROWS_DROP] = DATASET_LONG_ROWS_DROP,
 	        [CONFIG_LONG_ROWS_ERROR] = DATASET_LONG_ROWS_ERROR,
+	        [CONFIG_LONG_ROWS_SPLIT] = DATASET_LONG_ROWS_SPLIT,
 	};
 
 	const char *split = path == c->eval_data ? c->eval_data_split : c->data_split;
@@ -153,6 +161,52 @@ static int chat_keys(struct str *out, const struct config *c, int has_turns)
 	return found;
 }
 
+static void counts_report(const struct dataset *d, const char *path)
+{
+	if (d->counts.truncated)
+		log_info("%s: %" PRId64 " row%s cut to max_length", path, d->counts.truncated,
+		        plural_s(d->counts.truncated));
+	if (d->counts.split)
+		log_info("%s: %" PRId64 " text%s split into rows of max_length", path, d->counts.split,
+		        plural_s(d->counts.split));
+	if (d->counts.turn_ends_cut)
+		log_info("%s: max_length cut the end-of-turn token of %" PRId64 " of the assistant's turns",
+		        path, d->counts.turn_ends_cut);
+	if (d->counts.empty_answers)
+		log_warn("%s: %" PRId64
+		         " row%s with an empty answer, the first at %s; the model learns to say nothing",
+		        path, d->counts.empty_answers, plural_s(d->counts.empty_answers),
+		        d->counts.empty_answers_first);
+	if (d->counts.dropped)
+		log_info("%s: %" PRId64 " row%s dropped (longer than max_length)", path, d->counts.dropped,
+		        plural_s(d->counts.dropped));
+}
+
+/* Warns of columns that say that the rows are meant for another kind of training. */
+static void columns_warn(const struct config *c, const struct dataset *d)
+{
+	static const struct {
+		const char *name, *why;
+	} odd[] = {{"image", "only text is supported"}, {"images", "only text is supported"},
+	        {"video", "only text is supported"}, {"videos", "only text is supported"},
+	        {"audio", "only text is supported"}, {"audios", "only text is supported"},
+	        {"chosen", "pairs of answers are not supported yet"},
+	        {"rejected", "pairs of answers are not supported yet"},
+	        {"kto_tag", "answers with a judgement are not supported yet"}};
+	const char *at = d->counts.unread_columns;
+
+	while (*at) {
+		size_t len = strcspn(at, ",");
+
+		for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++)
+			if (strlen(odd[i].name) == len && !strncmp(odd[i].name, at, len))
+				log_warn("%s: the column \"%s\" is not read: %s", c->data, odd[i].name,
+				        odd[i].why);
+		at += len;
+		at += strspn(at, ", ");
+	}
+}
+
 void data_config_report(const struct config *c, const struct dataset *d)
 {
 	struct str keys = {0};
@@ -166,6 +220,9 @@ void data_config_report(const struct config *c, const struct dataset *d)
 		log_warn("%s %s no effect: no row of %s is a chat (%s)", keys.data,
 		        count > 1 ? "have" : "has", c->data, dataset_format_name(d->format));
 	str_free(&keys);
+	columns_warn(c, d);
+	if (c->verb != VERB_DATA)
+		counts_report(d, c->data);
 	if (*d->counts.unread_columns && c->verb != VERB_DATA)
 		log_info("%s: columns not read: %s", c->data, d->counts.unread_columns);
 }

@@ -18,6 +18,7 @@ static const struct mapping {
 	const char *preset; /* the value if the set has none */
 	const char *formatting;
 } mappings[] = {
+        {"columns", "prompt", "field_text", "text", "text"},
         {"columns", "prompt", "field_instruction", "instruction", "alpaca"},
         {"columns", "query", "field_input", "input", "alpaca"},
         {"columns", "response", "field_output", "output", "alpaca"},
@@ -88,6 +89,17 @@ static const char *formatting_of(const json_t *set)
 	return text ? text : "alpaca";
 }
 
+/* The formatting, or "text" for rows of one text: alpaca with the column of a prompt and none of an answer.
+ */
+static const char *kind_of(const json_t *set)
+{
+	const json_t *columns = json_object_get(set, "columns");
+	int is_text = json_is_string(json_object_get(columns, "prompt")) &&
+	              !json_object_get(columns, "response") && !json_object_get(columns, "query");
+
+	return is_text && !strcmp(formatting_of(set), "alpaca") ? "text" : formatting_of(set);
+}
+
 static int set_check(const struct table *t, const char *name, const json_t *set)
 {
 	const char *split = json_string_value(json_object_get(set, "split"));
@@ -151,7 +163,7 @@ static int set_names(char *values[MAPPINGS], int is_odd[MAPPINGS], const json_t 
 		        json_string_value(json_object_get(json_object_get(set, m->object), m->name));
 		char *more;
 
-		if (m->formatting && strcmp(m->formatting, formatting_of(set)) != 0)
+		if (m->formatting && strcmp(m->formatting, kind_of(set)) != 0)
 			continue;
 		name = name ? name : m->preset;
 		if (!name)

@@ -198,29 +198,24 @@ static void append(struct metrics *m, json_t *row)
 		tell(m, flush(m));
 }
 
-/* null for a value that is not finite, because JSON has none. NULL: out of memory; json_pack passes it on. */
-static json_t *real(double value)
-{
-	return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *wait_object(const struct metrics_step *s)
 {
-	return json_pack("{s:o,s:o,s:o,s:o,s:o}", queue_name(QUEUE_H2D), real(s->wait_ms[QUEUE_H2D]),
-	        queue_name(QUEUE_D2H), real(s->wait_ms[QUEUE_D2H]), queue_name(QUEUE_COMM),
-	        real(s->wait_ms[QUEUE_COMM]), queue_name(QUEUE_CPU), real(s->wait_ms[QUEUE_CPU]), "disk",
-	        real(s->disk_wait_ms));
+	return json_pack("{s:o,s:o,s:o,s:o,s:o}", queue_name(QUEUE_H2D), json_finite(s->wait_ms[QUEUE_H2D]),
+	        queue_name(QUEUE_D2H), json_finite(s->wait_ms[QUEUE_D2H]), queue_name(QUEUE_COMM),
+	        json_finite(s->wait_ms[QUEUE_COMM]), queue_name(QUEUE_CPU),
+	        json_finite(s->wait_ms[QUEUE_CPU]), "disk", json_finite(s->disk_wait_ms));
 }
 
 void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 {
 	json_t *row = json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
-	        (json_int_t)s->step, "epoch", real(s->epoch), "loss", real(s->loss), "grad_norm",
-	        real(s->grad_norm), "learning_rate", real(s->learning_rate), "target_tokens",
-	        (json_int_t)s->target_tokens, "tokens", (json_int_t)s->tokens, "step_ms", real(s->step_ms),
-	        "tokens_per_s", real(s->tokens_per_s), "host_peak_bytes", (json_int_t)s->host_peak_bytes,
-	        "pinned_bytes", (json_int_t)s->pinned_bytes, "device_peak_bytes",
-	        (json_int_t)s->device_peak_bytes, "skipped", s->skipped, "wait_ms", wait_object(s));
+	        (json_int_t)s->step, "epoch", json_finite(s->epoch), "loss", json_finite(s->loss),
+	        "grad_norm", json_finite(s->grad_norm), "learning_rate", json_finite(s->learning_rate),
+	        "target_tokens", (json_int_t)s->target_tokens, "tokens", (json_int_t)s->tokens, "step_ms",
+	        json_finite(s->step_ms), "tokens_per_s", json_finite(s->tokens_per_s), "host_peak_bytes",
+	        (json_int_t)s->host_peak_bytes, "pinned_bytes", (json_int_t)s->pinned_bytes,
+	        "device_peak_bytes", (json_int_t)s->device_peak_bytes, "skipped", s->skipped, "wait_ms",
+	        wait_object(s));
 
 	if (row && (s->sent_node_bytes || s->sent_network_bytes) &&
 	        (json_object_set_new(row, "sent_node_bytes", json_integer(s->sent_node_bytes)) ||
@@ -234,9 +229,9 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
 {
-	append(m, json_pack("{s:I,s:o,s:o,s:o,s:I}", "step", (json_int_t)e->step, "epoch", real(e->epoch),
-	                  "eval_loss", real(e->loss), "eval_perplexity", real(e->perplexity), "eval_tokens",
-	                  (json_int_t)e->tokens));
+	append(m, json_pack("{s:I,s:o,s:o,s:o,s:I}", "step", (json_int_t)e->step, "epoch",
+	                  json_finite(e->epoch), "eval_loss", json_finite(e->loss), "eval_perplexity",
+	                  json_finite(e->perplexity), "eval_tokens", (json_int_t)e->tokens));
 }
 
 void metrics_hold(struct metrics *m, int is_held)

@@ -186,24 +186,6 @@ static int dataset_read(struct session *s, struct dataset **data, const char *pa
 	return rc ? rc : ranks_share_dataset(s->config, data);
 }
 
-static void counts_report(const struct dataset *d, const char *path)
-{
-	if (d->counts.truncated)
-		log_info("%s: %" PRId64 " row%s cut to max_length", path, d->counts.truncated,
-		        plural_s(d->counts.truncated));
-	if (d->counts.turn_ends_cut)
-		log_info("%s: max_length cut the end-of-turn token of %" PRId64 " of the assistant's turns",
-		        path, d->counts.turn_ends_cut);
-	if (d->counts.empty_answers)
-		log_warn("%s: %" PRId64
-		         " row%s with an empty answer, the first at %s; the model learns to say nothing",
-		        path, d->counts.empty_answers, plural_s(d->counts.empty_answers),
-		        d->counts.empty_answers_first);
-	if (d->counts.dropped)
-		log_info("%s: %" PRId64 " row%s dropped (longer than max_length)", path, d->counts.dropped,
-		        plural_s(d->counts.dropped));
-}
-
 static enum shuffle_version shuffle_of(const struct session *s)
 {
 	return s->shuffle ? s->shuffle : SHUFFLE_NEWEST;
@@ -326,7 +308,6 @@ int session_open_rows(struct session *s)
 	rc = dataset_read(s, trains ? &s->train.data : &s->eval.data, c->data);
 	if (rc)
 		return rc;
-	counts_report(trains ? s->train.data : s->eval.data, c->data);
 	data_config_report(c, trains ? s->train.data : s->eval.data);
 	if (trains && c->eval_data)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);

@@ -41,7 +41,10 @@ static void schedule_set(struct trainer *t)
 	};
 	if (!(c->learning_rate > 0))
 		log_warn("%s=0: no weight changes; set it above 0", config_where(c, "learning_rate"));
-	if (t->schedule.warmup_steps >= t->total_steps && t->total_steps > 1)
+	if (t->schedule.kind == SCHEDULE_CONSTANT && t->schedule.warmup_steps)
+		log_warn("%s has no effect with lr_scheduler_type=constant; use constant_with_warmup",
+		        config_where(c, c->warmup_steps > 0 ? "warmup_steps" : "warmup_ratio"));
+	else if (t->schedule.warmup_steps >= t->total_steps && t->total_steps > 1)
 		log_warn("the warm-up of %" PRId64 " steps is as long as the run or longer (%" PRId64
 		         " steps); learning_rate is never reached; lower %s",
 		        t->schedule.warmup_steps, t->total_steps,
