@@ -258,6 +258,36 @@ static int open_temporary(char **name, const char *path)
 	return fd < 0 ? sys_fail(path, "create") : fd;
 }
 
+/* Whether `name` is one of open_temporary for a file called `of`. */
+static int is_temporary(const char *name, const char *of)
+{
+	size_t len = strlen(of), digits;
+
+	if (strncmp(name, of, len) || strncmp(name + len, ".tmp-", 5))
+		return 0;
+	name += len + 5;
+	digits = strspn(name, "0123456789");
+	return digits && name[digits] == '-' && name[digits + 1] &&
+	       !name[digits + 1 + strspn(name + digits + 1, "0123456789")];
+}
+
+void file_clean_temporary(const char *dir, const char *of)
+{
+	char **names = NULL;
+	size_t count = 0;
+
+	if (file_list_dir(dir, &names, &count))
+		return;
+	for (size_t i = 0; i < count; i++) {
+		char *path = is_temporary(names[i], of) ? file_join(dir, names[i]) : NULL;
+
+		if (path && file_kind_of(path) == FILE_REGULAR)
+			sys_remove(path);
+		mem_free(path);
+	}
+	file_list_free(names, count);
+}
+
 int file_is_lfs_pointer(const char *text, size_t len_bytes)
 {
 	static const char begin[] = "version https://git-lfs";

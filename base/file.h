@@ -94,6 +94,10 @@ char *file_join(const char *dir, const char *name);
 /* "a" of a/b, "." of b, "/" of /b (mem_free), NULL when out of memory. */
 char *file_dir_of(const char *path);
 
+/* Removes what file_write_all of a process that was killed left of DIR/OF, if it can. No other may write OF
+ * now. */
+void file_clean_temporary(const char *dir, const char *of);
+
 /* 1 if `dir` contains this name. */
 int file_is_in(const char *dir, const char *name);
 

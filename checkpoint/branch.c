@@ -108,6 +108,9 @@ int branch_read(json_t **line, const char *output_dir)
 		err = err_set(ERR_INPUT, "%s: has no \"%s\"", path, key);
 	if (!err && root)
 		err = line_in(line, root, path);
+	if (err == ERR_INPUT)
+		err = err_reword(
+		        err, "%s; remove it, and ferry takes the checkpoints as they are", err_text());
 	json_decref(root);
 	mem_free(path);
 	return err;

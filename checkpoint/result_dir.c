@@ -181,24 +181,9 @@ static int fill(const struct result_dir *r)
 /* If the directory has files of others, renames it as a whole instead of removing it. */
 static int keep_foreign(const struct result_dir *r)
 {
-	char *aside = NULL;
 	int err = result_dir_check(r->final);
 
-	if (err != ERR_INPUT)
-		return err;
-	for (int n = 1; !aside; n++) {
-		aside = mem_printf("%s.replaced-%d", r->final, n);
-		if (!aside)
-			return ERR_NOMEM;
-		if (file_kind_of(aside) != FILE_NONE) {
-			mem_free(aside);
-			aside = NULL;
-		}
-	}
-	log_warn("%s; keeping it as %s", err_text(), aside);
-	err = file_rename(r->final, aside);
-	mem_free(aside);
-	return err;
+	return err == ERR_INPUT ? temp_dir_set_aside(r->final) : err;
 }
 
 int result_dir_commit(struct result_dir *r)

@@ -189,6 +189,17 @@ static int fill_tensors(struct manifest *manifest, const struct checkpoint_save 
 	return 0;
 }
 
+/* A file of this name, or a directory with files of others, is kept. */
+static int keep_foreign(const char *final)
+{
+	enum file_kind kind = file_kind_of(final);
+	int err = kind == FILE_NONE  ? 0
+	          : kind == FILE_DIR ? checkpoint_check_own(final)
+	                             : err_set(ERR_INPUT, "%s is not a directory", final);
+
+	return err == ERR_INPUT ? temp_dir_set_aside(final) : err;
+}
+
 static int commit(const struct checkpoint_saving *s)
 {
 	const struct checkpoint_save *save = &s->save;
@@ -213,6 +224,8 @@ static int commit(const struct checkpoint_saving *s)
 		err = manifest_read(&read_back, s->temp);
 	if (!err && save->may_appear)
 		err = save->may_appear();
+	if (!err)
+		err = keep_foreign(s->final);
 	if (!err)
 		err = temp_dir_commit(s->temp, s->final);
 out:

@@ -4,6 +4,7 @@
 #include "base/dir_lock.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -81,6 +82,26 @@ int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind
 			err = remove_left(parent, names[i], stem);
 	}
 	file_list_free(names, count);
+	return err;
+}
+
+int temp_dir_set_aside(const char *path)
+{
+	char *aside = NULL;
+	int err;
+
+	for (int n = 1; !aside; n++) {
+		aside = mem_printf("%s.replaced-%d", path, n);
+		if (!aside)
+			return ERR_NOMEM;
+		if (file_kind_of(aside) != FILE_NONE) {
+			mem_free(aside);
+			aside = NULL;
+		}
+	}
+	log_warn("%s; keeping it as %s", err_text(), aside);
+	err = file_rename(path, aside);
+	mem_free(aside);
 	return err;
 }
 

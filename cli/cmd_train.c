@@ -337,6 +337,8 @@ static int train_whole(struct trainer *t)
 	signals_start(world_self()->rank ? SIGNALS_QUIET : SIGNALS_SAY);
 	rc = train_execute(t);
 	progress_close(shown.progress);
+	if (cli_exit_code(rc) == CLI_EXIT_USAGE && t->step > t->begin_step)
+		rc = err_reword(ERR_IO, "%s", err_text()); /* not wrong usage: it has trained */
 	if (rc)
 		after_failure(t, rc);
 	signals_stop();

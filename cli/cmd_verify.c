@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "checkpoint/load.h"
@@ -24,8 +25,16 @@ static void damaged(void *context, const char *file, const char *text)
 	struct verifying *v = context;
 
 	json_array_append_new(v->damage, json_pack("{s:s, s:o}", "file", file, "error", json_of_text(text)));
-	if (!v->c->json)
-		cli_say(v->c, "  %s\n", text);
+}
+
+static void say_damaged(const struct verifying *v, const char *path)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(v->damage, i, one)
+	        cli_say(v->c, "  %s\n", json_string_value(json_object_get(one, "error")));
+	cli_say(v->c, "%s: damaged\n", path);
 }
 
 /* Adds step and size from the manifest. */
@@ -39,7 +48,8 @@ static void describe(json_t *row, const struct manifest *m, int64_t *bytes)
 	json_object_set_new(row, "bytes", json_integer(*bytes));
 }
 
-static int verify_one(struct verifying *v, const char *path)
+/* in_run: the checkpoint was found in a run's directory, and the run may remove it meanwhile. */
+static int verify_one(struct verifying *v, const char *path, int in_run)
 {
 	json_t *row = json_pack("{s:o}", "path", json_of_text(path));
 	struct manifest *m = NULL;
@@ -57,12 +67,19 @@ static int verify_one(struct verifying *v, const char *path)
 	} else {
 		damaged(v, manifest_name, err_text());
 	}
+	if (err && in_run && file_kind_of(path) == FILE_NONE) { /* its run rotated it away meanwhile */
+		log_info("%s was removed by its run while it was read", path);
+		manifest_free(m);
+		json_decref(row);
+		json_decref(v->damage);
+		return 0;
+	}
 	quantity_bytes(&text, bytes);
 	if (!err && !v->c->json)
 		cli_say(v->c, "%s: step %" PRId64 ", %d files, %s: all bytes match their checksums\n", path,
 		        m->step, m->file_count, text.data ? text.data : "");
 	if (err && !v->c->json)
-		cli_say(v->c, "%s: damaged\n", path);
+		say_damaged(v, path);
 	str_free(&text);
 	manifest_free(m);
 	json_object_set_new(row, "ok", json_boolean(!err));
@@ -87,7 +104,7 @@ static int verify_all(struct verifying *v, const char *dir)
 			continue;
 		found = 1;
 		path = file_join(dir, names[i]);
-		err = path ? verify_one(v, path) : ERR_NOMEM;
+		err = path ? verify_one(v, path, 1) : ERR_NOMEM;
 		mem_free(path);
 	}
 	file_list_free(names, count);
@@ -117,7 +134,7 @@ int cli_verify(const struct config *c)
 	if (file_kind_of(c->path) != FILE_DIR)
 		err = file_refuse_no_dir(NULL, c->path, "a checkpoint directory");
 	else
-		err = is_checkpoint(c->path) ? verify_one(&v, c->path) : verify_all(&v, c->path);
+		err = is_checkpoint(c->path) ? verify_one(&v, c->path, 0) : verify_all(&v, c->path);
 	if (!err && c->json) {
 		object = json_pack("{s:b, s:O}", "ok", !v.damaged_count, "checkpoints", v.rows);
 		err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");

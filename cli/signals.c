@@ -1,14 +1,13 @@
 /* Catches and holds signals. */
 #include "cli/signals.h"
 
+#include "base/stop_signals.h"
+
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
-enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
 static volatile sig_atomic_t pending, held;
 static volatile sig_atomic_t is_last; /* 1: the run is in its last step */
@@ -90,9 +89,9 @@ void signals_start(enum signals_voice voice)
 	pending = 0;
 	is_quiet = voice == SIGNALS_QUIET;
 	sigemptyset(&action.sa_mask);
-	for (int i = 0; i < CAUGHT_COUNT; i++)
-		if (caught[i] != SIGHUP || !is_ignored(SIGHUP)) /* nohup */
-			sigaction(caught[i], &action, NULL);
+	for (int i = 0; i < STOP_SIGNAL_COUNT; i++)
+		if (stop_signals[i] != SIGHUP || !is_ignored(SIGHUP)) /* nohup */
+			sigaction(stop_signals[i], &action, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
 	if (!held || pending)
 		return;
@@ -156,9 +155,9 @@ void signals_hold(void)
 {
 	struct sigaction action = {.sa_handler = hold, .sa_flags = SA_RESTART};
 
-	for (int i = 0; i < CAUGHT_COUNT; i++)
-		if (!is_ignored(caught[i]))
-			sigaction(caught[i], &action, NULL);
+	for (int i = 0; i < STOP_SIGNAL_COUNT; i++)
+		if (!is_ignored(stop_signals[i]))
+			sigaction(stop_signals[i], &action, NULL);
 }
 
 int signals_held(void)
@@ -170,9 +169,9 @@ void signals_release(void)
 {
 	struct sigaction plain = {.sa_handler = SIG_DFL};
 
-	for (int i = 0; i < CAUGHT_COUNT; i++)
-		if (!is_ignored(caught[i]))
-			sigaction(caught[i], &plain, NULL);
+	for (int i = 0; i < STOP_SIGNAL_COUNT; i++)
+		if (!is_ignored(stop_signals[i]))
+			sigaction(stop_signals[i], &plain, NULL);
 	if (held)
 		raise(held);
 }
@@ -183,21 +182,12 @@ int signals_pending(int64_t steps_left)
 	return pending;
 }
 
-const char *signals_name(int signal)
-{
-	return signal == SIGINT    ? "SIGINT"
-	       : signal == SIGTERM ? "SIGTERM"
-	       : signal == SIGUSR1 ? "SIGUSR1"
-	       : signal == SIGHUP  ? "SIGHUP"
-	                           : "a signal";
-}
-
 void signals_stop(void)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 
-	for (int i = 0; i < CAUGHT_COUNT; i++)
-		sigaction(caught[i], &ignore, NULL);
+	for (int i = 0; i < STOP_SIGNAL_COUNT; i++)
+		sigaction(stop_signals[i], &ignore, NULL);
 }
 
 void signals_end_by(int signal)

@@ -27,9 +27,6 @@ void signals_interrupt_begin(int ends_reads);
 int signals_interrupted(void);
 void signals_interrupt_end(void);
 
-/* "SIGTERM", ... */
-const char *signals_name(int signal);
-
 /* Ends the process with this exit code if it still runs after so many seconds. */
 void signals_exit_after(int seconds, int exit_code);
 

@@ -4,11 +4,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -170,7 +170,6 @@ static int lines_map(int fd, int64_t key, int rank, int size)
 int heartbeat_start(int fd, int64_t key, int rank, int size)
 {
 	pthread_condattr_t monotonic;
-	sigset_t all, before;
 	int rc = lines_map(fd, key, rank, size), error;
 
 	if (!rc && *heart.path &&
@@ -192,10 +191,7 @@ int heartbeat_start(int fd, int64_t key, int rank, int size)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&heart.wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	sigfillset(&all); /* the program's first thread handles signals */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&heart.thread, NULL, beat, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	error = thread_start(&heart.thread, beat, NULL);
 	if (!error)
 		return 0;
 	atomic_store(&heart.own->beat_ns, INT64_MAX);

@@ -4,12 +4,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/stop_signals.h"
 #include "base/str.h"
 #include "comm/heartbeat.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +26,6 @@
 #define GIVE_UP_NS (10 * (int64_t)1000000000)  /* for the kernel to end them */
 
 enum { FDS_BESIDE = 64, RANKS_MAX = 1024 };
-
-/* Signals from a person or a launcher, which are passed on. */
-static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-enum { PASSED_COUNT = sizeof(passed) / sizeof(*passed) };
 
 static const char *const names[] = {
         LOCAL_JOB_RANK, LOCAL_JOB_SIZE, LOCAL_JOB_KEY, LOCAL_JOB_HEART, LOCAL_JOB_SOCKETS};
@@ -297,8 +293,8 @@ int local_job_run(struct local_job_end *end, int size, char *const argv[])
 		rc = err_set(ERR_DEVICE, "no shared memory for %d ranks: %s", size, strerror(errno));
 	sigemptyset(&watched);
 	sigaddset(&watched, SIGCHLD);
-	for (int i = 0; i < PASSED_COUNT; i++)
-		sigaddset(&watched, passed[i]);
+	for (int i = 0; i < STOP_SIGNAL_COUNT; i++)
+		sigaddset(&watched, stop_signals[i]);
 	signal(SIGCHLD, SIG_DFL); /* if it were ignored, waitpid would find no child */
 	sigprocmask(SIG_BLOCK, &watched, &j.before);
 	clock_gettime(CLOCK_REALTIME, &now);

@@ -222,7 +222,7 @@ static const char man_end[] =
         ".TP\n.B 4\nLoss or gradients were not finite for too many steps in a row.\n"
         ".TP\n.B 5\nThe plan does not fit this machine.\n"
         ".SH SIGNALS\n"
-        "SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the step, commit a checkpoint and print the command that "
+        "SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU end the step, commit a checkpoint and print the command that "
         "resumes.\nA second Ctrl-C changes nothing; a third, at least 2 s after the first, quits without a "
         "checkpoint.\nWhile one rank loads, a signal ends it at once and nothing is saved; several ranks "
         "stop after their first step.\n"

@@ -4,12 +4,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "host/topology.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -411,18 +411,15 @@ void pool_node_range(
 
 static int start_workers(struct pool *pool)
 {
-	sigset_t all, before;
 	int error = 0;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int i = 1; i < pool->thread_count && !error; i++) {
 		struct worker *w = &pool->worker[i];
 		char name[32];
 
 		w->pool = pool;
 		w->index = i;
-		error = pthread_create(&w->thread, NULL, worker_main, w);
+		error = thread_start(&w->thread, worker_main, w);
 		if (error)
 			break;
 		snprintf(name, sizeof(name), "ferry-pool-%d", i);
@@ -430,7 +427,6 @@ static int start_workers(struct pool *pool)
 		pthread_setname_np(w->thread, name);
 		pool->started_count++;
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return error ? err_set(ERR_DEVICE, "cannot start worker thread %d of %d: %s", pool->started_count + 1,
 	                       pool->thread_count, strerror(error))
 	             : 0;

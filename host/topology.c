@@ -305,6 +305,11 @@ static void usable_lower(struct topology *t, int64_t bytes, const char *why)
 	t->usable_why = why;
 }
 
+int64_t topology_address_bytes(const struct topology *t, int threads)
+{
+	return t->address_used_bytes + (threads + 1) * thread_address_bytes;
+}
+
 void topology_find_usable(struct topology *t, int threads, int ranks)
 {
 	t->usable_bytes = t->ram_available_bytes;
@@ -313,9 +318,7 @@ void topology_find_usable(struct topology *t, int threads, int ranks)
 		usable_lower(
 		        t, t->cgroup.memory_bytes - t->cgroup.memory_used_bytes, "left of the cgroup limit");
 	if (t->address_bytes >= 0)
-		usable_lower(t,
-		        ranks * (t->address_bytes - t->address_used_bytes -
-		                        (threads + 1) * thread_address_bytes),
+		usable_lower(t, ranks * (t->address_bytes - topology_address_bytes(t, threads)),
 		        "left of the address space limit (ulimit -v), less 192 MiB for each thread");
 }
 

@@ -99,6 +99,9 @@ struct topology {
  * thread; takes some milliseconds. */
 int topology_read(struct topology *t);
 
+/* Address space that a process with `threads` threads maps before it loads anything. */
+int64_t topology_address_bytes(const struct topology *t, int threads);
+
 /* Sets usable_bytes for `ranks` processes with `threads` threads each: the minimum of available RAM, the room
  * in the cgroup, and the room in the address limit after the threads' own mappings. topology_read does
  * this for one rank with thread_count threads. */

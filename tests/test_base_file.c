@@ -46,6 +46,26 @@ static void write_and_read(void **state)
 	free(data);
 }
 
+/* What a killed writer leaves is removed; files with like names are not. */
+static void cleans_temporary(void **state)
+{
+	static const char *const names[] = {"a.json.tmp-12-0", "a.json.tmp-1-33", "a.json", "a.json.tmp-12",
+	        "a.json.tmp--0", "a.json.tmp-12-0x", "b.json.tmp-12-0", "a.json.tmp-x-0"};
+
+	for (int i = 0; i < 8; i++) {
+		char *path = in_dir(state, names[i]);
+		FILE *f = fopen(path, "w");
+
+		assert_non_null(f);
+		fclose(f);
+		mem_free(path);
+	}
+	file_clean_temporary(*state, "a.json");
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(file_is_in(*state, names[i]), i > 1);
+	file_clean_temporary("/absent", "a.json");
+}
+
 static void write_fails_whole(void **state)
 {
 	char *absent = in_dir(state, "absent/x"), *dir = in_dir(state, "a-directory"), **names = NULL;
@@ -284,6 +304,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        IN_DIR(write_and_read),
+	        IN_DIR(cleans_temporary),
 	        IN_DIR(write_fails_whole),
 	        IN_DIR(only_regular_files_open),
 	        IN_DIR(read_and_write_at),

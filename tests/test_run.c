@@ -361,6 +361,12 @@ static void test_resume_from_damage(void **state)
 	assert_ferry(0, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto", work_dir);
 	assert_non_null(strstr(ferry_said(), "a/checkpoint-000006: damaged: rank-00000.safetensors"));
 	assert_same_runs("whole", "a", "resumed from the checkpoint before the damaged one");
+	damage("a/checkpoint-000006/hf/config.json", 20); /* files beside the weights count too */
+	assert_ferry(2, NULL, "export %s/a/checkpoint-000006 output_dir=%s/e", work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "hf/config.json: byte 0: "));
+	assert_ferry(0, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto", work_dir);
+	assert_non_null(strstr(ferry_said(), "a/checkpoint-000006: damaged: hf/config.json"));
+	assert_same_runs("whole", "a", "resumed from the checkpoint before one with a damaged config.json");
 	damage("a/checkpoint-000004/manifest.json", 20);
 	damage("a/checkpoint-000006/manifest.json", 20);
 	assert_ferry(2, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto", work_dir);

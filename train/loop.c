@@ -15,26 +15,24 @@
 #include "base/process.h"
 #include "base/quantity.h"
 #include "base/size.h"
+#include "base/stop_signals.h"
 #include "comm/world.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- one step ---- */
 
-static int batches_build(struct trainer *t, struct host_batch *micro, int *micro_count)
+static int batches_build(struct trainer *t)
 {
 	struct session_rows *rows = &t->session.train;
+	int64_t count = sampler_micro_count(&rows->source.sampler, t->step);
 	int rc = 0;
 
-	*micro_count = (int)sampler_micro_count(&rows->source.sampler, t->step);
-	for (int m = 0; m < *micro_count && !rc; m++) {
+	for (int m = 0; m < count && !rc; m++)
 		rc = batch_build(rows->micro[m], &rows->source, t->step, m);
-		host_batch_of(&micro[m], rows->micro[m]);
-	}
 	return rc;
 }
 
@@ -60,9 +58,12 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	struct session_rows *rows = &t->session.train;
 	struct host_batch *micro = mem_alloc((size_t)rows->micro_count, sizeof(*micro));
 	struct run_span *spans = t->trace_spans_left > 0 ? t->spans : NULL;
-	int micro_count, rc = micro ? batches_build(t, micro, &micro_count) : ERR_NOMEM;
+	int micro_count = (int)sampler_micro_count(&rows->source.sampler, t->step),
+	    rc = micro ? 0 : ERR_NOMEM;
 	struct device_stats before, after;
 
+	for (int m = 0; m < micro_count && !rc; m++)
+		host_batch_of(&micro[m], rows->micro[m]);
 	batch_step_counts(targets, tokens, &rows->source, t->step);
 	device_get_stats(t->session.device, &before);
 	if (!rc)
@@ -263,20 +264,19 @@ static int sent_report(struct trainer *t)
  * is not in its place. */
 static int events_share(const struct trainer *t, int *signal, int *is_lost)
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
-	enum { COUNT = sizeof(signals) / sizeof(*signals) };
+	enum { COUNT = STOP_SIGNAL_COUNT };
 	double caught[COUNT + 1];
 	int rc;
 
 	for (int i = 0; i < COUNT; i++)
-		caught[i] = t->caller.signal(t->total_steps - t->step) == signals[i];
+		caught[i] = t->caller.signal(t->total_steps - t->step) == stop_signals[i];
 	caught[COUNT] = !world_self()->rank && !run_owner_is_there();
 	rc = world_sum(caught, COUNT + 1);
 	*is_lost = caught[COUNT] > 0;
 	*signal = 0;
 	for (int i = 0; i < COUNT && !*signal; i++)
 		if (caught[i] > 0)
-			*signal = signals[i];
+			*signal = stop_signals[i];
 	return rc;
 }
 
@@ -325,6 +325,20 @@ static void diverged_warn(const struct trend *trend)
 		        n, first, last);
 }
 
+/* Rows can no longer be read, but the weights are good: saves them. Other ranks are in the step already, so
+ * on several ranks the last checkpoint stands. */
+static int rows_lost(struct trainer *t, int rc)
+{
+	struct err why = {0};
+
+	if (world_self()->size > 1 || t->step <= t->saved_step || t->step == 0)
+		return rc;
+	err_take(&why, rc);
+	if (train_save_last(t, TRAIN_PATIENCE_SIGNAL))
+		log_warn("%s", err_text());
+	return err_give(&why);
+}
+
 int train_run(struct trainer *t)
 {
 	struct trend trend = {0};
@@ -347,6 +361,9 @@ int train_run(struct trainer *t)
 		snprintf(phase, sizeof(phase), "step %" PRId64, t->step + 1);
 		world_set_phase(phase, HEARTBEAT_BRISK);
 
+		rc = batches_build(t);
+		if (rc)
+			return rows_lost(t, rc);
 		rc = step_run(t, &result, &targets, &tokens);
 		if (rc)
 			return rc;

@@ -26,11 +26,16 @@ struct result {
 	const char *fallback; /* NULL: output_dir */
 };
 
+static char *model_dir(const struct trainer *t, const char *fallback)
+{
+	return fallback ? file_join(fallback, "model") : run_dir_model(t->output_dir);
+}
+
 static int export_model(void *context, const struct plane_source *source)
 {
 	const struct result *r = context;
 	struct trainer *t = r->trainer;
-	char *dir = r->fallback ? file_join(r->fallback, "model") : run_dir_model(t->output_dir);
+	char *dir = model_dir(t, r->fallback);
 	struct hf_export export = {
 	        .dir = dir,
 	        .existing = HF_EXPORT_REPLACE,
@@ -56,9 +61,12 @@ static int export_into(struct trainer *t, const char *fallback)
 {
 	int rc = fallback ? 0 : train_place_keep(t);
 
-	return rc ? rc
-	          : collect_planes(t->session.engine, planes_state(t->config), export_model,
-	                    &(struct result){t, fallback});
+	if (!rc)
+		rc = collect_planes(t->session.engine, planes_state(t->config), export_model,
+		        &(struct result){t, fallback});
+	if (!rc && !t->result_dir)
+		t->result_dir = model_dir(t, fallback);
+	return rc;
 }
 
 int train_export_model(struct trainer *t)

@@ -335,16 +335,21 @@ int session_open_rows(struct session *s)
 /* Checks the address space, because without it libraries end the program or hang in the first product. */
 static int addresses_check(struct topology *t, int threads)
 {
-	struct str limit = {0};
+	struct str limit = {0}, need = {0};
+	int64_t least;
 
 	topology_find_usable(t, threads, 1);
 	if (t->address_bytes < 0 || t->usable_bytes > 0)
 		return 0;
+	least = topology_address_bytes(t, threads);
 	quantity_bytes(&limit, t->address_bytes);
-	err_set(ERR_FIT, "ulimit -v is %s, too low for %d thread%s (192 MiB each); raise it%s",
-	        limit.data ? limit.data : "", threads, plural_s(threads),
-	        threads > 1 ? ", or set threads=1" : "");
+	quantity_bytes(&need, least);
+	err_set(ERR_FIT,
+	        "ulimit -v is %s; with %d thread%s ferry maps %s before it loads anything: raise it%s",
+	        limit.data ? limit.data : "", threads, plural_s(threads), need.data ? need.data : "",
+	        threads > 1 && topology_address_bytes(t, 1) < t->address_bytes ? ", or set threads=1" : "");
 	str_free(&limit);
+	str_free(&need);
 	return ERR_FIT;
 }
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "checkpoint/branch.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "comm/world.h"
@@ -20,6 +21,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <time.h>
 
 static int64_t warmup_steps(const struct config *c, int64_t total_steps)
 {
@@ -143,17 +145,26 @@ void train_close(struct trainer *t)
 	session_close(&t->session);
 }
 
-/* Checks that each rank sees rank 0's directory, because each writes its part of a sharded checkpoint
- * there. */
-static int output_dir_check(const struct config *c)
+/* Checks that each rank sees the branch.json that rank 0 has just written, because each writes its part of a
+ * sharded checkpoint beside it. A network file system may show it a little later. */
+static int output_dir_check(const struct trainer *t)
 {
-	if (ranks_reads_files(c, world_self()) || c->state_dict_type == CONFIG_STATE_DICT_FULL ||
-	        file_kind_of(c->output_dir) == FILE_DIR)
-		return 0;
+	const struct timespec pause = {.tv_nsec = 20000000};
+	const struct config *c = t->config;
+	uint64_t id = t->branch.process, found;
+	int rc = world_broadcast(&id, sizeof(id), 0);
+
+	if (rc || !world_self()->rank || c->state_dict_type == CONFIG_STATE_DICT_FULL)
+		return rc;
+	for (int i = 0; i < 100; i++) {
+		if (!branch_read_process(&found, t->output_dir) && found == id)
+			return 0;
+		nanosleep(&pause, NULL);
+	}
 	return err_set(ERR_INPUT,
-	        "output_dir=%s is not visible to this rank; set state_dict_type=FULL_STATE_DICT or use a "
-	        "shared directory",
-	        c->output_dir);
+	        "output_dir=%s: this rank does not see what rank 0 writes there; set "
+	        "state_dict_type=FULL_STATE_DICT or use a shared directory",
+	        t->output_dir);
 }
 
 static int outputs_open(struct trainer *t)
@@ -189,7 +200,7 @@ int train_start(struct trainer *t)
 		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
 	if (!rc)
 		rc = world_agree(outputs_open(t));
-	return rc ? rc : world_agree(output_dir_check(t->config));
+	return rc ? rc : world_agree(output_dir_check(t));
 }
 
 int train_execute(struct trainer *t)

@@ -97,16 +97,17 @@ int vocab_add(struct vocab *v, const char *content, size_t len_bytes, int64_t id
 	const char *bytes = decoded;
 	size_t bytes_len = 0;
 	unsigned mark = kind;
+	int shown = len_bytes < 80 ? (int)len_bytes : 80;
 
 	if (id < 0 || id >= VOCAB_ID_END)
-		return err_set(ERR_INPUT, "'%.80s' has id %" PRId64 "; ids go from 0 to %d", content, id,
-		        VOCAB_ID_END - 1);
+		return err_set(ERR_INPUT, "'%.*s' has id %" PRId64 "; ids go from 0 to %d", shown, content,
+		        id, VOCAB_ID_END - 1);
 	if (id < v->id_end && v->entries[id].present)
-		return err_set(
-		        ERR_INPUT, "'%.80s' has id %" PRId64 ", which is also another entry's", content, id);
+		return err_set(ERR_INPUT, "'%.*s' has id %" PRId64 ", which is also another entry's", shown,
+		        content, id);
 	if (len_bytes > VOCAB_CONTENT_BYTES)
-		return err_set(ERR_INPUT, "'%.80s..' has %zu bytes; the limit is %d", content, len_bytes,
-		        VOCAB_CONTENT_BYTES);
+		return err_set(ERR_INPUT, "'%.*s..' has %zu bytes; the limit is %d", shown, content,
+		        len_bytes, VOCAB_CONTENT_BYTES);
 	if (grow_entries(v, id) < 0 || (v->slot_used * 2 >= v->slot_count && grow_slots(v) < 0))
 		return ERR_NOMEM;
 	if (!v->in_bytes || !byte_level_decode(decoded, &bytes_len, content, len_bytes)) {

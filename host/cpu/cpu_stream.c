@@ -2,11 +2,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/thread.h"
 #include "comm/heartbeat.h"
 #include "host/cpu/cpu_device.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -240,7 +240,6 @@ static struct cpu_stream *find_or_make(struct cpu_device *device)
 int cpu_stream_open(struct stream **stream, struct device *device, enum queue_kind queue)
 {
 	struct cpu_stream *s = find_or_make((struct cpu_device *)device);
-	sigset_t all, before;
 	int error;
 
 	if (!s)
@@ -249,10 +248,7 @@ int cpu_stream_open(struct stream **stream, struct device *device, enum queue_ki
 	s->is_closing = s->is_idle = 0;
 	s->context = (struct cpu_context){.pool = ((struct cpu_device *)device)->pool};
 	s->work_count = 0;
-	sigfillset(&all); /* the program's first thread handles signals */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&s->thread, NULL, stream_main, s);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	error = thread_start(&s->thread, stream_main, s);
 	if (error)
 		return err_set(ERR_DEVICE, "host device: cannot start the thread of the %s stream: %s",
 		        queue_name(queue), strerror(error));
