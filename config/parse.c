@@ -309,6 +309,10 @@ static int read_file(struct parser *p, const char *path)
 	if (err)
 		return err;
 	err = yaml_read_file(&doc, path);
+	if (err == ERR_INPUT && strlen(path) > 3 && !strcmp(path + strlen(path) - 3, ".py"))
+		return err_set(err,
+		        "%s is a Python script; ferry reads files of settings: write its arguments as YAML",
+		        path);
 	if (err)
 		return err;
 	p->foreign.dialect = dialect_find(&doc);

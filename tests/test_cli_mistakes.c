@@ -174,6 +174,7 @@ static const struct mistake files[] = {
         {2, "", "train @/equals.yaml",
                 "equals.yaml:1: expected \"key: value\", with a colon and a space; found \"learning_rate = "
                 "1e-4\""},
+        {2, "", "train @/train.py", "train.py is a Python script; ferry reads files of settings"},
         {2, "", "train @/later.yaml", "later.yaml:2: expected \"key: value\", with a colon and a space"},
         {2, "", "train @/tab.yaml", "tab.yaml:2: a tab; indent with spaces"},
         {2, "", "train @/quote.yaml", "quote.yaml:1:17: unexpected colon; quote a value"},
@@ -290,6 +291,7 @@ static void write_files(void)
 	write_file("mute.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"\"}]}\n");
 	write_file("equals.yaml", "learning_rate = 1e-4\n");
+	write_file("train.py", "import torch\n");
 	write_file("later.yaml", "model: m\nlearning_rate = 1e-4\nseed: 3\n");
 	write_file("tab.yaml", "fsdp_config:\n\toffload_params: true\n");
 	write_file("quote.yaml", "prompt: Question: what?\n");
