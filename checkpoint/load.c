@@ -167,6 +167,29 @@ static int open_shard(struct checkpoint *checkpoint, int f)
 	return err;
 }
 
+/* Checks a file of the model's directory. Weights there are a copy for other programs, which no load reads,
+ * so their length is enough. */
+static int check_side_file(const struct checkpoint *checkpoint, const struct manifest_file *file)
+{
+	const char *end = strrchr(file->name, '.');
+	char *path;
+	int64_t len = 0;
+	int fd, err;
+
+	if (!end || strcmp(end, ".safetensors") != 0)
+		return manifest_verify_file(checkpoint->path, file);
+	path = file_join(checkpoint->path, file->name);
+	fd = path ? file_open_read(path, &len) : ERR_NOMEM;
+	err = fd < 0 ? fd : 0;
+	if (fd >= 0)
+		file_abandon(fd, path);
+	if (!err && len != file->len_bytes)
+		err = err_set(ERR_INPUT, "%s: has %" PRId64 " bytes, not the %" PRId64 " that were saved",
+		        path, len, file->len_bytes);
+	mem_free(path);
+	return err;
+}
+
 static int compare_entries(const void *a, const void *b)
 {
 	const struct checkpoint_entry *left = a, *right = b;
@@ -191,9 +214,8 @@ static int open_files(struct checkpoint *checkpoint)
 	if (!checkpoint->files || !checkpoint->entries)
 		return ERR_NOMEM;
 	for (int f = 0; !err && f < manifest->file_count; f++)
-		err = manifest->files[f].is_shard
-		              ? open_shard(checkpoint, f)
-		              : manifest_verify_file(checkpoint->path, &manifest->files[f]);
+		err = manifest->files[f].is_shard ? open_shard(checkpoint, f)
+		                                  : check_side_file(checkpoint, &manifest->files[f]);
 	if (!err)
 		qsort(checkpoint->entries, (size_t)checkpoint->entry_count, sizeof(*checkpoint->entries),
 		        compare_entries);

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -56,14 +57,9 @@ static void *run(void *context)
  * wait for work that the caller has yet to do. */
 static void begin(struct checkpoint_saver *s, enum phase phase)
 {
-	sigset_t all, before;
-
 	s->phase = phase;
 	atomic_store(&s->is_idle, 0);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	s->is_running = !pthread_create(&s->thread, NULL, run, s);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	s->is_running = !thread_start(&s->thread, run, s);
 	s->is_late = !s->is_running;
 	if (s->is_late)
 		atomic_store(&s->is_idle, 1);

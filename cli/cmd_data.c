@@ -222,6 +222,10 @@ static int show_json(const struct shown *s)
 	        (json_int_t)d->counts.turn_ends_cut, "row_tokens", "min", (json_int_t)l->shortest, "median",
 	        (json_int_t)l->median, "mean", l->mean, "p95", (json_int_t)l->p95, "max",
 	        (json_int_t)l->longest, "examples", rows);
+	if (object && json_object_set_new(object, "split", json_integer(d->counts.split))) {
+		json_decref(object);
+		object = NULL;
+	}
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for JSON");
 	json_object_set_new(object, "sets", sets_json(s));

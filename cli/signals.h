@@ -1,4 +1,4 @@
-/* Signals that stop a run: SIGINT, SIGTERM, SIGUSR1 and SIGHUP (not under nohup) set a flag, which the
+/* Signals that stop a run (base/stop_signals.h; SIGHUP not under nohup) set a flag, which the
  * training loop checks between steps.
  *
  * The first signal prints a line on stderr at once, because a step may be long. One press of Ctrl-C may come

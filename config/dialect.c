@@ -144,8 +144,8 @@ static void share_of_run(double *steps, double per_epoch, const struct config *c
 		*steps = 0;
 }
 
-/* A strategy of epochs counts more than a number of steps, as in transformers, unless the strategy is a
- * file's and the number the command line's. */
+/* A strategy counts more than a number of steps, as in transformers, unless it is a file's and the number the
+ * command line's. */
 static void steps_apply(const struct foreign *f, struct config *c)
 {
 	const struct {
@@ -157,13 +157,27 @@ static void steps_apply(const struct foreign *f, struct config *c)
 
 	for (int i = 0; i < FOREIGN_EVENTS; i++) {
 		const char *place = c->origins[config_key_find(events[i].key) - config_keys].place;
-		int by_words = place && !*place;
+		const struct foreign_strategy *s = &f->strategy[i];
+		int wins = s->by_words || !place || *place;
 
-		if (f->by_epoch[i] == FOREIGN_BY_WORDS || (f->by_epoch[i] && !by_words))
+		if (s->when == FOREIGN_NEVER && wins && i != FOREIGN_SAVE)
+			*events[i].steps = 0;
+		else if (s->when == FOREIGN_NEVER && wins && !config_was_set(c, "save_only_model"))
+			c->save_only_model = 1;
+		else if (s->when == FOREIGN_EPOCH && wins)
 			share_of_run(events[i].steps, 1, c);
 		else if (!place)
 			share_of_run(events[i].steps, f->per_epoch[i], c);
 	}
+}
+
+/* LLaMA-Factory's pt joins texts and cuts them at cutoff_len. Full bins of split texts are next to that. */
+static void pretraining_apply(const struct foreign *f, struct config *c)
+{
+	if (f->pretrains && !config_was_set(c, "long_rows"))
+		c->long_rows = CONFIG_LONG_ROWS_SPLIT;
+	if (f->pretrains && !config_was_set(c, "packing"))
+		c->packing = CONFIG_PACKING_BFD;
 }
 
 /* What TRL says of completions alone says nothing of chats. */
@@ -288,6 +302,7 @@ static int dataset_dir_apply(const struct foreign *f, struct config *c)
 	static const char usual[] = "data";
 
 	if (f->file_dialect != DIALECT_LLAMA_FACTORY || config_was_set(c, "dataset_info") || !c->data ||
+	        strpbrk(c->data, "/*?[") || /* a path, a pattern, an id of the Hub */
 	        file_kind_of(c->data) != FILE_NONE || file_kind_of("data/dataset_info.json") != FILE_REGULAR)
 		return 0;
 	log_info("looking for data in data/dataset_info.json, as LLaMA-Factory does without dataset_dir");
@@ -307,6 +322,7 @@ int foreign_finish(struct foreign *f, struct config *c)
 	if (rc)
 		return rc;
 	steps_apply(f, c);
+	pretraining_apply(f, c);
 	rc = dataset_dir_apply(f, c);
 	if (rc)
 		return rc;

@@ -48,7 +48,11 @@ struct foreign_refusal {
 enum { FOREIGN_REFUSALS_MAX = 128 }; /* more than there are reasons */
 
 enum foreign_event { FOREIGN_SAVE, FOREIGN_EVAL, FOREIGN_LOG, FOREIGN_EVENTS };
-enum foreign_by { FOREIGN_BY_NONE, FOREIGN_BY_FILE, FOREIGN_BY_WORDS };
+/* transformers' strategy of an event; by_words: of the command line. */
+struct foreign_strategy {
+	enum { FOREIGN_UNSAID, FOREIGN_STEPS, FOREIGN_EPOCH, FOREIGN_NEVER } when;
+	int by_words;
+};
 
 /* What foreign keys leave to be worked out at the end of parsing. Zero-initialise; foreign_free. */
 struct foreign {
@@ -58,9 +62,10 @@ struct foreign {
 	struct foreign_sets sets;  /* of the present layer */
 	struct str passed;         /* keys of the current layer without effect */
 	double per_epoch[FOREIGN_EVENTS];
-	enum foreign_by by_epoch[FOREIGN_EVENTS]; /* "epoch" as transformers' strategy */
-	int zero_offload;                         /* bits of enum config_offload, by DeepSpeed's words */
-	int only_loss; /* of the present layer: bits of train_on_inputs by TRL's words */
+	struct foreign_strategy strategy[FOREIGN_EVENTS];
+	int pretrains;    /* LLaMA-Factory's stage pt */
+	int zero_offload; /* bits of enum config_offload, by DeepSpeed's words */
+	int only_loss;    /* of the present layer: bits of train_on_inputs by TRL's words */
 	int assistant_only_said, finetuning_said;
 	struct foreign_item evaluates, data_seed, tokenizer_path;
 	struct foreign_refusal refusals[FOREIGN_REFUSALS_MAX]; /* of the present layer */

@@ -43,21 +43,19 @@ static enum foreign_event event_of(const struct item *s)
 
 static int strategy(const struct item *s)
 {
-	static const struct {
-		const char *key, *value;
-	} off[] = {[FOREIGN_SAVE] = {"save_only_model", "on"},
-	        [FOREIGN_EVAL] = {"eval_steps", "0"},
-	        [FOREIGN_LOG] = {"logging_steps", "0"}};
-	enum foreign_event event = event_of(s);
-	int is_epoch = config_name_equal(s->text, "epoch");
+	struct foreign_strategy *to = &s->f->strategy[event_of(s)];
+	int is_eval = event_of(s) == FOREIGN_EVAL;
 
-	if (event == FOREIGN_EVAL)
+	*to = (struct foreign_strategy){.by_words = !s->layer->file,
+	        .when = config_name_equal(s->text, "steps")   ? FOREIGN_STEPS
+	                : config_name_equal(s->text, "epoch") ? FOREIGN_EPOCH
+	                : item_is_off(s->text)                ? FOREIGN_NEVER
+	                                                      : FOREIGN_UNSAID};
+	if (is_eval)
 		item_kept_free(&s->f->evaluates);
-	if (!is_epoch && !config_name_equal(s->text, "steps"))
-		return item_is_off(s->text) ? item_set(s, off[event].key, off[event].value, CONFIG_WEAK)
-		                            : item_refuse(s, "not supported; supported: no, steps, epoch");
-	s->f->by_epoch[event] = !is_epoch ? 0 : s->layer->file ? FOREIGN_BY_FILE : FOREIGN_BY_WORDS;
-	return event == FOREIGN_EVAL ? item_keep(&s->f->evaluates, s) : 0;
+	if (to->when == FOREIGN_UNSAID)
+		return item_refuse(s, "not supported; supported: no, steps, epoch");
+	return is_eval && to->when != FOREIGN_NEVER ? item_keep(&s->f->evaluates, s) : 0;
 }
 
 static int per_epoch(const struct item *s)
@@ -176,16 +174,16 @@ static int component(const struct item *s)
 static int data_set(const struct item *s)
 {
 	static const char *const parts[] = {"path", "data_files", "weight", "type"};
+	static const struct {
+		const char *type, *key, *value;
+	} axolotl[] = {/* in Stanford's words and a newline, whatever the chat template */
+	        {"alpaca", "alpaca_form", "stanford_newline"}, {"completion", "long_rows", "split"}};
 	const char *last = strrchr(s->name, '.') + 1;
-	int rc = 0;
+	int rc = 0, is_type = s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type");
 
-	/* axolotl leaves rows of this type in Stanford's words and a newline, whatever the chat template */
-	if (s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type") &&
-	        config_name_equal(s->text, "alpaca"))
-		rc = item_set(s, "alpaca_form", "stanford_newline", CONFIG_WEAK);
-	if (s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type") &&
-	        config_name_equal(s->text, "completion"))
-		rc = item_set(s, "long_rows", "split", CONFIG_WEAK);
+	for (size_t i = 0; is_type && i < sizeof(axolotl) / sizeof(*axolotl) && !rc; i++)
+		if (config_name_equal(s->text, axolotl[i].type))
+			rc = item_set(s, axolotl[i].key, axolotl[i].value, CONFIG_WEAK);
 	for (int part = 0; part < FOREIGN_SET_PARTS; part++)
 		if (config_name_equal(last, parts[part]))
 			return rc ? rc
@@ -392,17 +390,12 @@ static int template_variable(const struct item *s)
 	return rc;
 }
 
-/* LLaMA-Factory: pt joins texts and cuts them at cutoff_len; full bins of split texts are next to that. */
 static int stage(const struct item *s)
 {
-	int rc;
-
-	if (config_name_equal(s->text, "sft"))
-		return 0;
-	if (!config_name_equal(s->text, "pt"))
-		return item_refuse(s, "only supervised fine-tuning (sft) is supported");
-	rc = item_set(s, "long_rows", "split", CONFIG_WEAK);
-	return rc ? rc : item_set(s, "packing", "on", CONFIG_WEAK);
+	s->f->pretrains = config_name_equal(s->text, "pt");
+	return s->f->pretrains || config_name_equal(s->text, "sft")
+	               ? 0
+	               : item_refuse(s, "only supervised fine-tuning (sft) is supported");
 }
 
 /* axolotl: chat_template: jinja, with the template or its file in chat_template_jinja */
@@ -428,14 +421,14 @@ static int template_name(const struct item *s)
 	config_place(&place, s->layer, s->line);
 	log_warn("%stemplate=%s: %s", place.data ? place.data : "", s->text,
 	        begins ? "LLaMA-Factory begins a chat without a system text with one of its own, ferry does "
-	                 "not; give the rows a system text if the model shall know it"
+	                 "not; give the rows a system text if the model should see one"
 	        : config_name_equal(s->text, "default")
 	                ? "LLaMA-Factory writes \"Human: ...\" and \"Assistant: ...\"; ferry uses the "
 	                  "model's own template"
 	                : "ferry has no template of this name and uses the model's own; ferry data show "
 	                  "prints a row as it is trained");
 	str_free(&place);
-	return is_own ? item_set(s, "chat_template", s->text, CONFIG_STRONG) : 0;
+	return item_set(s, "chat_template", is_own ? s->text : "default", CONFIG_STRONG);
 }
 
 /* axolotl: columns of a format of its own, whose text is the two fields with blanks behind them. */

@@ -25,6 +25,7 @@ struct work {
 	const struct tokenizer *tokenizer;
 	const struct chat *chat;
 	struct jinja_output full;
+	size_t rendered_bytes; /* of full, before its tail */
 	struct turn *turns;
 	int64_t turn_count, message_count;
 	int is_in_pieces;   /* the turns are pieces of turns: */
@@ -79,12 +80,47 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 
 /* ---- their places in the text ---- */
 
+/* The name of a tool or of a call, with or without OpenAI's frame. */
+static const char *function_name(const json_t *tool)
+{
+	const json_t *function = json_object_get(tool, "function");
+
+	return json_string_value(json_object_get(function ? function : tool, "name"));
+}
+
+/* A template may ignore tool calls; training would then miss them silently. */
+static int check_calls(const struct work *w, const struct turn *turn)
+{
+	const json_t *calls = json_object_get(message_at(w->chat, turn->message), "tool_calls"), *call;
+	size_t i;
+
+	json_array_foreach(calls, i, call)
+	{
+		const char *name = function_name(call);
+
+		if (name && !memmem(w->full.text + turn->start, turn->end - turn->start, name, strlen(name)))
+			return err_set(ERR_INPUT,
+			        "messages[%" PRId64 "]: the template %s does not write tool calls; choose "
+			        "another template with chat_template",
+			        turn->message, chat_template_name(w->t));
+	}
+	return 0;
+}
+
 /* A template may mark a turn in several pieces, such as thought and answer. Which turn a piece belongs to is
  * not known, so all turns must be trained. */
 static int marked_pieces(struct work *w)
 {
-	struct turn *turns = mem_resize(w->turns, (size_t)w->full.span_count, sizeof(*turns));
+	struct turn *turns;
 
+	for (int64_t i = 0; i < w->turn_count; i++) {
+		struct turn all = {.message = w->turns[i].message, .end = w->full.len_bytes};
+		int rc = check_calls(w, &all);
+
+		if (rc)
+			return rc;
+	}
+	turns = mem_resize(w->turns, (size_t)w->full.span_count, sizeof(*turns));
 	if (!turns)
 		return ERR_NOMEM;
 	w->is_in_pieces = 1;
@@ -108,6 +144,12 @@ static int marked_turns(struct work *w)
 		assistants += is_assistant(w->chat, i);
 	if (assistants == w->turn_count && assistants < w->full.span_count)
 		return marked_pieces(w);
+	if (w->turn_count < assistants && assistants < w->full.span_count)
+		return err_set(ERR_INPUT,
+		        "the template %s marks answers in several pieces, so all of them must be trained; "
+		        "leave "
+		        "out train and weight, and train_on_last_turn",
+		        chat_template_name(w->t));
 	if (assistants != w->full.span_count)
 		return err_set(ERR_INPUT,
 		        "the template %s marks %" PRId64 " assistant turns, but the chat has %" PRId64
@@ -166,12 +208,14 @@ static int find_change(size_t *at, struct work *w, int64_t message)
 static int find_content(struct work *w, struct turn *turn, size_t agreed)
 {
 	size_t before = 0;
-	int rc = turn->message ? find_change(&before, w, turn->message - 1) : 0;
+	int rc;
 
+	if (!turn->message)
+		return disagree(w, 0);
+	rc = find_change(&before, w, turn->message - 1);
 	if (!rc)
 		rc = find_change(&turn->start, w, turn->message);
-	if (!rc && (!turn->message || agreed < before || turn->start < agreed ||
-	                   turn->start == w->full.len_bytes))
+	if (!rc && (agreed < before || turn->start < agreed || turn->start >= w->rendered_bytes))
 		rc = disagree(w, turn->message);
 	return rc;
 }
@@ -370,33 +414,6 @@ static int add_end(struct chat_labels *l, int64_t at)
 
 /* ---- checks that the template writes everything ---- */
 
-/* The name of a tool or of a call, with or without OpenAI's frame. */
-static const char *function_name(const json_t *tool)
-{
-	const json_t *function = json_object_get(tool, "function");
-
-	return json_string_value(json_object_get(function ? function : tool, "name"));
-}
-
-/* A template may ignore tool calls; training would then miss them silently. */
-static int check_calls(const struct work *w, const struct turn *turn)
-{
-	const json_t *calls = json_object_get(message_at(w->chat, turn->message), "tool_calls"), *call;
-	size_t i;
-
-	json_array_foreach(calls, i, call)
-	{
-		const char *name = function_name(call);
-
-		if (name && !memmem(w->full.text + turn->start, turn->end - turn->start, name, strlen(name)))
-			return err_set(ERR_INPUT,
-			        "messages[%" PRId64 "]: the template %s does not write tool calls; choose "
-			        "another template with chat_template",
-			        turn->message, chat_template_name(w->t));
-	}
-	return 0;
-}
-
 /* The name may stand in the chat by chance: without tools the text must be another. */
 static int check_tools(const struct work *w)
 {
@@ -448,12 +465,14 @@ static int make(struct work *w, enum chat_turns turns)
 	struct chat_labels *l = w->l;
 	int rc = chat_template_render(w->t, &w->full, w->chat, w->message_count, CHAT_PROMPT_OFF), found;
 
-	if (!rc && is_assistant(w->chat, w->message_count - 1))
-		rc = chat_template_add_tail(w->t, &w->full);
 	if (!rc)
 		rc = chat_roles_check(w->t, w->chat, &w->full);
 	if (!rc)
 		rc = check_tools(w);
+	w->rendered_bytes = w->full.len_bytes;
+	if (!rc && is_assistant(
+	                   w->chat, w->message_count - 1)) /* the checks compare renderings, without a tail */
+		rc = chat_template_add_tail(w->t, &w->full);
 	if (!rc)
 		rc = encode(w, &l->ids, 0, w->full.len_bytes);
 	if (!rc)

@@ -155,7 +155,7 @@ static int probe(
 		rc = first_special(&behind[i], tokenizer, at, (size_t)(next - at));
 		if (!rc && !i)
 			*tail = text_to_special(at, tokenizer, behind[0]);
-		is_last = i && at + strspn(at, " \n") == next;
+		is_last = i && at == next;
 		at = strstr(at, ANSWER);
 	}
 	if (!is_last) {

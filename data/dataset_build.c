@@ -334,7 +334,7 @@ static int add_split(struct dataset_builder *b, const int32_t *ids, const int32_
 	int rc = 0;
 
 	b->d->counts.split++;
-	for (int64_t at = 0; at < token_count && !rc; at += most)
+	for (int64_t at = 0; at + 1 < token_count && !rc; at += most) /* one token alone has no target */
 		rc = add_row(b, ids + at, labels ? labels + at : NULL,
 		        token_count - at < most ? token_count - at : most, masked > at ? masked - at : 0);
 	return rc;

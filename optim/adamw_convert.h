@@ -13,7 +13,7 @@ void adamw_state_widen(float *x, const void *stored, const float *scale, int64_t
         enum adamw_state state, enum adamw_moment moment);
 
 /* The inverse. F32: unchanged. BF16: nearest, ties to even, flushed; finite values stay finite. 8BIT: as an
- * update stores it (adamw_state.h), but v to nearest. */
+ * update stores it (adamw_state.h), but m and v to nearest. */
 void adamw_state_narrow(void *stored, float *scale, const float *x, int64_t count, enum adamw_state state,
         enum adamw_moment moment);
 

@@ -413,6 +413,21 @@ static void leftovers_and_strangers(void **state)
 	check_ok(fixture_load_newest(&step, out));
 	assert_int_equal(step, 2);
 	assert_int_equal(fixture_names_with(out, ""), 5 + 3);
+	/* what is not ferry's stays when a checkpoint of that name is saved */
+	path = file_join(out, "checkpoint-000010");
+	check_ok(file_make_dir(path));
+	fixture_put(path, "notes", "precious");
+	for (int64_t s = 8; s <= 10; s++)
+		check_ok(fixture_save(out, NULL, s, 0));
+	check_ok(fixture_load_newest(&step, out));
+	assert_int_equal(step, 10);
+	assert_int_equal(file_is_in(path, "notes"), 0);
+	mem_free(path);
+	path = file_join(out, "checkpoint-000010.replaced-1");
+	assert_int_equal(file_is_in(path, "notes"), 1);
+	mem_free(path);
+	assert_int_equal(file_is_in(out, "checkpoint-000009.replaced-1"), 1);
+	assert_int_equal(fixture_names_with(out, ""), 5 + 3 + 1 + 2);
 	mem_free(out);
 }
 

@@ -178,7 +178,7 @@ static const struct {
         {"stage: pt\nfinetuning_type: full\n", "packing", "bfd"},
         {"stage: pt\nfinetuning_type: full\npacking: false\n", "packing", "off"},
         {"stage: sft\nfinetuning_type: full\ntemplate: llama3\n", "chat_template", "llama3"},
-        {"stage: sft\nfinetuning_type: full\ntemplate: qwen2_vl\n", "chat_template", ""},
+        {"stage: sft\nfinetuning_type: full\ntemplate: qwen2_vl\n", "chat_template", "default"},
         {"base_model: m\nmicro_batch_size: 1\nlr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\n",
                 "lr_scheduler_type", "cosine_with_min_lr"},
         {"base_model: m\nmicro_batch_size: 1\nchat_template: jinja\nchat_template_jinja: t.jinja\n",
@@ -246,11 +246,19 @@ static void test_foreign(void **state)
 static void test_strategies_by_layer(void **state)
 {
 	static const struct {
-		const char *yaml, *words, *text;
-	} rows[] = {{"save_strategy: epoch\nsave_steps: 500\n", "save_steps=7", "7"},
-	        {"save_steps: 500\n", "save_strategy=epoch", "0.25"},
-	        {"save_strategy: epoch\nsave_steps: 500\n", "save_strategy=steps", "500"},
-	        {"save_steps: 500\nsave_strategy: epoch\n", "", "0.25"}};
+		const char *yaml, *words, *key, *text;
+	} rows[] = {{"save_strategy: epoch\nsave_steps: 500\n", "save_steps=7", "save_steps", "7"},
+	        {"save_steps: 500\n", "save_strategy=epoch", "save_steps", "0.25"},
+	        {"save_strategy: epoch\nsave_steps: 500\n", "save_strategy=steps", "save_steps", "500"},
+	        {"save_steps: 500\nsave_strategy: epoch\n", "", "save_steps", "0.25"},
+	        {"save_strategy: 'no'\n", "", "save_only_model", "on"},
+	        {"save_strategy: 'no'\n", "save_strategy=epoch", "save_only_model", "off"},
+	        {"eval_split: 2\neval_strategy: epoch\n", "eval_strategy=no", "eval_steps", "off"},
+	        {"eval_split: 2\neval_strategy: 'no'\neval_steps: 100\n", "", "eval_steps", "off"},
+	        {"eval_split: 2\neval_strategy: 'no'\n", "eval_steps=5", "eval_steps", "5"},
+	        {"logging_strategy: 'no'\nlogging_steps: 5\n", "", "logging_steps", "off"},
+	        {"logging_strategy: 'no'\n", "logging_strategy=epoch", "logging_steps", "0.25"},
+	        {"stage: pt\nfinetuning_type: full\n", "stage=sft", "packing", "off"}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -259,7 +267,7 @@ static void test_strategies_by_layer(void **state)
 
 		snprintf(yaml, sizeof(yaml), "optim: adamw_torch\nnum_train_epochs: 4\n%s", rows[i].yaml);
 		assert_int_equal(parse(&c, VERB_TRAIN, yaml, rows[i].words), 0);
-		assert_string_equal(config_text(&c, "save_steps"), rows[i].text);
+		assert_string_equal(config_text(&c, rows[i].key), rows[i].text);
 		config_free(&c);
 	}
 }

@@ -254,7 +254,8 @@ static void test_rare_templates(void **state)
 	        2);
 	check_refused(
 	        ROW(U("a") ",{\"role\":\"assistant\",\"content\":\"b\",\"train\":false}," U("c") "," A("d")),
-	        (struct setting){.template = pieces}, "marks 4 assistant turns, but the chat has 2");
+	        (struct setting){.template = pieces},
+	        "marks answers in several pieces, so all of them must be trained");
 	check(rows, (struct setting){.template = open}, "[a]{b</s>}[c]{d</s>}", 2);
 	check(rows, (struct setting){.template = ahead},
 	        TURN("user", "a") SAID("b") TURN("user", "c") SAID("d"), 2);

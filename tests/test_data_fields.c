@@ -194,8 +194,11 @@ static void test_dataset_info(void **state)
 	        work_dir, work_dir, work_dir, work_dir);
 	assert_non_null(strstr(usual.data, "\nrow 3:"));
 	assert_string_equal(strstr(named.data, "\nrow 1:"), strstr(usual.data, "\nrow 1:"));
-	assert_ferry(0, NULL, "data show model=%s/speaker dataset_dir=%s/table.json data=texts", work_dir,
+	str_free(&usual);
+	assert_ferry(0, &usual, "data show model=%s/speaker dataset_dir=%s/table.json data=texts", work_dir,
 	        work_dir);
+	assert_non_null(strstr(usual.data, ": text, 1 row, "));
+	assert_non_null(strstr(usual.data, "Once."));
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		assert_ferry(2, NULL, "data show model=%s/speaker dataset_info=%s/table.json data=%s",
 		        work_dir, work_dir, wrong[i].set);

@@ -112,6 +112,55 @@ static void test_garbage_that_stays(void **state)
 	assert_true(run_has("out/checkpoint-000005"));
 }
 
+/* Reads of rows fail after some that go back: loading reads in order, steps do not. */
+struct lost_rows {
+	int64_t offset_bytes;
+	int back;
+};
+
+static int rows_hook(void *context, const struct file_call *call)
+{
+	struct lost_rows *l = context;
+
+	if (!call->path || !strstr(call->path, ".rows") || call->kind != FILE_CALL_READ)
+		return 0;
+	l->back += call->offset_bytes < l->offset_bytes;
+	l->offset_bytes = call->offset_bytes;
+	return l->back > 12 ? EIO : 0;
+}
+
+/* Rows that cannot be read end the run, but not before its weights are saved. */
+static void test_rows_are_lost(void **state)
+{
+	struct lost_rows lost = {0};
+	char path[700];
+	FILE *f;
+
+	(void)state;
+	remove_run("out");
+	path_of(path, "long.jsonl");
+	f = fopen(path, "w");
+	assert_non_null(f);
+	for (int row = 0; row < 6000; row++) { /* more than data_memory */
+		fputs("{\"input_ids\":[1", f);
+		for (int i = 0; i < 60; i++)
+			fprintf(f, ",%d", 1 + (row + i) % 20);
+		fputs("]}\n", f);
+	}
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(
+	        run_hooked(rows_hook, &lost,
+	                "train model=%s data=%s data_memory=1MiB data_cache=%s/cache output_dir=%s/out "
+	                "max_steps=40 %s",
+	                tiny.dir, path, work_dir, work_dir, common),
+	        1);
+	assert_non_null(strstr(ferry_said(), strerror(EIO)));
+	if (!strstr(ferry_said(), "the last checkpoint is of step "))
+		fail_msg("%s", ferry_said());
+	assert_ferry(0, NULL, "train %s/out/config.yaml resume_from_checkpoint=auto", work_dir);
+	assert_non_null(strstr(ferry_said(), "resumed "));
+}
+
 /* ---- data reads back differently than it was written ---- */
 
 /* The first shard that is read back comes back wrong: memory writes it again. */
@@ -512,6 +561,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_each_error_is_tried_again),
 	        cmocka_unit_test(test_garbage_that_stays),
+	        cmocka_unit_test(test_rows_are_lost),
 	        cmocka_unit_test(test_damage_is_written_again),
 	        cmocka_unit_test(test_auto_takes_the_newest_good_one),
 	        cmocka_unit_test(test_files_are_closed_once_loaded),

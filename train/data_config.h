@@ -31,8 +31,8 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 int data_config_split(struct dataset **held_back, struct dataset *all, const struct config *c,
         enum shuffle_version shuffle);
 
-/* Says what became of rows. Warns about keys that were set and that only chats know, if no row is one. Lists columns that no reader
- * used, unless the command does. */
+/* Says what became of rows. Warns about keys that were set and that only chats know, if no row is one. Lists
+ * columns that no reader used, unless the command does. */
 void data_config_report(const struct config *c, const struct dataset *d);
 
 /* Packs rows into bins if `packing` is on, and mixes sets with weights. Else *packing is NULL, and

@@ -38,11 +38,9 @@ struct choose_options sample_choose_options(const struct config *c)
 	        .seed = (uint64_t)c->seed};
 }
 
-/* With rows of instructions the prompt is an instruction too, unless they are chats. */
+/* With rows of instructions the prompt is an instruction too. */
 static int asks_by_instruction(const struct session *s)
 {
-	if (s->train.data && data_config_alpaca(s->config) == DATASET_ALPACA_CHAT)
-		return 0;
 	return s->config->data_format == DATASET_FORMAT_ALPACA ||
 	       (s->train.data && s->train.data->format == DATASET_FORMAT_ALPACA);
 }
@@ -55,12 +53,12 @@ static int prompt_encode(struct session *s, struct token_list *ids, const char *
 
 	if (rc)
 		return rc;
-	if (asks_by_instruction(s) && s->config->alpaca_form == CONFIG_ALPACA_FORM_CHAT)
-		return err_set(ERR_INPUT, "%s=chat: set chat=on instead of data_format=alpaca",
-		        config_where(s->config, "alpaca_form"));
-	if (asks_by_instruction(s))
-		dataset_alpaca_prompt(&text, alpaca == DATASET_ALPACA_CHAT ? DATASET_ALPACA_STANFORD : alpaca,
-		        prompt, len_bytes, "", 0);
+	if (asks_by_instruction(s) && alpaca == DATASET_ALPACA_CHAT && s->config->verb == VERB_GENERATE)
+		return err_set(ERR_INPUT,
+		        "alpaca rows are chats here (alpaca_form, chat_template): set chat=on instead of "
+		        "data_format=alpaca");
+	if (asks_by_instruction(s) && alpaca != DATASET_ALPACA_CHAT)
+		dataset_alpaca_prompt(&text, alpaca, prompt, len_bytes, "", 0);
 	else
 		str_add_bytes(&text, prompt, len_bytes);
 	rc = str_check(&text);

@@ -156,7 +156,7 @@ static int output_dir_check(const struct trainer *t)
 
 	if (rc || !world_self()->rank || c->state_dict_type == CONFIG_STATE_DICT_FULL)
 		return rc;
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 3000; i++) { /* a minute: NFS may keep "no such name" for half of it */
 		if (!branch_read_process(&found, t->output_dir) && found == id)
 			return 0;
 		nanosleep(&pause, NULL);
