@@ -262,7 +262,7 @@ static void after_failure(const struct trainer *t, int rc)
 static void print_use(const struct trainer *t)
 {
 	const struct dataset *d = t->session.train.data;
-	const char *how = d->counts.turn_end_id_count          ? "chat=on"
+	const char *how = d->counts.chats                      ? "chat=on"
 	                  : d->format != DATASET_FORMAT_ALPACA ? NULL
 	                  : data_config_alpaca(t->config) == DATASET_ALPACA_STANFORD_NEWLINE
 	                          ? "data_format=alpaca alpaca_form=stanford_newline prompt=TEXT"

@@ -126,10 +126,6 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	if (c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM && c->resume_from_checkpoint &&
-	        strcmp(c->resume_from_checkpoint, "auto"))
-		return contradiction(
-		        c, "init_weights", "does not work with resume_from_checkpoint; remove one");
 	return 0;
 }
 

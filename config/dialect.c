@@ -154,6 +154,7 @@ static void steps_apply(const struct foreign *f, struct config *c)
 	} events[FOREIGN_EVENTS] = {[FOREIGN_SAVE] = {"save_steps", &c->save_steps},
 	        [FOREIGN_EVAL] = {"eval_steps", &c->eval_steps},
 	        [FOREIGN_LOG] = {"logging_steps", &c->logging_steps}};
+	static const char *const event_names[] = {"saving", "evaluating", "logging"};
 
 	for (int i = 0; i < FOREIGN_EVENTS; i++) {
 		const char *place = c->origins[config_key_find(events[i].key) - config_keys].place;
@@ -168,6 +169,13 @@ static void steps_apply(const struct foreign *f, struct config *c)
 			share_of_run(events[i].steps, 1, c);
 		else if (!place)
 			share_of_run(events[i].steps, f->per_epoch[i], c);
+		else
+			continue;
+		if (c->max_steps > 0 && (s->when == FOREIGN_EPOCH || f->per_epoch[i] > 0))
+			log_warn("%s by epochs does not work with max_steps yet: ferry takes %s=%s; set it "
+			         "to a "
+			         "number of steps",
+			        event_names[i], events[i].key, config_text(c, events[i].key));
 	}
 }
 
@@ -276,24 +284,29 @@ static int check_evaluates(const struct foreign *f, const struct config *c)
 	return item_error(ERR_INPUT, &f->evaluates, "needs rows to evaluate on; set eval_data or eval_split");
 }
 
+/* Sets a key by what a file means, as if the file said so. */
+static int meant_set(
+        struct config *c, const char *file, const char *name, const char *as, int line, const char *text)
+{
+	const struct config_key *key = config_key_find(name);
+	struct config_layer layer = {.file = file, .seen = mem_alloc((size_t)config_key_count, 1)};
+	int rc = layer.seen ? config_set(c, &layer, key, as, line, text, CONFIG_STRONG) : ERR_NOMEM;
+
+	mem_free(layer.seen);
+	return rc;
+}
+
 /* torchtune: a tokenizer in the model's directory is the model's own. */
 static int tokenizer_apply(const struct foreign *f, struct config *c)
 {
 	const struct foreign_item *item = &f->tokenizer_path;
-	const struct config_key *key = config_key_find("tokenizer");
-	struct config_layer layer = {.file = item->file};
 	size_t len = c->model ? strlen(c->model) : 0;
-	int rc;
 
 	if (!item->text || config_was_set(c, "tokenizer") ||
 	        (len && !strncmp(item->text, c->model, len) &&
 	                (item->text[len] == '/' || c->model[len - 1] == '/')))
 		return 0;
-	layer.seen = mem_alloc((size_t)config_key_count, 1);
-	rc = layer.seen ? config_set(c, &layer, key, item->name, item->line, item->text, CONFIG_STRONG)
-	                : ERR_NOMEM;
-	mem_free(layer.seen);
-	return rc;
+	return meant_set(c, item->file, "tokenizer", item->name, item->line, item->text);
 }
 
 /* LLaMA-Factory looks for data/dataset_info.json if the file names no other directory. */
@@ -327,7 +340,9 @@ int foreign_finish(struct foreign *f, struct config *c)
 	if (rc)
 		return rc;
 	if (f->file_dialect == DIALECT_LLAMA_FACTORY && !config_was_set(c, "alpaca_form"))
-		c->alpaca_form = CONFIG_ALPACA_FORM_CHAT; /* it renders rows of all kinds by its template */
+		rc = meant_set(c, f->file, "alpaca_form", "template", 0, "chat"); /* all rows go through it */
+	if (rc)
+		return rc;
 	if (f->file_dialect == DIALECT_AXOLOTL && c->min_lr_rate > 0 &&
 	        c->lr_scheduler_type == SCHEDULE_COSINE)
 		c->lr_scheduler_type = SCHEDULE_COSINE_WITH_MIN_LR;

@@ -504,6 +504,8 @@ int chat_change_content(struct chat *out, const struct chat *chat, int64_t i)
 	const char *other;
 
 	content = content ? content + strspn(content, " \t\r\n") : "";
+	if (!*content) /* a call without words begins otherwise than words */
+		json_object_del(changed, "tool_calls");
 	other = *content == 'Z' ? "QQQ" : "ZZZ";
 	*out = *chat;
 	out->messages = json_copy(chat->messages);

@@ -49,8 +49,9 @@ json_t *chat_parsed_calls(const json_t *message);
 /* 1 if the assistant speaks in the message. */
 int chat_is_assistant(const json_t *message);
 
-/* Copies a chat into *out, but with another content of message `i` that begins with another character. *out
- * borrows all but its list of messages; free that with json_decref(out->messages). */
+/* Copies a chat into *out, but with another content of message `i` that begins with another character, and
+ * without its calls of tools if they were all that it had. *out borrows all but its list of messages; free
+ * that with json_decref(out->messages). */
 int chat_change_content(struct chat *out, const struct chat *chat, int64_t i);
 
 /* Zero-initialise to start. */

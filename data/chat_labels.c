@@ -210,8 +210,9 @@ static int find_content(struct work *w, struct turn *turn, size_t agreed)
 	size_t before = 0;
 	int rc;
 
-	if (!turn->message)
-		return disagree(w, 0);
+	/* a thought would come before the content */
+	if (!turn->message || json_object_get(message_at(w->chat, turn->message), "reasoning_content"))
+		return disagree(w, turn->message);
 	rc = find_change(&before, w, turn->message - 1);
 	if (!rc)
 		rc = find_change(&turn->start, w, turn->message);
@@ -460,6 +461,12 @@ static int label_turns(struct work *w)
 	return rc;
 }
 
+/* After a call of tools another token follows than after an answer. */
+static int has_tail(const struct chat *chat, int64_t message)
+{
+	return is_assistant(chat, message) && !json_object_get(message_at(chat, message), "tool_calls");
+}
+
 static int make(struct work *w, enum chat_turns turns)
 {
 	struct chat_labels *l = w->l;
@@ -470,8 +477,8 @@ static int make(struct work *w, enum chat_turns turns)
 	if (!rc)
 		rc = check_tools(w);
 	w->rendered_bytes = w->full.len_bytes;
-	if (!rc && is_assistant(
-	                   w->chat, w->message_count - 1)) /* the checks compare renderings, without a tail */
+	/* the checks compare renderings, which have no tail */
+	if (!rc && has_tail(w->chat, w->message_count - 1))
 		rc = chat_template_add_tail(w->t, &w->full);
 	if (!rc)
 		rc = encode(w, &l->ids, 0, w->full.len_bytes);

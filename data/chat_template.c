@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "data/tokenizer/tokenizer.h"
 
+#include <ctype.h>
 #include <string.h>
 
 enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20 };
@@ -41,8 +42,14 @@ static int tests_null(const char *text)
 	static const char *const tests[] = {"is none", "is not none", "is None", "is not None", "== none",
 	        "!= none", "== None", "!= None"};
 
+	const char *begin = text;
+
 	while ((text = strstr(text, "content"))) {
+		int is_word = text == begin || !(isalnum((unsigned char)text[-1]) || text[-1] == '_');
+
 		text += strlen("content");
+		if (!is_word)
+			continue;
 		text += strspn(text, "'\"] ");
 		for (size_t i = 0; i < sizeof(tests) / sizeof(*tests); i++)
 			if (!strncmp(text, tests[i], strlen(tests[i])))

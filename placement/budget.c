@@ -115,3 +115,21 @@ int budget_spend(struct choice *choice, struct engine_options *o, const struct c
 	rc = world_agree(rc);
 	return rc ? rc : policy_share(&o->policy);
 }
+
+int budget_keep_activations(struct engine_options *o, const struct config *c, const struct device_memory *device,
+        const struct machine *machine)
+{
+	const struct choice_freedom freedom = {.activations = 1};
+	const struct device_speed unknown = {0};
+	struct choice_limits limits = limits_find(o, c, device, machine);
+	struct choice choice = {.best = -1};
+	int rc;
+
+	limits.host_bytes -= limits.host_bytes / 4;
+	rc = limits_share(&limits);
+	if (!rc && !world_self()->rank)
+		rc = choice_find(&choice, o, &limits, &freedom, &unknown);
+	choice_free(&choice);
+	rc = world_agree(rc);
+	return rc ? rc : policy_share(&o->policy);
+}

@@ -272,6 +272,33 @@ static void test_strategies_by_layer(void **state)
 	}
 }
 
+/* What a file only means is in the resolved configuration too. */
+static void test_meaning_is_kept(void **state)
+{
+	struct str yaml = {0};
+	struct config c;
+
+	(void)state;
+	assert_int_equal(parse(&c, VERB_TRAIN, llama_factory, ""), 0);
+	config_write_yaml(&yaml, &c);
+	assert_non_null(strstr(yaml.data, "\nalpaca_form: chat\n"));
+	str_free(&yaml);
+	config_free(&c);
+}
+
+/* Steps of an epoch are not known beside max_steps. */
+static void test_epochs_and_max_steps(void **state)
+{
+	struct config c;
+
+	(void)state;
+	assert_int_equal(
+	        parse(&c, VERB_TRAIN, "optim: adamw_torch\nsave_strategy: epoch\nmax_steps: 9\n", ""), 0);
+	assert_non_null(strstr(
+	        logged, "saving by epochs does not work with max_steps yet: ferry takes save_steps=off"));
+	config_free(&c);
+}
+
 static void test_dialects(void **state)
 {
 	static const struct {
@@ -492,6 +519,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_foreign),
 	        cmocka_unit_test(test_strategies_by_layer),
+	        cmocka_unit_test(test_meaning_is_kept),
+	        cmocka_unit_test(test_epochs_and_max_steps),
 	        cmocka_unit_test(test_dialects),
 	        cmocka_unit_test(test_other_defaults),
 	        cmocka_unit_test(test_refused),

@@ -236,6 +236,11 @@ int data_config_split(
 	if (rc == ERR_INPUT)
 		return err_reword(rc, "%s=%s %s", config_where(c, "eval_split"), config_text(c, "eval_split"),
 		        err_text());
+	if (!rc && all->counts.split)
+		log_warn("%s=%s: pieces of one long text are trained on and held back alike, so the loss on "
+		         "them is "
+		         "too low; set eval_data to other texts",
+		        config_where(c, "eval_split"), config_text(c, "eval_split"));
 	if (rc || c->verb != VERB_EVAL)
 		return rc;
 	log_info("%s=%s: evaluating the %" PRId64 " rows that a run with seed=%" PRId64

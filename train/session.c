@@ -125,7 +125,7 @@ static int chat_keep(struct session *s, const struct dataset *d, const struct ch
 	const struct config *c = s->config;
 	const char *text = chat_template_text(t);
 
-	if (!d->counts.turn_ends)
+	if (!d->counts.chats)
 		return 0;
 	for (int i = 0; i < d->counts.turn_end_id_count; i++)
 		s->chat.end_ids[s->chat.end_id_count++] = d->counts.turn_end_ids[i];
@@ -484,7 +484,7 @@ static int auto_is_off(const struct session *s, const struct engine_options *o)
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
-	int here = ranks_on_node(s->config, s->machine, world_self(), o.world_size);
+	int here = ranks_on_node(s->config, s->machine, world_self(), o.world_size), is_plain;
 	int rc = context_length_check(&s->model->config, s->config, s->train.data, s->eval.data, &o);
 
 	if (!rc)
@@ -493,7 +493,8 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	device_memory_find(&s->device_memory, s->config, &o, s->machine);
 	if (rc)
 		return rc;
-	if (auto_is_off(s, &o))
+	is_plain = auto_is_off(s, &o);
+	if (is_plain)
 		o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = 0;
 	o.policy.head_rows = device_memory_head_rows(&s->device_memory, s->model);
 	o.scratch_bytes = s->device_memory.is_host ? host_scratch_bytes(&o, s->machine) : 0;
@@ -503,6 +504,9 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		rc = clock_set(s, &o);
 	s->asked = o;
 	s->load_bytes = host_load_bytes(s->config, &o, s->machine);
+	if (!rc && is_plain && !o.policy.inference && s->config->activations == CONFIG_ACTIVATIONS_AUTO &&
+	        s->config->ram_budget_bytes == CONFIG_AUTO)
+		rc = budget_keep_activations(&o, s->config, &s->device_memory, s->machine);
 	if (!rc)
 		rc = o.device_budget_bytes < 0
 		             ? ERR_FIT
