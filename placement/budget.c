@@ -116,8 +116,8 @@ int budget_spend(struct choice *choice, struct engine_options *o, const struct c
 	return rc ? rc : policy_share(&o->policy);
 }
 
-int budget_keep_activations(struct engine_options *o, const struct config *c, const struct device_memory *device,
-        const struct machine *machine)
+int budget_keep_activations(struct engine_options *o, const struct config *c,
+        const struct device_memory *device, const struct machine *machine)
 {
 	const struct choice_freedom freedom = {.activations = 1};
 	const struct device_speed unknown = {0};

@@ -20,9 +20,9 @@ void budget_freedom(struct choice_freedom *f, const struct config *c, const stru
 int budget_spend(struct choice *choice, struct engine_options *options, const struct config *c,
         struct device_memory *device, const struct machine *machine);
 
-/* Without a budget, on a device that is the host: lets as many blocks keep their activations as three quarters of the
- * memory that the run may use have room for. Keeping them is faster on any machine, so nothing is measured. Collective,
- * errors as budget_spend. */
+/* Without a budget, on a device that is the host: lets as many blocks keep their activations as three
+ * quarters of the memory that the run may use have room for. Keeping them is faster on any machine, so
+ * nothing is measured. Collective, errors as budget_spend. */
 int budget_keep_activations(struct engine_options *options, const struct config *c,
         const struct device_memory *device, const struct machine *machine);
 

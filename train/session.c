@@ -481,10 +481,19 @@ static int auto_is_off(const struct session *s, const struct engine_options *o)
 	       s->device_memory.is_host && (o->policy.inference || pool_node_count(s->pool) == 1);
 }
 
+/* Whether activations=auto may keep them: they take host memory, which nobody has limited. */
+static int auto_keeps(const struct session *s, const struct engine_options *o)
+{
+	const struct config *c = s->config;
+
+	return auto_is_off(s, o) && !o->policy.inference && c->activations == CONFIG_ACTIVATIONS_AUTO &&
+	       c->ram_budget_bytes == CONFIG_AUTO;
+}
+
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
-	int here = ranks_on_node(s->config, s->machine, world_self(), o.world_size), is_plain;
+	int here = ranks_on_node(s->config, s->machine, world_self(), o.world_size);
 	int rc = context_length_check(&s->model->config, s->config, s->train.data, s->eval.data, &o);
 
 	if (!rc)
@@ -493,8 +502,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	device_memory_find(&s->device_memory, s->config, &o, s->machine);
 	if (rc)
 		return rc;
-	is_plain = auto_is_off(s, &o);
-	if (is_plain)
+	if (auto_is_off(s, &o))
 		o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = 0;
 	o.policy.head_rows = device_memory_head_rows(&s->device_memory, s->model);
 	o.scratch_bytes = s->device_memory.is_host ? host_scratch_bytes(&o, s->machine) : 0;
@@ -504,8 +512,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		rc = clock_set(s, &o);
 	s->asked = o;
 	s->load_bytes = host_load_bytes(s->config, &o, s->machine);
-	if (!rc && is_plain && !o.policy.inference && s->config->activations == CONFIG_ACTIVATIONS_AUTO &&
-	        s->config->ram_budget_bytes == CONFIG_AUTO)
+	if (!rc && auto_keeps(s, &o))
 		rc = budget_keep_activations(&o, s->config, &s->device_memory, s->machine);
 	if (!rc)
 		rc = o.device_budget_bytes < 0
