@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/safetensors.h"
 
@@ -21,11 +22,14 @@ static int reader_open(struct block_reader *reader, const char *dir, const char 
 {
 	*reader = (struct block_reader){.fd = -1};
 	reader->path = file_join(dir, name);
-	reader->block = mem_alloc(SAFETENSORS_BLOCK_BYTES, 1);
-	if (!reader->path || !reader->block)
+	if (!reader->path)
 		return ERR_NOMEM;
 	reader->fd = file_open_read(reader->path, &reader->len_bytes);
-	return reader->fd < 0 ? reader->fd : 0;
+	if (reader->fd < 0)
+		return reader->fd;
+	reader->block = mem_alloc(
+	        (size_t)min_i64(reader->len_bytes, SAFETENSORS_BLOCK_BYTES) + 1, 1); /* 1: also for none */
+	return reader->block ? 0 : ERR_NOMEM;
 }
 
 static void reader_close(struct block_reader *reader)
