@@ -193,9 +193,9 @@ static int fill_tensors(struct manifest *manifest, const struct checkpoint_save 
 static int keep_foreign(const char *final)
 {
 	enum file_kind kind = file_kind_of(final);
-	int err = kind == FILE_NONE  ? 0
-	          : kind == FILE_DIR ? checkpoint_check_own(final)
-	                             : err_set(ERR_INPUT, "%s is not a directory", final);
+	int err = kind == FILE_REGULAR ? err_set(ERR_INPUT, "%s is not a directory", final)
+	          : kind == FILE_DIR   ? checkpoint_check_own(final)
+	                               : 0; /* nothing is there, or nothing is known */
 
 	return err == ERR_INPUT ? temp_dir_set_aside(final) : err;
 }

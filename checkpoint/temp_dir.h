@@ -24,7 +24,8 @@ int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind
  * ERR_* either name may have the new directory, whole. */
 int temp_dir_commit(const char *temp, const char *final);
 
-/* Renames what is not ferry's to "PATH.replaced-N", and warns with the error's text. ERR_IO, ERR_NOMEM. */
+/* Renames what is not ferry's, as the error in force says, to "PATH.replaced-N", and warns with its text.
+ * Returns that error if no name is free, or ERR_IO, ERR_NOMEM. */
 int temp_dir_set_aside(const char *path);
 
 /* Removes a directory. It never exists half removed under its own name. */

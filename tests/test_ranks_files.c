@@ -110,7 +110,7 @@ static void test_rank0_only(void **state)
 	}
 	/* without FULL_STATE_DICT each rank writes a part: refused before the first step */
 	assert_apart(2, 2, "train model=tiny data=rows.jsonl output_dir=parts load=rank0_only");
-	assert_said("ferry train: rank 1: output_dir=parts is not visible to this rank");
+	assert_said("ferry train: rank 1: output_dir=parts: this rank does not see what rank 0 writes there");
 	assert_said("state_dict_type=FULL_STATE_DICT");
 	assert_empty("none");
 }

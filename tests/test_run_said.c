@@ -206,7 +206,7 @@ static void test_address_limit(void **state)
 	} rows[] = {
 	        {24, 1, "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/limited threads=64",
 	                "(ulimit -v)"},
-	        {320, 5, "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/limited threads=2",
+	        {450, 5, "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/limited threads=2",
 	                "ulimit -v is |threads=1"},
 	        {800, 5,
 	                "train model=%s/large.json data=%s/rows.jsonl output_dir=%s/limited threads=2 "

@@ -21,6 +21,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <sys/vfs.h>
 #include <time.h>
 
 static int64_t warmup_steps(const struct config *c, int64_t total_steps)
@@ -145,6 +146,14 @@ void train_close(struct trainer *t)
 	session_close(&t->session);
 }
 
+static int is_nfs(const char *dir)
+{
+	enum { NFS_MAGIC = 0x6969 }; /* linux/magic.h */
+	struct statfs fs;
+
+	return !statfs(dir, &fs) && fs.f_type == NFS_MAGIC;
+}
+
 /* Checks that each rank sees the branch.json that rank 0 has just written, because each writes its part of a
  * sharded checkpoint beside it. A network file system may show it a little later. */
 static int output_dir_check(const struct trainer *t)
@@ -153,10 +162,11 @@ static int output_dir_check(const struct trainer *t)
 	const struct config *c = t->config;
 	uint64_t id = t->branch.process, found;
 	int rc = world_broadcast(&id, sizeof(id), 0);
+	int patience = is_nfs(t->output_dir) ? 3000 : 100; /* it may keep "no such name" for half a minute */
 
 	if (rc || !world_self()->rank || c->state_dict_type == CONFIG_STATE_DICT_FULL)
 		return rc;
-	for (int i = 0; i < 3000; i++) { /* a minute: NFS may keep "no such name" for half of it */
+	for (int i = 0; i < patience; i++) {
 		if (!branch_read_process(&found, t->output_dir) && found == id)
 			return 0;
 		nanosleep(&pause, NULL);
