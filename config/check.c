@@ -115,10 +115,10 @@ static int check_train(const struct config *c)
 	if (c->eval_data && c->eval_split > 0)
 		return contradiction(
 		        c, "eval_split", "holds back rows, but eval_data is set too; use one of them");
-	if (c->eval_steps > 0 && !c->eval_data && !(c->eval_split > 0))
+	if (c->eval_steps != 0 && !c->eval_data && !(c->eval_split > 0))
 		return contradiction(
 		        c, "eval_steps", "needs rows to evaluate on; set eval_data or eval_split");
-	if (c->sample_steps > 0 && !c->sample_prompt)
+	if (c->sample_steps != 0 && !c->sample_prompt)
 		return contradiction(c, "sample_steps", "needs sample_prompt; set it");
 	if (c->min_lr_rate > 0 && c->lr_scheduler_type != SCHEDULE_COSINE_WITH_MIN_LR)
 		return contradiction(

@@ -37,7 +37,7 @@ enum verb {
 	VERB_COUNT
 };
 
-enum { CONFIG_AUTO = -1 };
+enum { CONFIG_AUTO = -1, CONFIG_EACH_EPOCH = -1 };
 
 enum config_offload { /* bits of cpu_offload */
 	CONFIG_OFFLOAD_PARAMS = 1,
@@ -91,8 +91,9 @@ void config_free(struct config *c);
  * name), and that no settings contradict each other (ERR_INPUT). Reads and writes no file. */
 int config_check(const struct config *c);
 
-/* A number of steps: `value` itself from 1 on, below 1 ceil(value * total_steps), as in transformers. */
-int64_t config_steps(double value, int64_t total_steps);
+/* A number of steps: `value` itself from 1 on, below 1 ceil(value * total_steps), as in transformers; for
+ * CONFIG_EACH_EPOCH epoch_steps, the steps of an epoch. */
+int64_t config_steps(double value, int64_t total_steps, int64_t epoch_steps);
 
 /* Where a key (canonical name) was set: "run.yaml:12: lr", "lr" (command line) or "lr (default)". The text
  * stays valid for the next seven calls of config_where and config_text by the same thread. */

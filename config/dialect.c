@@ -135,13 +135,20 @@ static const struct {
 
 /* ---- after all settings ---- */
 
-static void share_of_run(double *steps, double per_epoch, const struct config *c)
+static void each_epoch(double *steps, const char *key, double times, const struct config *c)
 {
-	if (!(per_epoch * c->num_train_epochs > 0))
+	if (times == 1)
+		*steps = CONFIG_EACH_EPOCH;
+	if (times == 1 || !(times * c->num_train_epochs > 0))
 		return;
-	*steps = 1 / (per_epoch * c->num_train_epochs);
+	*steps = 1 / (times * c->num_train_epochs);
 	if (*steps >= 1) /* 0 = once, at the end */
 		*steps = 0;
+	if (c->max_steps > 0)
+		log_warn("%s=%s, a share of the run, because several times an epoch do not work with "
+		         "max_steps; set "
+		         "it to a number of steps",
+		        key, config_text(c, key));
 }
 
 /* A strategy counts more than a number of steps, as in transformers, unless it is a file's and the number the
@@ -154,7 +161,6 @@ static void steps_apply(const struct foreign *f, struct config *c)
 	} events[FOREIGN_EVENTS] = {[FOREIGN_SAVE] = {"save_steps", &c->save_steps},
 	        [FOREIGN_EVAL] = {"eval_steps", &c->eval_steps},
 	        [FOREIGN_LOG] = {"logging_steps", &c->logging_steps}};
-	static const char *const event_names[] = {"saving", "evaluating", "logging"};
 
 	for (int i = 0; i < FOREIGN_EVENTS; i++) {
 		const char *place = c->origins[config_key_find(events[i].key) - config_keys].place;
@@ -166,16 +172,9 @@ static void steps_apply(const struct foreign *f, struct config *c)
 		else if (s->when == FOREIGN_NEVER && wins && !config_was_set(c, "save_only_model"))
 			c->save_only_model = 1;
 		else if (s->when == FOREIGN_EPOCH && wins)
-			share_of_run(events[i].steps, 1, c);
+			*events[i].steps = CONFIG_EACH_EPOCH;
 		else if (!place)
-			share_of_run(events[i].steps, f->per_epoch[i], c);
-		else
-			continue;
-		if (c->max_steps > 0 && (s->when == FOREIGN_EPOCH || f->per_epoch[i] > 0))
-			log_warn("%s by epochs does not work with max_steps yet: ferry takes %s=%s; set it "
-			         "to a "
-			         "number of steps",
-			        event_names[i], events[i].key, config_text(c, events[i].key));
+			each_epoch(events[i].steps, events[i].key, f->per_epoch[i], c);
 	}
 }
 

@@ -554,7 +554,9 @@ void config_free(struct config *c)
 	memset(c, 0, sizeof(*c));
 }
 
-int64_t config_steps(double value, int64_t total_steps)
+int64_t config_steps(double value, int64_t total_steps, int64_t epoch_steps)
 {
+	if (value == CONFIG_EACH_EPOCH)
+		return epoch_steps;
 	return value < 1 ? (int64_t)ceil(value * (double)total_steps) : (int64_t)value;
 }

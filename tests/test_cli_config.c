@@ -484,10 +484,11 @@ static void test_where(void **state)
 static void test_steps(void **state)
 {
 	(void)state;
-	assert_int_equal(config_steps(500, 1000), 500);
-	assert_int_equal(config_steps(0.1, 1000), 100);
-	assert_int_equal(config_steps(0.1, 15), 2); /* rounded up, as transformers does */
-	assert_int_equal(config_steps(0, 15), 0);
+	assert_int_equal(config_steps(500, 1000, 7), 500);
+	assert_int_equal(config_steps(0.1, 1000, 7), 100);
+	assert_int_equal(config_steps(0.1, 15, 7), 2); /* rounded up, as transformers does */
+	assert_int_equal(config_steps(0, 15, 7), 0);
+	assert_int_equal(config_steps(CONFIG_EACH_EPOCH, 15, 7), 7);
 }
 
 static void test_distance(void **state)

@@ -122,7 +122,7 @@ static const struct {
         {axolotl, "packing", "bfd"},
         {axolotl, "per_device_train_batch_size", "2"},
         {axolotl, "per_device_eval_batch_size", "2"},
-        {axolotl, "save_steps", "0.5"},
+        {axolotl, "save_steps", "epoch"},
         {axolotl, "eval_steps", "0.25"},
         {axolotl, "cpu_offload", "on"},
         {axolotl, "compute_dtype", "bf16"},
@@ -217,8 +217,8 @@ static const struct {
         {"chat_template_path: a.jinja\n", "chat_template", "a.jinja"},
         {"enable_thinking: false\n", "chat_template_kwargs", "{\"enable_thinking\":false}"},
         {"chat_template_kwargs:\n  a: 1\n  b: x\n", "chat_template_kwargs", "{\"a\":1,\"b\":\"x\"}"},
-        {transformers, "save_steps", "0.25"},
-        {transformers, "logging_steps", "0.25"},
+        {transformers, "save_steps", "epoch"},
+        {transformers, "logging_steps", "epoch"},
         {transformers, "eval_steps", "off"},
         {transformers, "cpu_offload", "on"},
         {transformers, "min_num_params", "2000"},
@@ -248,16 +248,16 @@ static void test_strategies_by_layer(void **state)
 	static const struct {
 		const char *yaml, *words, *key, *text;
 	} rows[] = {{"save_strategy: epoch\nsave_steps: 500\n", "save_steps=7", "save_steps", "7"},
-	        {"save_steps: 500\n", "save_strategy=epoch", "save_steps", "0.25"},
+	        {"save_steps: 500\n", "save_strategy=epoch", "save_steps", "epoch"},
 	        {"save_strategy: epoch\nsave_steps: 500\n", "save_strategy=steps", "save_steps", "500"},
-	        {"save_steps: 500\nsave_strategy: epoch\n", "", "save_steps", "0.25"},
+	        {"save_steps: 500\nsave_strategy: epoch\n", "", "save_steps", "epoch"},
 	        {"save_strategy: 'no'\n", "", "save_only_model", "on"},
 	        {"save_strategy: 'no'\n", "save_strategy=epoch", "save_only_model", "off"},
 	        {"eval_split: 2\neval_strategy: epoch\n", "eval_strategy=no", "eval_steps", "off"},
 	        {"eval_split: 2\neval_strategy: 'no'\neval_steps: 100\n", "", "eval_steps", "off"},
 	        {"eval_split: 2\neval_strategy: 'no'\n", "eval_steps=5", "eval_steps", "5"},
 	        {"logging_strategy: 'no'\nlogging_steps: 5\n", "", "logging_steps", "off"},
-	        {"logging_strategy: 'no'\n", "logging_strategy=epoch", "logging_steps", "0.25"},
+	        {"logging_strategy: 'no'\n", "logging_strategy=epoch", "logging_steps", "epoch"},
 	        {"stage: pt\nfinetuning_type: full\n", "stage=sft", "packing", "off"}};
 
 	(void)state;
@@ -286,16 +286,23 @@ static void test_meaning_is_kept(void **state)
 	config_free(&c);
 }
 
-/* Steps of an epoch are not known beside max_steps. */
+/* Several times an epoch are a share of the run, which max_steps may end elsewhere. */
 static void test_epochs_and_max_steps(void **state)
 {
 	struct config c;
 
 	(void)state;
 	assert_int_equal(
-	        parse(&c, VERB_TRAIN, "optim: adamw_torch\nsave_strategy: epoch\nmax_steps: 9\n", ""), 0);
-	assert_non_null(strstr(
-	        logged, "saving by epochs does not work with max_steps yet: ferry takes save_steps=off"));
+	        parse(&c, VERB_TRAIN, "datasets:\n  - path: a.jsonl\nsaves_per_epoch: 4\nmax_steps: 9\n", ""),
+	        0);
+	assert_string_equal(config_text(&c, "save_steps"), "0.25");
+	assert_non_null(strstr(logged, "save_steps=0.25, a share of the run"));
+	config_free(&c);
+	assert_int_equal(
+	        parse(&c, VERB_TRAIN, "datasets:\n  - path: a.jsonl\nsaves_per_epoch: 1\nmax_steps: 9\n", ""),
+	        0);
+	assert_string_equal(config_text(&c, "save_steps"), "epoch");
+	assert_null(strstr(logged, "a share of the run"));
 	config_free(&c);
 }
 

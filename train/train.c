@@ -26,13 +26,14 @@
 
 static int64_t warmup_steps(const struct config *c, int64_t total_steps)
 {
-	return c->warmup_steps > 0 ? config_steps(c->warmup_steps, total_steps)
+	return c->warmup_steps > 0 ? config_steps(c->warmup_steps, total_steps, 0)
 	                           : (int64_t)ceil(c->warmup_ratio * (double)total_steps);
 }
 
 static void schedule_set(struct trainer *t)
 {
 	const struct config *c = t->config;
+	int64_t epoch_steps = t->session.train.source.sampler.steps_per_epoch;
 
 	t->total_steps = t->session.train.step_count;
 	t->schedule = (struct lr_schedule){
@@ -58,13 +59,13 @@ static void schedule_set(struct trainer *t)
 		        config_where(c, "per_device_train_batch_size"), c->per_device_train_batch_size,
 		        t->session.train.source.sampler.row_count,
 		        t->session.train.packing ? "bins" : "rows");
-	t->save_every = c->save_only_model ? 0 : config_steps(c->save_steps, t->total_steps);
-	if (c->save_only_model && c->save_steps > 0 && !config_is_default(c, "save_steps"))
+	t->save_every = c->save_only_model ? 0 : config_steps(c->save_steps, t->total_steps, epoch_steps);
+	if (c->save_only_model && c->save_steps != 0 && !config_is_default(c, "save_steps"))
 		log_warn("%s has no effect with save_only_model=on, which writes no checkpoints",
 		        config_where(c, "save_steps"));
-	t->eval_every = config_steps(c->eval_steps, t->total_steps);
-	t->log_every = config_steps(c->logging_steps, t->total_steps);
-	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps) : 0;
+	t->eval_every = config_steps(c->eval_steps, t->total_steps, epoch_steps);
+	t->log_every = config_steps(c->logging_steps, t->total_steps, epoch_steps);
+	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps, epoch_steps) : 0;
 	t->sample_at_ends = c->sample_prompt && !t->sample_every;
 }
 
