@@ -3,6 +3,8 @@
 
 #include "base/stop_signals.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -137,6 +139,20 @@ void signals_interrupt_begin(int ends_reads)
 int signals_interrupted(void)
 {
 	return interrupted;
+}
+
+int signals_interrupt_wait(int fd)
+{
+	struct pollfd comes = {.fd = fd, .events = POLLIN};
+	sigset_t interrupts, before;
+
+	sigemptyset(&interrupts);
+	sigaddset(&interrupts, SIGINT);
+	sigprocmask(SIG_BLOCK, &interrupts, &before); /* so that none comes between the look and the wait */
+	while (!interrupted && ppoll(&comes, 1, NULL, &before) < 0 && errno == EINTR)
+		;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return !interrupted;
 }
 
 void signals_interrupt_end(void)

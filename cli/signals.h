@@ -25,6 +25,8 @@ int signals_pending(int64_t steps_left);
  * signals_start is in effect. */
 void signals_interrupt_begin(int ends_reads);
 int signals_interrupted(void);
+/* Waits for input; 0: Ctrl-C came, before or meanwhile. */
+int signals_interrupt_wait(int fd);
 void signals_interrupt_end(void);
 
 /* Ends the process with this exit code if it still runs after so many seconds. */

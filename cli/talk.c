@@ -150,9 +150,9 @@ static ssize_t ask(const struct talk *t, char **line, size_t *cap)
 	if (!t->is_terminal)
 		return getline(line, cap, stdin);
 	for (;;) {
-		fputs("> ", stderr);
 		signals_interrupt_begin(1);
-		len = getline(line, cap, stdin);
+		fputs("> ", stderr);
+		len = signals_interrupt_wait(STDIN_FILENO) ? getline(line, cap, stdin) : -1;
 		signals_interrupt_end();
 		if (len >= 0 || !signals_interrupted())
 			return len;
