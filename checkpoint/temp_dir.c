@@ -88,25 +88,20 @@ int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind
 int temp_dir_set_aside(const char *path)
 {
 	enum { NAMES = 1000 };
-	struct err why = {0};
-	char *aside = NULL;
-	int err = 0;
+	int err = ERR_INPUT;
 
-	err_take(&why, ERR_INPUT);
-	for (int n = 1; n <= NAMES && !err && !aside; n++) {
-		aside = mem_printf("%s.replaced-%d", path, n);
-		err = aside ? 0 : ERR_NOMEM;
-		if (aside && file_kind_of(aside) != FILE_NONE) {
-			mem_free(aside);
-			aside = NULL;
+	for (int n = 1; n <= NAMES && err == ERR_INPUT; n++) {
+		char *aside = mem_printf("%s.replaced-%d", path, n);
+
+		if (!aside)
+			return ERR_NOMEM;
+		if (file_kind_of(aside) == FILE_NONE) {
+			log_warn("%s; keeping it as %s", err_text(), aside);
+			err = file_rename(path, aside);
+			n = NAMES;
 		}
+		mem_free(aside);
 	}
-	if (!aside)
-		return err ? err : err_give(&why);
-	err_give(&why);
-	log_warn("%s; keeping it as %s", err_text(), aside);
-	err = file_rename(path, aside);
-	mem_free(aside);
 	return err;
 }
 

@@ -144,6 +144,9 @@ static int check_generate(const struct config *c)
 			        ERR_INPUT, "%s and %s are both set; use one of them", first, prompts[i]);
 		first = prompts[i];
 	}
+	if (strcmp(config_text(c, "data_format"), "alpaca") &&
+	        !strcmp(config_where(c, "alpaca_form"), "alpaca_form"))
+		return contradiction(c, "alpaca_form", "needs data_format=alpaca; set it");
 	if (c->system && !c->chat)
 		return contradiction(c, "system", "needs chat=on; set it");
 	if (c->chat && c->prompt_ids)

@@ -135,6 +135,7 @@ static const struct {
 
 /* ---- after all settings ---- */
 
+/* Sets steps for so many times an epoch: axolotl's saves_per_epoch. */
 static void each_epoch(double *steps, const char *key, double times, const struct config *c)
 {
 	if (times == 1)
@@ -145,9 +146,9 @@ static void each_epoch(double *steps, const char *key, double times, const struc
 	if (*steps >= 1) /* 0 = once, at the end */
 		*steps = 0;
 	if (c->max_steps > 0)
-		log_warn("%s=%s, a share of the run, because several times an epoch do not work with "
-		         "max_steps; set "
-		         "it to a number of steps",
+		log_warn("ferry takes %s=%s, a share of the run: with max_steps it does not know the steps "
+		         "of a "
+		         "part of an epoch; set a number of steps",
 		        key, config_text(c, key));
 }
 

@@ -35,10 +35,16 @@ static int item_keep(struct foreign_item *kept, const struct item *s)
 	return kept->name && kept->text && (kept->file || !s->layer->file) ? 0 : ERR_NOMEM;
 }
 
-/* The event that a key is about, by the key's first letter. */
 static enum foreign_event event_of(const struct item *s)
 {
-	return *s->name == 's' ? FOREIGN_SAVE : *s->name == 'l' ? FOREIGN_LOG : FOREIGN_EVAL;
+	static const char *const names[FOREIGN_EVENTS] = {[FOREIGN_SAVE] = "save_strategy saves_per_epoch",
+	        [FOREIGN_LOG] = "logging_strategy",
+	        [FOREIGN_EVAL] = "eval_strategy evaluation_strategy evals_per_epoch"};
+	int event = FOREIGN_EVENTS - 1;
+
+	while (event > 0 && !config_name_in(s->name, names[event]))
+		event--;
+	return (enum foreign_event)event;
 }
 
 static int strategy(const struct item *s)

@@ -296,7 +296,7 @@ static void test_epochs_and_max_steps(void **state)
 	        parse(&c, VERB_TRAIN, "datasets:\n  - path: a.jsonl\nsaves_per_epoch: 4\nmax_steps: 9\n", ""),
 	        0);
 	assert_string_equal(config_text(&c, "save_steps"), "0.25");
-	assert_non_null(strstr(logged, "save_steps=0.25, a share of the run"));
+	assert_non_null(strstr(logged, "ferry takes save_steps=0.25, a share of the run"));
 	config_free(&c);
 	assert_int_equal(
 	        parse(&c, VERB_TRAIN, "datasets:\n  - path: a.jsonl\nsaves_per_epoch: 1\nmax_steps: 9\n", ""),

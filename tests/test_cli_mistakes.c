@@ -137,6 +137,9 @@ static const struct mistake settings[] = {
                 "data=@/said.jsonl,@/asked.jsonl",
                 "no column \"talk\" (set by field_messages)|columns hold for all data sets, so set "
                 "field_messages to the names of each"},
+        {0, "data show model=@/speaker chat_template=alpaca ", "data=@/pictures.jsonl",
+                "the column \"images\" is not read: only text is supported"},
+        {2, ASK, "prompt=a alpaca_form=stanford", "alpaca_form=stanford needs data_format=alpaca; set it"},
         {2, "data show ", "@/template.yaml", "template.yaml:3: template=qwen3 is not a file"},
         {2, TRAIN, "'trainable=[model.layers.1.*, model.norm.*]'",
                 "a list of patterns is written trainable='[\"model.layers.1.*\", \"model.norm.*\"]'"},
@@ -281,6 +284,8 @@ static void write_files(void)
 	write_file("asked.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
 	write_file("said.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
+	write_file("pictures.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+	                             "{\"role\":\"assistant\",\"content\":\"b\"}],\"images\":[\"x.png\"]}\n");
 	write_file("dolly.jsonl",
 	        "{\"instruction\":\"a\",\"context\":\"b\",\"response\":\"c\",\"kind\":\"d\",\"id\":null}\n");
 	write_file("chat.csv", "messages\n\"[{\"\"role\"\":\"\"user\"\",\"\"content\"\":\"\"a\"\"},"

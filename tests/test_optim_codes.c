@@ -292,20 +292,26 @@ static void test_8bit_block(void **state)
 	}
 }
 
+/* State of zeros in `got`. */
+static struct adamw_span empty_span(int64_t count, enum adamw_isa *isa)
+{
+	check_ok(adamw_isa_find(isa, "auto"));
+	memset(&before, 0, sizeof(before));
+	memcpy(&got, &before, sizeof(got));
+	return span_of(&got,
+	        (struct adamw_span){.count = count, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT});
+}
+
 /* v decays by a thousandth at a time, less than half a code: it does so all the same, in a block with
  * gradients that stay large. */
 static void test_v_follows_its_gradients(void **state)
 {
 	enum { N = 1024, STEPS = 3000 };
-	struct adamw_span s = {.count = N, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 	enum adamw_isa isa = 0;
+	struct adamw_span s = empty_span(N, &isa);
 	double v = 0, sum = 0;
 
 	(void)state;
-	check_ok(adamw_isa_find(&isa, "auto"));
-	memset(&before, 0, sizeof(before));
-	memcpy(&got, &before, sizeof(got));
-	s = span_of(&got, s);
 	for (int t = 1; t <= STEPS; t++) {
 		double small = t <= STEPS / 3 ? 1 : 0.01;
 		struct adamw_step step;
@@ -331,15 +337,11 @@ static void test_v_follows_its_gradients(void **state)
 static void test_m_follows_its_gradients(void **state)
 {
 	enum { N = 1024, STEPS = 400, LAST = 100 };
-	struct adamw_span s = {.count = N, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 	enum adamw_isa isa = 0;
+	struct adamw_span s = empty_span(N, &isa);
 	double sum = 0;
 
 	(void)state;
-	check_ok(adamw_isa_find(&isa, "auto"));
-	memset(&before, 0, sizeof(before));
-	memcpy(&got, &before, sizeof(got));
-	s = span_of(&got, s);
 	for (int t = 1; t <= STEPS; t++) {
 		struct adamw_step step;
 

@@ -237,9 +237,9 @@ int data_config_split(
 		return err_reword(rc, "%s=%s %s", config_where(c, "eval_split"), config_text(c, "eval_split"),
 		        err_text());
 	if (!rc && all->counts.split)
-		log_warn("%s=%s: pieces of one long text are trained on and held back alike, so the loss on "
-		         "them is "
-		         "too low; set eval_data to other texts",
+		log_warn(
+		        "%s=%s: a long text may have pieces on both sides, so the loss of those held back is "
+		        "too low; set eval_data to other texts",
 		        config_where(c, "eval_split"), config_text(c, "eval_split"));
 	if (rc || c->verb != VERB_EVAL)
 		return rc;
