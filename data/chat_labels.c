@@ -147,8 +147,7 @@ static int marked_turns(struct work *w)
 	if (w->turn_count < assistants && assistants < w->full.span_count)
 		return err_set(ERR_INPUT,
 		        "the template %s marks answers in several pieces, so all of them must be trained; "
-		        "leave "
-		        "out train and weight, and train_on_last_turn",
+		        "remove train_on_last_turn, and train and weight from the rows",
 		        chat_template_name(w->t));
 	if (assistants != w->full.span_count)
 		return err_set(ERR_INPUT,
