@@ -111,7 +111,7 @@ static struct hf_place find_place(const struct hf_import *import, int tensor)
 		for (int64_t i = 0; i < file->tensor_count; i++) {
 			const char *name = file->tensors[i].name;
 
-			if (tensor < 0 ? families_have_head(name)
+			if (tensor < 0 ? families_have_head(model_text_name(import->model, name))
 			               : model_find_tensor(import->model, name) == tensor)
 				return (struct hf_place){
 				        .file = file, .tensor = &file->tensors[i], .file_index = f};
@@ -261,6 +261,11 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 		        import->dir->path, missing.count, model->tensor_count, missing.text.data,
 		        unknown->count ? "; the files contain: " : "",
 		        unknown->count ? unknown->text.data : "");
+	else if (unknown->count && model->whole)
+		log_warn("%s: reading only the text part of a %s model: %" PRId64
+		         " tensor%s of its other parts %s left out, and a result of training has none: %s",
+		        import->dir->path, model->whole, unknown->count, plural_s(unknown->count),
+		        unknown->count == 1 ? "is" : "are", unknown->text.data);
 	else if (unknown->count && unknown->layers > model->config.L)
 		log_warn("%s: config.json has %d layers, the files %ld; ignoring %" PRId64 " tensor%s: %s",
 		        import->dir->path, (int)model->config.L, unknown->layers, unknown->count,

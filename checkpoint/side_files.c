@@ -212,20 +212,6 @@ int side_files_put_object(struct side_files *side, const char *name, const json_
 	return side_files_put(side, name, text, strlen(text));
 }
 
-int side_files_untie(struct side_files *side)
-{
-	static const char name[] = "config.json";
-	json_t *config = NULL;
-	int err = side_files_object(&config, side, name);
-
-	if (!err && config && json_object_set_new(config, "tie_word_embeddings", json_false()))
-		err = ERR_NOMEM;
-	if (!err && config)
-		err = side_files_put_object(side, name, config);
-	json_decref(config);
-	return err;
-}
-
 int64_t side_files_bytes(const struct side_files *side)
 {
 	int64_t bytes = 0;

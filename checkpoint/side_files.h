@@ -54,9 +54,6 @@ int side_files_put(struct side_files *side, const char *name, char *data, size_t
 int side_files_object(json_t **object, const struct side_files *side, const char *name);
 int side_files_put_object(struct side_files *side, const char *name, const json_t *object);
 
-/* Sets config.json to say that the model has a separate head. */
-int side_files_untie(struct side_files *side);
-
 void side_files_free(struct side_files *side);
 
 #endif

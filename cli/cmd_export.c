@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/hf_config.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/load.h"
 #include "checkpoint/temp_dir.h"
@@ -99,8 +100,8 @@ int cli_export(const struct config *c)
 		err = choose_dtype(&options.dtype, c, path);
 	if (!err)
 		err = side_files_read(&side, dir, NULL);
-	if (!err && model->is_untied)
-		err = side_files_untie(&side);
+	if (!err)
+		err = hf_config_apply(&side, model);
 	if (!err) {
 		source = checkpoint_source(checkpoint);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/quantity.h"
+#include "checkpoint/hf_config.h"
 #include "checkpoint/hf_export.h"
 #include "host/pool.h"
 #include "host/topology.h"
@@ -119,6 +120,8 @@ int cli_init(const struct config *c)
 		err = model_open_path(&model, path);
 	if (!err)
 		err = side_files_read(&side, path, c->tokenizer);
+	if (!err)
+		err = hf_config_apply(&side, model);
 	if (!err)
 		err = pool_open_here(&fresh.pool, &here, 0, 1);
 	if (!err) {

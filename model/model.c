@@ -259,8 +259,11 @@ void model_close(struct model *model)
 
 int model_untie(struct model *model)
 {
-	struct model untied = {
-	        .config = model->config, .family = model->family, .prefix = model->prefix, .is_untied = 1};
+	struct model untied = {.config = model->config,
+	        .family = model->family,
+	        .prefix = model->prefix,
+	        .whole = model->whole,
+	        .is_untied = 1};
 	int err;
 
 	if (!model->config.tied)
@@ -367,11 +370,27 @@ static int ends_with_part(const char *name, const char *part)
 static const char *const rotary_buffers[] = {
         "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", NULL};
 
+const char *model_text_name(const struct model *model, const char *name)
+{
+	static const char *const prefixes[] = {
+	        "language_model.", "model.language_model.", "model.text_model.", "text_model."};
+
+	for (size_t i = 0; model->whole && i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+		size_t len = strlen(prefixes[i]);
+
+		if (!strncmp(name, prefixes[i], len))
+			return name + len;
+	}
+	return name;
+}
+
 int model_find_tensor(const struct model *model, const char *name)
 {
 	const struct model_family *family = model->family;
-	int found = find_name(model, "", name);
+	int found;
 
+	name = model_text_name(model, name);
+	found = find_name(model, "", name);
 	if (found < 0)
 		found = find_name(model, model->prefix, name);
 	if (found >= 0)

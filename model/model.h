@@ -71,6 +71,8 @@ struct model {
 	const struct model_family *family;
 	int *by_name;        /* tensors in order of their names */
 	enum format storage; /* of the weights, by config.json; FORMAT_COUNT: unknown */
+	const char *whole;   /* model_type of a model that also reads images or sound, and this is its text
+	                        part;   NULL: a text model */
 	int is_untied; /* config.json says tied, and the weights have a head of their own (model_untie) */
 };
 
@@ -80,6 +82,9 @@ void model_close(struct model *model);
  * none. MODEL_NAME_BUFFER for a known non-parameter (inv_freq, masks) and for a tied head. */
 enum { MODEL_NAME_UNKNOWN = -1, MODEL_NAME_BUFFER = -2 };
 int model_find_tensor(const struct model *model, const char *name);
+
+/* The name of a tensor in a checkpoint without what a whole model puts before the names of its text part. */
+const char *model_text_name(const struct model *model, const char *name);
 
 /* Gives the model a separate head: for a checkpoint with a head that differs from the embedding although
  * config.json says tied. Call before anything uses the tables. ERR_NOMEM leaves the model unchanged;

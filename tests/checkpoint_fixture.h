@@ -82,6 +82,12 @@ int model_find_tensor(const struct model *model, const char *name)
 	return MODEL_NAME_UNKNOWN;
 }
 
+const char *model_text_name(const struct model *model, const char *name)
+{
+	(void)model;
+	return name;
+}
+
 int families_have_head(const char *name)
 {
 	return !strcmp(name, "lm_head.weight");

@@ -175,12 +175,29 @@ static void check_run(const struct model *model, const json_t *test, const struc
 	mem_free(got);
 }
 
+/* The names that transformers writes for the text part of a whole model: one for each tensor. */
+static void check_files(const struct model *model, const json_t *names)
+{
+	assert_int_equal(model->whole != NULL, names != NULL);
+	for (size_t i = 0; i < json_array_size(names); i++) {
+		const char *name = json_string_value(entry(names, i));
+
+		for (size_t k = 0; k < i; k++)
+			assert_true(model_find_tensor(model, name) !=
+			            model_find_tensor(model, json_string_value(entry(names, k))));
+		assert_true(model_find_tensor(model, name) >= 0);
+	}
+	if (names)
+		assert_int_equal(model->tensor_count, json_array_size(names));
+}
+
 static void test_case(void **state)
 {
 	const json_t *test = *state;
 	struct model *model;
 
 	check_ok(model_open(&model, json_object_get(test, "config"), "config.json"));
+	check_files(model, json_object_get(test, "files"));
 	check_settings(&model->config, json_object_get(test, "settings"));
 	if (json_object_get(test, "losses")) {
 		check_run(model, test, &(struct bounds){DTYPE_F32, 2e-5, 2e-5, 0.01});

@@ -3,6 +3,7 @@
  * writes them from memory, even if their directory changes. */
 #include "tests/run_fixture.h"
 
+#include "checkpoint/safetensors.h"
 #include "checkpoint/side_files.h"
 
 static struct run_model tiny;
@@ -225,6 +226,86 @@ static void test_untied(void **state)
 	assert_ferry(0, NULL, "train %s/out/config.yaml resume_from_checkpoint=auto max_steps=3", work_dir);
 }
 
+/* Writes the weights of `from` as the text part of a model with a tower. */
+static void whole_write(const char *from, const char *to)
+{
+	struct safetensors_writer *writer;
+	struct safetensors *file;
+	struct safetensors_decl decls[64];
+	char names[64][200];
+	static const uint16_t tower[4];
+	int64_t count;
+
+	assert_int_equal(safetensors_open(&file, from), 0);
+	count = file->tensor_count;
+	assert_true(count < 64);
+	for (int64_t i = 0; i < count; i++) {
+		const struct safetensors_tensor *t = &file->tensors[i];
+
+		snprintf(names[i], sizeof(names[i]), "language_model.%s", t->name);
+		decls[i] = (struct safetensors_decl){.name = names[i], .dtype = t->dtype, .rank = t->rank};
+		memcpy(decls[i].shape, t->shape, sizeof(t->shape));
+	}
+	decls[count] = (struct safetensors_decl){
+	        .name = "vision_tower.norm.weight", .dtype = SAFETENSORS_BF16, .rank = 1, .shape = {4}};
+	assert_int_equal(safetensors_create(&writer, to, decls, count + 1, NULL, 0, SAFETENSORS_PLAIN), 0);
+	for (int64_t i = 0; i < count; i++) {
+		void *bytes = mem_alloc((size_t)file->tensors[i].len_bytes, 1);
+
+		assert_int_equal(
+		        safetensors_read(file, &file->tensors[i], bytes, 0, file->tensors[i].len_bytes), 0);
+		assert_int_equal(safetensors_append(writer, bytes, (size_t)file->tensors[i].len_bytes), 0);
+		mem_free(bytes);
+	}
+	assert_int_equal(safetensors_append(writer, tower, sizeof(tower)), 0);
+	assert_int_equal(safetensors_finish(writer), 0);
+	safetensors_writer_free(writer);
+	safetensors_close(file);
+}
+
+/* A model that also reads images trains as its text part alone would, and the result is that text model. */
+static void test_text_part(void **state)
+{
+	char config[2000], from[700], to[700], *text;
+	size_t len;
+
+	(void)state;
+	model_copy(&tiny, "m");
+	model_copy(&tiny, "whole");
+	path_of(from, "m/model.safetensors");
+	path_of(to, "whole/model.safetensors");
+	assert_int_equal(unlink(to), 0);
+	whole_write(from, to);
+	snprintf(config, sizeof(config), TINY_CONFIG, "false");
+	write_file("whole/config.json",
+	        "{\"model_type\":\"llava\",\"architectures\":[\"LlavaForConditionalGeneration\"],"
+	        "\"vision_config\":{\"hidden_size\":4},\"text_config\":%s}",
+	        config);
+	remove_run("out");
+	remove_run("plain");
+	assert_ferry(0, NULL,
+	        "train model=%s/m data=%s output_dir=%s/plain max_steps=3 lr_scheduler=constant %s", work_dir,
+	        tiny.data, work_dir, common);
+	assert_ferry(0, NULL,
+	        "train model=%s/whole data=%s output_dir=%s/out max_steps=2 lr_scheduler=constant %s",
+	        work_dir, tiny.data, work_dir, common);
+	assert_non_null(strstr(ferry_said(), "reading only the text part of a llava model: 1 tensor of its"));
+	assert_ferry(0, NULL,
+	        "train model=%s/whole data=%s output_dir=%s/out max_steps=3 lr_scheduler=constant %s "
+	        "resume_from_checkpoint=auto",
+	        work_dir, tiny.data, work_dir, common);
+	path_of(from, "plain/model/model.safetensors");
+	path_of(to, "out/model/model.safetensors");
+	assert_same_files(from, to, "weights of the text part");
+	path_of(to, "out/model/config.json");
+	text = read_file(to, &len);
+	assert_non_null(strstr(text, "\"LlamaForCausalLM\""));
+	assert_null(strstr(text, "vision"));
+	mem_free(text);
+	assert_ferry(0, NULL, "eval model=%s/out/model data=%s device=host", work_dir, tiny.data);
+	assert_null(strstr(ferry_said(), "tensor"));
+}
+
 static int begin(void **state)
 {
 	(void)state;
@@ -251,6 +332,7 @@ int main(void)
 	        cmocka_unit_test(test_config_of_another_name),
 	        cmocka_unit_test(test_another_tokenizer),
 	        cmocka_unit_test(test_untied),
+	        cmocka_unit_test(test_text_part),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

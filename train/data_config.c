@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/str.h"
+#include "model/families/text_part.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -305,7 +306,8 @@ int data_config_pack(
 
 int data_config_vocab_count(int64_t *vocab_count, const char *model_path)
 {
-	json_t *root = NULL;
+	json_t *root = NULL, *text = NULL;
+	const char *whole = NULL;
 	char *path = NULL;
 	int err = 0;
 
@@ -319,8 +321,11 @@ int data_config_vocab_count(int64_t *vocab_count, const char *model_path)
 	if (file_kind_of(path) == FILE_REGULAR) {
 		err = json_read_file(&root, path, CONFIG_BYTES_MAX);
 		if (!err)
-			err = json_get_int(root, path, "vocab_size", vocab_count);
+			err = text_part_config(&text, &whole, root, path);
+		if (!err)
+			err = json_get_int(text, path, "vocab_size", vocab_count);
 		err = err < 0 ? err : 0;
+		json_decref(text);
 		json_decref(root);
 	}
 	mem_free(path);

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "checkpoint/fresh_weights.h"
+#include "checkpoint/hf_config.h"
 #include "comm/world.h"
 #include "host/pool.h"
 #include "host/topology.h"
@@ -150,7 +151,7 @@ int session_open_side(struct session *s)
 	rc = side_files_read(&s->side, c->model, c->tokenizer);
 	if (!rc)
 		rc = hf_chat_apply(&s->chat, &s->side);
-	return rc || !s->model->is_untied ? rc : side_files_untie(&s->side);
+	return rc ? rc : hf_config_apply(&s->side, s->model);
 }
 
 static int dataset_read_own(struct session *s, struct dataset **data, const char *path)

@@ -37,6 +37,9 @@
 	ROW(gpt2)                                                                                            \
 	ROW(gpt_neox)
 
+/* NULL: none has this model_type */
+const struct model_family *family_find(const char *model_type);
+
 #define FAMILY_DECLARE(name) extern const struct model_family family_##name;
 FAMILY_LIST(FAMILY_DECLARE)
 #undef FAMILY_DECLARE

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/families/families.h"
+#include "model/families/text_part.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ static const struct model_family *const families[] = {FAMILY_LIST(FAMILY_ADDRESS
 static const char *const family_names = &(FAMILY_LIST(FAMILY_TEXT))[2];
 #undef FAMILY_TEXT
 
-static const struct model_family *family_find(const char *model_type)
+const struct model_family *family_find(const char *model_type)
 {
 	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++)
 		if (!strcmp(families[i]->model_type, model_type))
@@ -48,20 +49,16 @@ static void read_storage(struct model *model, const json_t *config)
 		model->tensors[t].storage = model->storage;
 }
 
-int model_open(struct model **model, const json_t *config, const char *where)
+static int open_text(struct model **model, const json_t *config, const char *where)
 {
 	const struct model_family *family;
 	struct model_config read;
 	const char *type = NULL;
-	int found, err;
+	int err = json_get_str(config, where, "model_type", &type);
 
-	*model = NULL;
-	if (!json_is_object(config))
-		return err_set(ERR_INPUT, "%s: not an object", where);
-	found = json_get_str(config, where, "model_type", &type);
-	if (found < 0)
-		return found;
-	if (!found)
+	if (err < 0)
+		return err;
+	if (!err)
 		return err_set(ERR_INPUT, "%s: model_type is missing; supported: %s", where, family_names);
 	family = family_find(type);
 	if (!family)
@@ -72,6 +69,27 @@ int model_open(struct model **model, const json_t *config, const char *where)
 		err = model_build(model, family, &read);
 	if (!err)
 		read_storage(*model, config);
+	return err;
+}
+
+int model_open(struct model **model, const json_t *config, const char *where)
+{
+	const char *whole = NULL;
+	char inside[512];
+	json_t *text = NULL;
+	int err;
+
+	*model = NULL;
+	if (!json_is_object(config))
+		return err_set(ERR_INPUT, "%s: not an object", where);
+	err = text_part_config(&text, &whole, config, where);
+	snprintf(inside, sizeof(inside), "%s: text_config", where);
+	if (!err)
+		err = open_text(
+		        model, text, whole && json_object_get(config, "text_config") ? inside : where);
+	if (!err)
+		(*model)->whole = whole;
+	json_decref(text);
 	return err == ERR_RANGE ? err_note(ERR_INPUT, "%s", where) : err;
 }
 

@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import safetensors
 import torch
 import transformers
 
@@ -349,6 +350,58 @@ CASES += [
     ("helium biases, pad", "helium", dict(attention_bias=True, mlp_bias=True, pad_token_id=3, rope_theta=70.0)),
 ]
 
+# Models that also read images or sound: the text part, with texts alone.
+TEXT = dict(BASE["llama"], hidden_size=32, num_key_value_heads=2, head_dim=8, pad_token_id=None, bos_token_id=1,
+            eos_token_id=2, rms_norm_eps=1e-5)
+TOWER = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=14,
+             patch_size=7)
+CLIP = dict(TOWER, model_type="clip_vision_model", projection_dim=8)
+SIGLIP = dict(TOWER, model_type="siglip_vision_model")
+PIXTRAL = dict(TOWER, model_type="pixtral", head_dim=8)
+MROPE = dict(rope_type="default", rope_theta=100.0, mrope_section=[1, 1, 2])
+QWEN_TOWER = dict(depth=1, hidden_size=16, out_hidden_size=32, num_heads=2, intermediate_size=16)
+QWEN_IDS = dict(image_token_id=30, video_token_id=31, vision_start_token_id=32, vision_end_token_id=33)
+WHOLES = [
+    ("gemma3 whole", "gemma3", dict(
+        text_config=dict(TEXT, model_type="gemma3_text", num_hidden_layers=3, sliding_window=5,
+                         sliding_window_pattern=2), vision_config=SIGLIP, image_token_index=30, boi_token_index=31,
+        eoi_token_index=32, mm_tokens_per_image=4, eos_token_id=[1, 6])),
+    ("mistral3 whole", "mistral3", dict(text_config=dict(TEXT, sliding_window=5), vision_config=PIXTRAL,
+                                        image_token_index=30, tie_word_embeddings=True)),
+    ("llava whole", "llava", dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP,
+                                  image_token_index=30)),
+    ("llava_next whole", "llava_next", dict(text_config=dict(TEXT, model_type="mistral", sliding_window=None),
+                                            vision_config=CLIP, image_token_index=30)),
+    ("llava_onevision whole", "llava_onevision", dict(text_config=dict(TEXT, model_type="qwen2"), vision_config=SIGLIP,
+                                                      image_token_index=30, video_token_index=31)),
+    ("vipllava whole", "vipllava", dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP,
+                                        image_token_index=30)),
+    ("internvl whole", "internvl", dict(
+        text_config=dict(TEXT, model_type="qwen3"), vision_config=dict(TOWER, image_size=[14, 14], patch_size=[7, 7]),
+        image_token_id=30, tie_word_embeddings=False)),
+    ("idefics3 whole", "idefics3", dict(text_config=dict(TEXT, model_type="llama"), vision_config=TOWER,
+                                        image_token_id=30)),
+    ("smolvlm whole", "smolvlm", dict(text_config=dict(TEXT, model_type="llama"), vision_config=TOWER,
+                                      image_token_id=30)),
+    ("qwen2_vl whole", "qwen2_vl", dict(
+        QWEN_IDS, text_config=dict(TEXT, rope_parameters=MROPE),
+        vision_config=dict(depth=1, embed_dim=16, hidden_size=32, num_heads=2))),
+    ("qwen2_5_vl whole", "qwen2_5_vl", dict(
+        QWEN_IDS, text_config=dict(TEXT, rope_parameters=MROPE),
+        vision_config=dict(QWEN_TOWER, fullatt_block_indexes=[0]))),
+    ("qwen2_5_vl whole, older keys", "qwen2_5_vl", dict(
+        QWEN_IDS, **TEXT, tie_word_embeddings=True, rope_theta=100.0,
+        rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2]),
+        vision_config=dict(QWEN_TOWER, fullatt_block_indexes=[0]))),
+    ("qwen3_vl whole", "qwen3_vl", dict(
+        QWEN_IDS, text_config=dict(TEXT, rope_parameters=dict(MROPE, mrope_interleaved=True)),
+        vision_config=dict(QWEN_TOWER, deepstack_visual_indexes=[0], num_position_embeddings=4))),
+    ("qwen2_audio whole", "qwen2_audio", dict(
+        text_config=dict(TEXT, model_type="qwen2"), audio_token_index=30, audio_config=dict(
+            model_type="qwen2_audio_encoder", d_model=16, encoder_ffn_dim=16, encoder_layers=1,
+            encoder_attention_heads=2, num_mel_bins=8, max_source_positions=8))),
+]
+
 # Only names, shapes and settings: what absent keys mean.
 SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3", "olmo2",
                                                     "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
@@ -409,7 +462,7 @@ def settings_of(config):
                                if hasattr(config, k))
     out["initializer_range"] = config.initializer_range
     out["max_positions"] = config.max_position_embeddings
-    out["tied"] = int(bool(config.tie_word_embeddings))
+    out["tied"] = int(bool(getattr(config, "tie_word_embeddings", False)))
     layers = config.num_hidden_layers
     window = getattr(config, "sliding_window", None) or 0
     if kind == "mistral":
@@ -417,7 +470,7 @@ def settings_of(config):
     elif kind in ("phi3", "starcoder2"):
         out["window"] = [window] * layers
     elif kind in ("exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2") or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
-        out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
+        out["window"] = [window if t == "sliding_attention" else 0 for t in getattr(config, "layer_types", [None] * layers)]
     else:
         out["window"] = [0] * layers
     if kind != "gpt2":
@@ -448,15 +501,41 @@ def parameters_of(model):
     return [(table_name(n) if kind == "gpt_neox" else n, p) for n, p in named]
 
 
-def run(name, model_type, keys):
-    keys = {k: v for k, v in dict(BASE[model_type], **keys).items() if v is not ABSENT}
+def text_name(name):
+    """A parameter of the text part of a whole model, as a text model names it; None: of another part."""
+    if name == "lm_head.weight":
+        return name
+    for prefix in ("language_model.model.", "model.language_model.", "model.text_model."):
+        if name.startswith(prefix):
+            return "model." + name[len(prefix):]
+    return "lm_head.weight" if name == "language_model.lm_head.weight" else None
+
+
+def open_model(config):
+    for auto in (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText):
+        if type(config) in auto._model_mapping:
+            return auto.from_config(config, attn_implementation="eager")
+    return transformers.Qwen2AudioForConditionalGeneration._from_config(config, attn_implementation="eager")
+
+
+def names_in_files(model):
+    """What a directory written by transformers calls the text part."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        with safetensors.safe_open(Path(folder, "model.safetensors"), "pt") as file:
+            return [n for n in file.keys() if text_name(n) or n.startswith(("model.embed", "model.layers", "model.norm"))]
+
+
+def run(name, model_type, keys, whole=False):
+    keys = {k: v for k, v in dict({} if whole else BASE[model_type], **keys).items() if v is not ABSENT}
     keys = dict(model_type=model_type, **keys)
     case = {"name": name, "config": keys}
     with Float64():
         config = load_config(keys)
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-        model = model.to(torch.float64).eval()
+        model = open_model(config).to(torch.float64).eval()
         parameters = parameters_of(model)
+        if whole:
+            parameters = [(text_name(n), p) for n, p in parameters if text_name(n)]
         with torch.no_grad():
             for n, p in parameters:
                 p.copy_(weight_of(n, p.shape, 0 if model_type.startswith(("gemma", "nemotron")) else 1))  # these scale by 1 + w
@@ -470,7 +549,10 @@ def run(name, model_type, keys):
                     loss_sum, targets = loss_sum + loss, targets + 1
                     losses.append(round(loss.item(), 10))
         (loss_sum / targets).backward()
-    case["settings"] = settings_of(config)
+    case["settings"] = settings_of(config.get_text_config())
+    if whole:
+        case["settings"]["tied"] = int("lm_head.weight" not in dict(parameters))
+        case["files"] = names_in_files(model)
     case["losses"] = losses
     case["tensors"] = []
     for n, p in parameters:
@@ -498,7 +580,7 @@ def main():
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     cases, refused = [], []
-    for args in CASES:
+    for args in CASES + [(*args, True) for args in WHOLES]:
         try:
             cases.append(run(*args))
         except Exception as error:  # a case that transformers does not take is a mistake here: name them all

@@ -1,0 +1,18 @@
+/* The text part of a model that also reads images or sound.
+ *
+ * Such a config.json has an object text_config, and the files have the language model's tensors behind a
+ * prefix ("language_model."). Without images and sound the whole model computes what its text part computes.
+ * ferry opens that part alone: the result is a text model, which transformers loads as one.
+ */
+#ifndef FERRY_MODEL_FAMILIES_TEXT_PART_H
+#define FERRY_MODEL_FAMILIES_TEXT_PART_H
+
+#include "base/json.h"
+
+/* Makes the config.json of the language model. *text (json_decref, also after an error) is a new object without
+ * the other parts or, for a text model, `config` itself. *whole is the model_type of the whole (a static
+ * string); NULL: a text model. `where` names the file in messages. ERR_INPUT: a value of the wrong type, or no
+ * text_config; ERR_NOMEM. */
+int text_part_config(json_t **text, const char **whole, const json_t *config, const char *where);
+
+#endif
