@@ -55,8 +55,8 @@ static int set_class(json_t *text)
  * have a head of their own untie it. */
 static int inherit(json_t *text, const json_t *config)
 {
-	static const char *const keys[] = {
-	        "bos_token_id", "eos_token_id", "dtype", "torch_dtype", "transformers_version"};
+	static const char *const keys[] = {"bos_token_id", "eos_token_id", "dtype", "torch_dtype",
+	        "quantization_config", "transformers_version"};
 	json_t *tied = json_object_get(config, "tie_word_embeddings");
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
