@@ -89,6 +89,27 @@ static int add_ends(const struct hf_chat *chat, struct side_files *side)
 	return err;
 }
 
+/* special_tokens_map.json repeats it, for older programs. */
+static int set_eos(struct side_files *side, const char *eos_token)
+{
+	static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+	int err = 0;
+
+	for (size_t i = 0; eos_token && i < 2 && !err; i++) {
+		json_t *object = NULL;
+
+		err = side_files_object(&object, side, names[i]);
+		if (!err && !object && !i)
+			object = json_object();
+		if (!err && object && json_object_set_new(object, "eos_token", json_string(eos_token)))
+			err = ERR_NOMEM;
+		if (!err && object)
+			err = side_files_put_object(side, names[i], object);
+		json_decref(object);
+	}
+	return err;
+}
+
 int hf_chat_apply(const struct hf_chat *chat, struct side_files *side)
 {
 	char *text;
@@ -97,6 +118,8 @@ int hf_chat_apply(const struct hf_chat *chat, struct side_files *side)
 	if (!chat->end_id_count)
 		return 0;
 	err = add_ends(chat, side);
+	if (!err)
+		err = set_eos(side, chat->eos_token);
 	if (err || !chat->template_text)
 		return err;
 	text = mem_strdup(chat->template_text);

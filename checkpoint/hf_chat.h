@@ -16,16 +16,18 @@ enum { HF_CHAT_END_IDS_MAX = 16 };
 
 /* Zero-initialised: no chats. */
 struct hf_chat {
-	char *template_text; /* owned; NULL: the model's own files have it */
+	char *template_text;   /* owned; NULL: the model's own files have it */
+	const char *eos_token; /* the tokenizer's from now on; NULL: its own */
 	int32_t end_ids[HF_CHAT_END_IDS_MAX];
 	int end_id_count;
 	int32_t text_end_ids[HF_CHAT_END_IDS_MAX]; /* end-of-text ids so far, if no file has them */
 	int text_end_id_count;
 };
 
-/* Appends the end ids to eos_token_id in config.json and generation_config.json, and replaces
- * chat_template.jinja. Skips ids that are listed already. Makes a missing generation_config.json with the
- * ids of config.json. Does nothing without chats. ERR_INPUT (config.json is invalid), ERR_NOMEM. */
+/* Appends the end ids to eos_token_id in config.json and generation_config.json, replaces
+ * chat_template.jinja, and sets eos_token in tokenizer_config.json. Skips ids that are listed already. Makes
+ * a missing generation_config.json with the ids of config.json. Does nothing without end ids. ERR_INPUT (a
+ * file is invalid), ERR_NOMEM. */
 int hf_chat_apply(const struct hf_chat *chat, struct side_files *side);
 
 void hf_chat_free(struct hf_chat *chat);

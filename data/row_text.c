@@ -65,7 +65,7 @@ int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum datas
 		               ? 0
 		               : err_set(ERR_INPUT,
 		                         "%s: the tokenizer has no eos_token, so answers would have no end; "
-		                         "set it in tokenizer_config.json",
+		                         "set it with eos_token=",
 		                         b->where);
 	if (b->ids->count > from && b->ids->ids[b->ids->count - 1] == eos)
 		return 0;

@@ -18,7 +18,7 @@ static const char axolotl[] =
         "flash_attention: true\nwarmup_steps: 100\nevals_per_epoch: 2\nsaves_per_epoch: 1\ndebug:\n"
         "deepspeed:\nweight_decay: 0.0\nfsdp: [full_shard, auto_wrap]\n"
         "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_state_dict_type: FULL_STATE_DICT\n"
-        "special_tokens:\n  pad_token: <|end_of_text|>\n";
+        "special_tokens:\n  pad_token: <|end_of_text|>\n  eos_token: <|eot_id|>\n";
 static const char accelerate[] =
         "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: 'no'\n"
         "enable_cpu_affinity: false\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
@@ -334,6 +334,7 @@ static void test_dialects(void **state)
 	        "ignoring keys without effect on results: model_type, pad_to_sequence_len, wandb_entity, "
 	        "tf32, "
 	        "gradient_checkpointing_kwargs.use_reentrant, flash_attention, special_tokens.pad_token\n"));
+	assert_string_equal(c.eos_token, "<|eot_id|>");
 	config_free(&c);
 }
 
@@ -466,9 +467,6 @@ static const struct {
         {"loss: dpo\n", "YAML:1: loss=dpo: only cross-entropy is supported"},
         {"loss:\n  label_smoothing: 0.1\n",
                 "YAML:2: loss.label_smoothing=0.1: only plain cross-entropy is supported; remove it"},
-        {"eos_token: x\n",
-                "YAML:1: eos_token=x: ferry ends answers with the tokenizer's eos_token; set it in "
-                "tokenizer_config.json"},
         {"eot_tokens: [a]\n", "YAML:1: eot_tokens=a: ferry trains on the end-of-turn token that the chat "
                               "template writes; remove it"},
         {"stage: dpo\n", "YAML:1: stage=dpo: only supervised fine-tuning (sft) is supported"},

@@ -226,6 +226,37 @@ static void test_untied(void **state)
 	assert_ferry(0, NULL, "train %s/out/config.yaml resume_from_checkpoint=auto max_steps=3", work_dir);
 }
 
+/* eos_token= ends texts with another token, and the result ends there too. */
+static void test_eos_token(void **state)
+{
+	char path[700], *text;
+	struct str rows = {0};
+	size_t len;
+
+	(void)state;
+	write_file("lines.jsonl", "{\"text\":\"one two three\"}\n{\"text\":\"four five six\"}\n");
+	remove_run("out");
+	assert_ferry(2, NULL,
+	        "train model=%s/speaker data=%s/lines.jsonl output_dir=%s/out eos_token=nosuchtoken %s",
+	        work_dir, work_dir, work_dir, common);
+	assert_non_null(strstr(ferry_said(), "'nosuchtoken' is not in the tokenizer's vocabulary"));
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/lines.jsonl output_dir=%s/out eos_token=! max_steps=1 %s",
+	        work_dir, work_dir, work_dir, common);
+	path_of(path, "out/model/tokenizer_config.json");
+	text = read_file(path, &len);
+	assert_non_null(strstr(text, "\"eos_token\": \"!\""));
+	mem_free(text);
+	path_of(path, "out/model/generation_config.json");
+	text = read_file(path, &len);
+	assert_non_null(strstr(text, "eos_token_id"));
+	mem_free(text);
+	assert_ferry(
+	        0, &rows, "data model=%s/out/model data=%s/lines.jsonl show_tokens=on", work_dir, work_dir);
+	assert_non_null(strstr(rows.data, "\"!\""));
+	str_free(&rows);
+}
+
 /* Writes the weights of `from` as the text part of a model with a tower. */
 static void whole_write(const char *from, const char *to)
 {
@@ -328,6 +359,7 @@ int main(void)
 	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_refused_before_the_first_step),
 	        cmocka_unit_test(test_odd_names_are_passed_over),
+	        cmocka_unit_test(test_eos_token),
 	        cmocka_unit_test(test_the_model_directory_is_removed),
 	        cmocka_unit_test(test_config_of_another_name),
 	        cmocka_unit_test(test_another_tokenizer),

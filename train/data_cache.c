@@ -134,6 +134,7 @@ int data_cache_set(struct data_cache *cache, struct dataset_options *o, const st
 		return rc;
 	}
 	add_template(&recipe, c, o->chat_template);
+	str_printf(&recipe, "eos_token %s\n", c->eos_token ? c->eos_token : "");
 	cache->recipe = str_check(&recipe) ? NULL : str_take(&recipe);
 	str_free(&recipe);
 	o->cache_dir = cache->dir;

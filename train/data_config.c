@@ -15,7 +15,14 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
-int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum data_config_need need)
+int data_config_eos(struct tokenizer *t, const struct config *c)
+{
+	int err = c->eos_token && *c->eos_token ? tokenizer_set_eos(t, c->eos_token) : 0;
+
+	return err ? err_note(err, "%s", config_where(c, "eos_token")) : 0;
+}
+
+static int tokenizer_find_and_open(struct tokenizer **t, const struct config *c, enum data_config_need need)
 {
 	const char *dir = c->tokenizer ? c->tokenizer : c->model;
 	int found, err;
@@ -43,6 +50,19 @@ int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum dat
 		return err;
 	log_warn("%s", err_text());
 	return 0;
+}
+
+int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum data_config_need need)
+{
+	int err = tokenizer_find_and_open(t, c, need);
+
+	if (!err && *t)
+		err = data_config_eos(*t, c);
+	if (err) {
+		tokenizer_close(*t);
+		*t = NULL;
+	}
+	return err;
 }
 
 /* axolotl's word for the model's own template, or another if there is none */

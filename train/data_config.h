@@ -14,6 +14,9 @@
 enum data_config_need { TOKENIZER_REQUIRED, TOKENIZER_OPTIONAL };
 int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum data_config_need need);
 
+/* Sets the key eos_token. ERR_INPUT names the key. */
+int data_config_eos(struct tokenizer *t, const struct config *c);
+
 /* Opens the chat template of the keys, or the model's own. `dir`: the model's directory; NULL = from the
  * key. Works without a tokenizer, but then finds no end-of-turn tokens. */
 int data_config_chat_template(

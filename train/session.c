@@ -16,7 +16,6 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "checkpoint/fresh_weights.h"
-#include "checkpoint/hf_config.h"
 #include "comm/world.h"
 #include "host/pool.h"
 #include "host/topology.h"
@@ -111,6 +110,8 @@ int session_need_tokenizer(struct session *s)
 	rc = tokenizer_open(&s->tokenizer, own ? own : s->model_dir);
 	if (!rc && own)
 		rc = tokenizer_check(s);
+	if (!rc)
+		rc = data_config_eos(s->tokenizer, s->config);
 	if (rc) {
 		tokenizer_close(s->tokenizer);
 		s->tokenizer = NULL;
@@ -119,40 +120,6 @@ int session_need_tokenizer(struct session *s)
 }
 
 /* ---- rows ---- */
-
-/* Keeps the template and end ids for the result, so that it can be used as it was trained. */
-static int chat_keep(struct session *s, const struct dataset *d, const struct chat_template *t)
-{
-	const struct config *c = s->config;
-	const char *text = chat_template_text(t);
-
-	if (!d->counts.chats)
-		return 0;
-	for (int i = 0; i < d->counts.turn_end_id_count; i++)
-		s->chat.end_ids[s->chat.end_id_count++] = d->counts.turn_end_ids[i];
-	for (int i = 0; i < s->model->config.eos_count; i++)
-		s->chat.text_end_ids[s->chat.text_end_id_count++] = (int32_t)s->model->config.eos_ids[i];
-	if (text)
-		s->chat.template_text = mem_strdup(text);
-	if (c->chat_template_kwargs && *c->chat_template_kwargs)
-		log_warn("the result's chat template does not contain %s; pass it whenever you render chats "
-		         "for the result",
-		        config_where(c, "chat_template_kwargs"));
-	return text && !s->chat.template_text ? ERR_NOMEM : 0;
-}
-
-int session_open_side(struct session *s)
-{
-	const struct config *c = s->config;
-	int rc;
-
-	if (world_self()->rank)
-		return 0; /* only rank 0 writes them */
-	rc = side_files_read(&s->side, c->model, c->tokenizer);
-	if (!rc)
-		rc = hf_chat_apply(&s->chat, &s->side);
-	return rc ? rc : hf_config_apply(&s->side, s->model);
-}
 
 static int dataset_read_own(struct session *s, struct dataset **data, const char *path)
 {
@@ -174,7 +141,7 @@ static int dataset_read_own(struct session *s, struct dataset **data, const char
 	if (!rc)
 		rc = dataset_open(data, &o);
 	if (!rc && c->verb == VERB_TRAIN && data == &s->train.data)
-		rc = chat_keep(s, *data, chat_template);
+		rc = session_keep_chat(s, *data, chat_template);
 	chat_template_close(chat_template);
 	data_cache_free(&cache);
 	return rc;

@@ -70,6 +70,10 @@ int session_need_tokenizer(struct session *s);
  * in s->eval. */
 int session_open_rows(struct session *s);
 
+/* Keeps the template and end ids of the training rows for the result, so that it can be used as it was
+ * trained. */
+int session_keep_chat(struct session *s, const struct dataset *d, const struct chat_template *t);
+
 /* Reads the model's other files into s->side, for checkpoints and the result. Call after the rows are open.
  */
 int session_open_side(struct session *s);

@@ -303,6 +303,16 @@ int tokenizer_find(const struct tokenizer *t, int32_t *id, const char *content)
 	return *id >= 0;
 }
 
+int tokenizer_set_eos(struct tokenizer *t, const char *content)
+{
+	int32_t id;
+
+	if (!tokenizer_find(t, &id, content))
+		return err_set(ERR_INPUT, "'%.80s' is not in the tokenizer's vocabulary", content);
+	t->roles.eos = id;
+	return 0;
+}
+
 const struct tokenizer_roles *tokenizer_roles(const struct tokenizer *t)
 {
 	return &t->roles;

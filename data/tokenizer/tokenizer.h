@@ -63,4 +63,8 @@ struct tokenizer_roles {
 };
 const struct tokenizer_roles *tokenizer_roles(const struct tokenizer *t);
 
+/* Makes an entry of the vocabulary the token that ends a text. Call before other threads use the tokenizer.
+ * ERR_INPUT: there is no such entry. */
+int tokenizer_set_eos(struct tokenizer *t, const char *content);
+
 #endif
