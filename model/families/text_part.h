@@ -9,10 +9,10 @@
 
 #include "base/json.h"
 
-/* Makes the config.json of the language model. *text (json_decref, also after an error) is a new object without
- * the other parts or, for a text model, `config` itself. *whole is the model_type of the whole (a static
- * string); NULL: a text model. `where` names the file in messages. ERR_INPUT: a value of the wrong type, or no
- * text_config; ERR_NOMEM. */
+/* Makes the config.json of the language model. *text (json_decref, also after an error) is a new object
+ * without the other parts or, for a text model, `config` itself. *whole is the model_type of the whole (a
+ * static string); NULL: a text model. `where` names the file in messages. ERR_INPUT: a value of the wrong
+ * type, or no text_config; ERR_NOMEM. */
 int text_part_config(json_t **text, const char **whole, const json_t *config, const char *where);
 
 #endif
