@@ -331,6 +331,8 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 	config_read_int(r, "sliding_window", &window, use ? 1 : INT32_MIN, INT32_MAX);
 	if (!use || config_is_null(r, "sliding_window"))
 		window = 0;
+	if (!window && family->needed)
+		config_fail(r, ERR_UNSUPPORTED, "sliding_window is null; %s needs a number", c->model_type);
 	for (int64_t l = 0; l < c->L && family->every_block; l++)
 		c->block[l].window = window;
 	if (!family->every_block)
@@ -475,6 +477,8 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 	for (int64_t l = 0; l < c->L && c->has[ROLE_POSITION]; l++)
 		c->block[l].rope = -1;
 	read_windows(r, c, &family->window);
+	for (int64_t l = 0; l < c->L && family->rope.two_sets; l++)
+		c->block[l].rope = c->block[l].window > 0;
 	for (int i = 0; i < FAMILY_IGNORED_MAX && family->ignored[i].key; i++)
 		config_warn_ignored(r, family->ignored[i].key, family->ignored[i].why);
 	if (family->read && !r->err)

@@ -191,7 +191,8 @@ static void read_scaling(struct config_reader *r, struct config_reader *o, const
 	if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE) {
 		if (!family->original_otherwise)
 			config_read_int(o, "original_max_position_embeddings", original, 1, INT32_MAX);
-		config_read_int(r, "original_max_position_embeddings", original, 1, INT32_MAX);
+		if (!family->two_sets)
+			config_read_int(r, "original_max_position_embeddings", original, 1, INT32_MAX);
 	}
 	if (r->err && !o->err)
 		o->err = r->err;
@@ -275,9 +276,16 @@ static void read_two_sets(struct config_reader *r, struct model_config *c, const
 {
 	static const char *const names[ROPES_MAX] = {"full_attention", "sliding_attention"};
 	double local_theta = family->local_theta_otherwise;
-	int is_old = config_has(r, "rope_scaling");
+	int is_old = json_object_size(json_object_get(r->object, "rope_scaling")) > 0;
+	int is_new = json_object_size(json_object_get(r->object, "rope_parameters")) > 0;
 
-	config_read_num(r, family->local_theta, &local_theta);
+	if (is_old && is_new)
+		config_fail(r, ERR_UNSUPPORTED,
+		        "rope_scaling and rope_parameters are both there; remove one of them");
+	if (is_new && !json_object_get(both->object, names[0]) && !json_object_get(both->object, names[1]))
+		log_warn("%s is ignored: it has neither %s nor %s", both->where, names[0], names[1]);
+	if (family->local_theta)
+		config_read_num(r, family->local_theta, &local_theta);
 	for (int i = 0; i < ROPES_MAX && !r->err; i++) {
 		struct config_reader o = {.where = both->where};
 		json_t *object = NULL;
@@ -289,6 +297,8 @@ static void read_two_sets(struct config_reader *r, struct model_config *c, const
 		o.object = is_old && !i ? both->object : object;
 		read_set(r, &o, c, &c->rope[i], family, i ? local_theta : theta);
 	}
+	if (!r->err && c->rope[1].kind == ROPE_LONGROPE)
+		config_fail(r, ERR_UNSUPPORTED, "%s: %s: longrope is not supported", both->where, names[1]);
 	c->rope_count = ROPES_MAX;
 }
 
@@ -303,7 +313,7 @@ void config_read_rope(struct config_reader *r, struct model_config *c, const str
 		r->err = o.err;
 	if (r->err)
 		return;
-	if (family->local_theta) {
+	if (family->two_sets) {
 		read_two_sets(r, c, family, &o, theta);
 	} else {
 		read_set(r, &o, c, &c->rope[0], family, theta);

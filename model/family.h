@@ -50,6 +50,7 @@ struct family_keys {
 struct family_window {
 	int read;           /* 0: the family attends to whole documents */
 	int64_t otherwise;  /* tokens if the key is absent; 0: no window */
+	int needed;         /* null is refused */
 	int every_block;    /* layer_types is not read */
 	const char *use;    /* flag that enables windows; NULL: always enabled */
 	int64_t from;       /* with `use`: first block with a window if max_window_layers is absent */
@@ -63,8 +64,8 @@ struct family_rope {
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
 	int partial_in_default;                    /* rope type "default" rotates only that part too */
 	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
-	const char *local_theta; /* key of theta for blocks with a window, which have their own settings;
-	                            NULL: one set for all */
+	int two_sets; /* blocks with a window have their own settings; older files scale only the others */
+	const char *local_theta; /* with two_sets: key of theta for blocks with a window; NULL: none */
 	double local_theta_otherwise;
 	int64_t original_otherwise; /* value if original_max_position_embeddings is absent beside
 	                               rope_scaling; 0: the key may be inside rope_scaling, and its default is

@@ -36,6 +36,7 @@ static int open_text(struct model **model, const char *text)
 #define PHI3                                                                                                 \
 	"\"model_type\":\"phi3\",\"vocab_size\":40,\"hidden_size\":16,\"num_hidden_layers\":2,"              \
 	"\"num_attention_heads\":4"
+#define OLMO3 "\"model_type\":\"olmo3\",\"head_dim\":4,\"num_hidden_layers\":2"
 #define YARN "\"rope_type\":\"yarn\",\"factor\":2.0"
 
 /* A config.json that is refused, and the words that its message must have. */
@@ -175,6 +176,13 @@ static const struct {
         {"{" LLAMA ",\"head_dim\":5}", ERR_INPUT, "head_dim must be even"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
                 ERR_UNSUPPORTED, "partial_rotary_factor"},
+        {"{" OLMO3 ",\"sliding_window\":null}", ERR_UNSUPPORTED, "sliding_window is null; olmo3 needs"},
+        {"{" OLMO3 ",\"rope_scaling\":{" YARN "},\"rope_parameters\":{\"full_attention\":{}}}",
+                ERR_UNSUPPORTED, "both there"},
+        {"{" OLMO3
+         ",\"rope_parameters\":{\"sliding_attention\":{\"type\":\"longrope\",\"short_factor\":[1,1],"
+         "\"long_factor\":[1,1]}}}",
+                ERR_UNSUPPORTED, "sliding_attention: longrope"},
         {"{" NEOX ",\"rotary_pct\":1.5}", ERR_INPUT, "rotary_pct is 1.5"},
         {"{" NEOX ",\"rotary_pct\":-0.5}", ERR_INPUT, "rotary_pct is -0.5"},
         {"{" NEOX ",\"rotary_pct\":0.4,\"rope_scaling\":{" YARN "}}", ERR_UNSUPPORTED,

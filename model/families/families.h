@@ -20,6 +20,7 @@
 	ROW(gemma3_text)                                                                                     \
 	ROW(granite)                                                                                         \
 	ROW(olmo2)                                                                                           \
+	ROW(olmo3)                                                                                           \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \
 	ROW(seed_oss)                                                                                        \
@@ -107,6 +108,9 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        .bos_id = -1,                                                                                \
 	        .pad_id = 151329},                                                                           \
 	.rope = {.partial_otherwise = 0.5, .partial_in_default = 1}
+
+/* OLMo 3 shares these with OLMo 2. */
+extern const struct family_tensor olmo2_tensors[];
 
 /* Cohere 2 shares these with Cohere. */
 extern const struct family_tensor cohere_tensors[];

@@ -60,6 +60,7 @@ BASE["glm4"] = dict(BASE["glm"])
 BASE["nemotron"] = dict(BASE["phi3"])
 BASE["ernie4_5"] = dict(BASE["mistral"], head_dim=6, pad_token_id=None)
 BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
+BASE["olmo3"] = dict(BASE["phi3"], num_hidden_layers=4, sliding_window=5)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -347,6 +348,21 @@ CASES += [
     ("ernie4_5 pad, all kv heads", "ernie4_5", dict(pad_token_id=3, num_key_value_heads=None)),
     ("helium plain", "helium", {}),
     ("helium biases, pad", "helium", dict(attention_bias=True, mlp_bias=True, pad_token_id=3, rope_theta=70.0)),
+    ("olmo3 plain", "olmo3", {}),
+    ("olmo3 yarn, old key", "olmo3", dict(rope_theta=500000, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16, attention_factor=1.2, beta_fast=4))),
+    ("olmo3 theta, yarn without original", "olmo3", dict(
+        rope_theta=30.0, original_max_position_embeddings=16, rope_scaling=dict(rope_type="yarn", factor=4.0,
+                                                                                 beta_fast=4))),
+    ("olmo3 two sets", "olmo3", dict(original_max_position_embeddings=20, rope_parameters=dict(
+        full_attention=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, rope_theta=50.0),
+        sliding_attention=dict(rope_type="linear", factor=2.0, rope_theta=11.0)))),
+    ("olmo3 one set of two, biases", "olmo3", dict(attention_bias=True, rope_theta=40.0, rope_parameters=dict(
+        full_attention=None, sliding_attention=dict(rope_type="default", rope_theta=20.0)))),
+    ("olmo3 layer types, tied, pad", "olmo3", dict(
+        layer_types=["full_attention", "sliding_attention", "full_attention", "full_attention"], sliding_window=3,
+        tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None, head_dim=6)),
+    ("olmo3 flat settings are not read", "olmo3", dict(rope_parameters=dict(rope_type="default", rope_theta=70.0))),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -360,7 +376,12 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
     ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("olmo3 with nothing", "olmo3", {}),
 ]
+
+
+# layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
+LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2")
 
 
 def splitmix(x):
@@ -416,7 +437,7 @@ def settings_of(config):
         out["window"] = [window] * layers
     elif kind in ("phi3", "starcoder2"):
         out["window"] = [window] * layers
-    elif kind in ("exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2") or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
+    elif kind in LAYERED or kind.startswith("qwen"):
         out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
     else:
         out["window"] = [0] * layers
