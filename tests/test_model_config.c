@@ -50,7 +50,7 @@ static const struct {
         {"[1]", ERR_INPUT, "not an object"},
         {"{\"model_type\":null}", ERR_INPUT, "model_type is missing"},
         {"{\"model_type\":7}", ERR_INPUT, "model_type"},
-        {"{\"model_type\":\"gemma3\"}", ERR_UNSUPPORTED, "llama, mistral, qwen2"},
+        {"{\"model_type\":\"gemma3\"}", ERR_UNSUPPORTED, "supported: llama, mistral, "},
         {"{\"model_type\":\"gemma2\",\"final_logit_softcapping\":0}", ERR_INPUT,
                 "final_logit_softcapping is 0; it must be above 0"},
         {"{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":-1}", ERR_INPUT,

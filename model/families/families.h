@@ -12,6 +12,7 @@
 #define FAMILY_LIST(ROW)                                                                                     \
 	ROW(llama)                                                                                           \
 	ROW(mistral)                                                                                         \
+	ROW(ministral)                                                                                       \
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
 	ROW(phi3)                                                                                            \
@@ -108,6 +109,9 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        .bos_id = -1,                                                                                \
 	        .pad_id = 151329},                                                                           \
 	.rope = {.partial_otherwise = 0.5, .partial_in_default = 1}
+
+/* Ministral shares these with Mistral. */
+extern const struct family_tensor mistral_tensors[];
 
 /* OLMo 3 shares these with OLMo 2. */
 extern const struct family_tensor olmo2_tensors[];

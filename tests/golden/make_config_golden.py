@@ -61,6 +61,7 @@ BASE["nemotron"] = dict(BASE["phi3"])
 BASE["ernie4_5"] = dict(BASE["mistral"], head_dim=6, pad_token_id=None)
 BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
 BASE["olmo3"] = dict(BASE["phi3"], num_hidden_layers=4, sliding_window=5)
+BASE["ministral"] = dict(BASE["mistral"], head_dim=4, sliding_window=5)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -363,6 +364,13 @@ CASES += [
         layer_types=["full_attention", "sliding_attention", "full_attention", "full_attention"], sliding_window=3,
         tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None, head_dim=6)),
     ("olmo3 flat settings are not read", "olmo3", dict(rope_parameters=dict(rope_type="default", rope_theta=70.0))),
+    ("ministral plain", "ministral", {}),
+    ("ministral layer types", "ministral", dict(layer_types=["sliding_attention", "full_attention"], rope_theta=50.0)),
+    ("ministral full everywhere, tied, pad", "ministral", dict(
+        layer_types=["full_attention", "full_attention"], tie_word_embeddings=True, pad_token_id=3, head_dim=10)),
+    ("ministral null layer types, ignored biases", "ministral", dict(
+        layer_types=None, attention_bias=True, mlp_bias=True, num_key_value_heads=4, rope_scaling=dict(
+            rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16))),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -376,6 +384,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
     ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("ministral with few keys", "ministral", dict(head_dim=128)),
     ("olmo3 with nothing", "olmo3", {}),
 ]
 
