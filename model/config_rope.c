@@ -242,6 +242,14 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 	config_read_num(r, partial_key, &partial);
 	if (r->err)
 		return;
+	if (family->otherwise.kind != ROPE_NONE && !o->object && !config_has(r, "rope_parameters")) {
+		*rope = family->otherwise;
+		config_read_int(r, "original_max_position_embeddings",
+		        &rope->original_max_position_embeddings, 1, INT32_MAX);
+		config_warn_ignored(
+		        r, "rope_theta", "there is no rope_scaling, and this family's default has its own");
+		o->err = r->err;
+	}
 	if (o->object) {
 		refuse_nested(o);
 		config_read_num(o, "rope_theta", &rope->theta);

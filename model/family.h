@@ -55,6 +55,7 @@ struct family_window {
 	const char *use;    /* flag that enables windows; NULL: always enabled */
 	int64_t from;       /* with `use`: first block with a window if max_window_layers is absent */
 	int64_t full_every; /* if layer_types is absent, every full_every-th block sees everything; 0: none */
+	int full_first;     /* the first block of each full_every sees everything, not the last */
 	const char *full_every_key; /* key with another number, or NULL */
 };
 
@@ -64,6 +65,8 @@ struct family_rope {
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
 	int partial_in_default;                    /* rope type "default" rotates only that part too */
 	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
+	struct rope_config otherwise; /* with a kind: the settings if the file has no rope_parameters and no
+	                                 rope_scaling; rope_theta is not read then */
 	int two_sets; /* blocks with a window have their own settings; older files scale only the others */
 	const char *local_theta; /* with two_sets: key of theta for blocks with a window; NULL: none */
 	double local_theta_otherwise;
@@ -92,9 +95,10 @@ struct model_family {
 	struct family_keys keys;
 	struct family_window window;
 	struct family_rope rope;
-	int whole_heads;       /* without head_dim, hidden_size must be a multiple of the heads */
-	int one_size_of_heads; /* num_key_value_heads and head_dim are not read */
-	int pads_nothing;      /* the embedding's row of pad_token_id trains like any other */
+	int whole_heads;         /* without head_dim, hidden_size must be a multiple of the heads */
+	int one_size_of_heads;   /* num_key_value_heads and head_dim are not read */
+	int pads_nothing;        /* the embedding's row of pad_token_id trains like any other */
+	int null_is_default_eos; /* eos_token_id: null is like an absent key; else it means none */
 	struct family_ignored ignored[FAMILY_IGNORED_MAX]; /* keys that transformers ignores too: a warning */
 	/* Runs after the table, for all that it cannot express; NULL: nothing. */
 	void (*read)(struct config_reader *r, struct model_config *c);

@@ -22,6 +22,7 @@
 	ROW(granite)                                                                                         \
 	ROW(olmo2)                                                                                           \
 	ROW(olmo3)                                                                                           \
+	ROW(cwm)                                                                                             \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \
 	ROW(seed_oss)                                                                                        \

@@ -62,6 +62,7 @@ BASE["ernie4_5"] = dict(BASE["mistral"], head_dim=6, pad_token_id=None)
 BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
 BASE["olmo3"] = dict(BASE["phi3"], num_hidden_layers=4, sliding_window=5)
 BASE["ministral"] = dict(BASE["mistral"], head_dim=4, sliding_window=5)
+BASE["cwm"] = dict(BASE["mistral"], head_dim=6, num_hidden_layers=5, sliding_window=5)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -371,6 +372,15 @@ CASES += [
     ("ministral null layer types, ignored biases", "ministral", dict(
         layer_types=None, attention_bias=True, mlp_bias=True, num_key_value_heads=4, rope_scaling=dict(
             rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16))),
+    ("cwm plain", "cwm", {}),
+    ("cwm ignored theta, original at top", "cwm", dict(rope_theta=50.0, original_max_position_embeddings=48)),
+    ("cwm empty settings", "cwm", dict(rope_theta=50.0, rope_parameters={})),
+    ("cwm settings without theta", "cwm", dict(rope_parameters=dict(rope_type="linear", factor=2.0))),
+    ("cwm old key", "cwm", dict(rope_theta=50.0, rope_scaling=dict(LLAMA3, original_max_position_embeddings=48))),
+    ("cwm layer types, biases", "cwm", dict(mlp_bias=True, attention_bias=True, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    ("cwm tied, pad, null eos", "cwm", dict(tie_word_embeddings=True, pad_token_id=3, eos_token_id=None)),
+    ("cwm eos", "cwm", dict(eos_token_id=[2, 5], num_hidden_layers=1)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -384,13 +394,15 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
     ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("cwm with nothing", "cwm", {}),
+    ("cwm with few keys", "cwm", dict(eos_token_id=None, num_hidden_layers=9)),
     ("ministral with few keys", "ministral", dict(head_dim=128)),
     ("olmo3 with nothing", "olmo3", {}),
 ]
 
 
 # layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
-LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2")
+LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2", "cwm")
 
 
 def splitmix(x):
