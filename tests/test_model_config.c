@@ -184,6 +184,7 @@ static const struct {
          "\"long_factor\":[1,1]}}}",
                 ERR_UNSUPPORTED, "sliding_attention: longrope"},
         {"{\"model_type\":\"cwm\",\"sliding_window\":null}", ERR_UNSUPPORTED, "cwm needs a number"},
+        {"{\"model_type\":\"hyperclovax\",\"logits_scaling\":0}", ERR_INPUT, "logits_scaling is 0"},
         {"{" NEOX ",\"rotary_pct\":1.5}", ERR_INPUT, "rotary_pct is 1.5"},
         {"{" NEOX ",\"rotary_pct\":-0.5}", ERR_INPUT, "rotary_pct is -0.5"},
         {"{" NEOX ",\"rotary_pct\":0.4,\"rope_scaling\":{" YARN "}}", ERR_UNSUPPORTED,

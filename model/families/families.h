@@ -19,7 +19,9 @@
 	ROW(gemma)                                                                                           \
 	ROW(gemma2)                                                                                          \
 	ROW(gemma3_text)                                                                                     \
+	ROW(vaultgemma)                                                                                      \
 	ROW(granite)                                                                                         \
+	ROW(hyperclovax)                                                                                     \
 	ROW(olmo2)                                                                                           \
 	ROW(olmo3)                                                                                           \
 	ROW(cwm)                                                                                             \
@@ -33,6 +35,7 @@
 	ROW(cohere)                                                                                          \
 	ROW(cohere2)                                                                                         \
 	ROW(nemotron)                                                                                        \
+	ROW(jais2)                                                                                           \
 	ROW(ernie4_5)                                                                                        \
 	ROW(helium)                                                                                          \
 	ROW(stablelm)                                                                                        \
@@ -139,8 +142,10 @@ void cohere_read_scale(struct config_reader *r, struct model_config *c);
 	.keys = {.epsilon = "layer_norm_eps"}
 
 /* gemma2_read_scales reads the scales of the embedding and of attention, and the cap of the logits; Gemma 3
- * shares it. GEMMA_DEFAULTS has the defaults that all generations share. */
+ * shares it. gemma2_read also reads the cap of the scores; VaultGemma shares it. GEMMA_DEFAULTS has the
+ * defaults that all generations share. */
 void gemma2_read_scales(struct config_reader *r, struct model_config *c);
+void gemma2_read(struct config_reader *r, struct model_config *c);
 #define GEMMA_DEFAULTS                                                                                       \
 	.D = 256, .norm_epsilon = 1e-6, .norm_weight_offset = 1, .act = ACT_GELU_TANH, .tied = 1,            \
 	.eos_ids = {1}, .eos_count = 1, .bos_id = 2, .pad_id = 0

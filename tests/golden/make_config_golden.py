@@ -63,6 +63,10 @@ BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
 BASE["olmo3"] = dict(BASE["phi3"], num_hidden_layers=4, sliding_window=5)
 BASE["ministral"] = dict(BASE["mistral"], head_dim=4, sliding_window=5)
 BASE["cwm"] = dict(BASE["mistral"], head_dim=6, num_hidden_layers=5, sliding_window=5)
+BASE["vaultgemma"] = dict(BASE["gemma2"], num_hidden_layers=3)
+BASE["hyperclovax"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.4,
+                           logits_scaling=0.7, pad_token_id=None)
+BASE["jais2"] = dict(BASE["phi3"])
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -381,6 +385,28 @@ CASES += [
         "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
     ("cwm tied, pad, null eos", "cwm", dict(tie_word_embeddings=True, pad_token_id=3, eos_token_id=None)),
     ("cwm eos", "cwm", dict(eos_token_id=[2, 5], num_hidden_layers=1)),
+    ("hyperclovax plain", "hyperclovax", {}),
+    ("hyperclovax no post norms", "hyperclovax", dict(use_post_norm=False, rope_theta=70.0)),
+    ("hyperclovax absent multipliers, head_dim", "hyperclovax", dict(
+        attention_multiplier=ABSENT, embedding_multiplier=ABSENT, residual_multiplier=ABSENT, logits_scaling=ABSENT,
+        num_key_value_heads=None, head_dim=6)),
+    ("hyperclovax null multiplier, biases, tied, pad", "hyperclovax", dict(
+        attention_multiplier=None, head_dim=None, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        pad_token_id=3)),
+    ("jais2 plain", "jais2", {}),
+    ("jais2 no biases, tied, pad", "jais2", dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True,
+                                                 pad_token_id=3, layer_norm_eps=0.1)),
+    ("jais2 head_dim, null kv heads, gelu", "jais2", dict(head_dim=12, num_key_value_heads=None, hidden_act="gelu",
+                                                          rope_theta=70.0, mlp_bias=False)),
+    ("vaultgemma plain", "vaultgemma", {}),
+    ("vaultgemma no caps, biases", "vaultgemma", dict(
+        attn_logit_softcapping=None, final_logit_softcapping=None, attention_bias=True, num_key_value_heads=4)),
+    ("vaultgemma usual caps, untied, pad", "vaultgemma", dict(
+        attn_logit_softcapping=ABSENT, final_logit_softcapping=ABSENT, query_pre_attn_scalar=ABSENT,
+        tie_word_embeddings=False, pad_token_id=3)),
+    ("vaultgemma layer types, theta", "vaultgemma", dict(
+        hidden_act="relu", hidden_activation="silu", sliding_window=3, rope_theta=70.0,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -394,6 +420,9 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
     ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("vaultgemma with nothing", "vaultgemma", {}),
+    ("jais2 with nothing", "jais2", {}),
+    ("hyperclovax with nothing", "hyperclovax", {}),
     ("cwm with nothing", "cwm", {}),
     ("cwm with few keys", "cwm", dict(eos_token_id=None, num_hidden_layers=9)),
     ("ministral with few keys", "ministral", dict(head_dim=128)),
@@ -402,7 +431,8 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
 
 
 # layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
-LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2", "cwm")
+LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2", "cwm",
+           "vaultgemma")
 
 
 def splitmix(x):
@@ -501,7 +531,7 @@ def run(name, model_type, keys):
         parameters = parameters_of(model)
         with torch.no_grad():
             for n, p in parameters:
-                p.copy_(weight_of(n, p.shape, 0 if model_type.startswith(("gemma", "nemotron")) else 1))  # these scale by 1 + w
+                p.copy_(weight_of(n, p.shape, 0 if model_type.startswith(("gemma", "vaultgemma", "nemotron")) else 1))  # these scale by 1 + w
         targets, loss_sum, losses = 0, 0, []
         for ids, labels in ROWS:
             labels = ids if labels is None else labels
