@@ -29,6 +29,7 @@ static const struct field model_fields[] = {
         MODEL("use_parallel_residual", INT, parallel_residual),
         MODEL("matrices stored [in, out]", INT, weight_in_out),
         MODEL("whole or by head: the norms of query and key", INT, qk_norm_whole),
+        MODEL("before or after rotation: the norms of query and key", INT, qk_norm_after_rope),
         MODEL("the order of query, key and value", INT, qkv_by_head),
         MODEL("the number of rotary settings", INT, rope_count),
         MODEL("the pairs of rotary dimensions", INT, rope_pairs),

@@ -54,7 +54,21 @@ static void refuse_nested(struct config_reader *o)
 	}
 }
 
-static void read_kind(struct config_reader *o, struct rope_config *rope, const struct family_rope *family)
+/* With a theta for more tokens, theta * alpha^(D / (D - 2)), "dynamic" is "default". */
+static int has_alpha(struct config_reader *o, const struct model_config *c, struct rope_config *rope)
+{
+	double alpha = 0;
+
+	config_read_num(o, "alpha", &alpha);
+	if (o->err || alpha == 0)
+		return 0;
+	config_check_positive(o, "alpha", alpha);
+	rope->theta *= pow(alpha, (double)c->D / (double)(c->D - 2));
+	return 1;
+}
+
+static void read_kind(struct config_reader *o, const struct model_config *c, struct rope_config *rope,
+        const struct family_rope *family)
 {
 	const char *name = "default";
 	int found = json_get_str(o->object, o->where, "rope_type", &name);
@@ -65,6 +79,8 @@ static void read_kind(struct config_reader *o, struct rope_config *rope, const s
 		o->err = found;
 		return;
 	}
+	if (family->fixed_alpha && !strcmp(name, "dynamic") && has_alpha(o, c, rope))
+		name = "default";
 	if (family->only_longrope && (!strcmp(name, "su") || !strcmp(name, "yarn")))
 		name = "longrope"; /* as in transformers */
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
@@ -255,7 +271,7 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 		config_read_num(o, "rope_theta", &rope->theta);
 		config_read_num(o, "partial_rotary_factor", &partial);
 		if (!o->err)
-			read_kind(o, rope, family);
+			read_kind(o, c, rope, family);
 	}
 	if (!o->err)
 		config_check_positive(o, "rope theta", rope->theta);

@@ -64,6 +64,7 @@ struct family_rope {
 	const char *partial;                       /* partial_rotary_factor */
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
 	int partial_in_default;                    /* rope type "default" rotates only that part too */
+	int fixed_alpha;   /* rope type "dynamic" with an alpha is another theta, for texts of any length */
 	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
 	struct rope_config otherwise; /* with a kind: the settings if the file has no rope_parameters and no
 	                                 rope_scaling; rope_theta is not read then */

@@ -58,8 +58,9 @@ struct model_config {
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
 	int qk_norm_whole; /* q's norm is over all of its heads together, k's too (OLMo 2); else head by head
 	                    */
-	int qkv_by_head;   /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
-	                      all q, all k, all v */
+	int qk_norm_after_rope; /* the norms of q and k follow rotation (Hunyuan); else they come before it */
+	int qkv_by_head; /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
+	                    all q, all k, all v */
 	struct rope_config rope[ROPES_MAX];
 	int rope_count; /* 0: no rotary positions */
 	enum rope_pairs rope_pairs;

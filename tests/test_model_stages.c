@@ -35,6 +35,7 @@ static const char *const configs[] = {
         "{" TINY("olmo2") ",\"num_key_value_heads\":2}",
         "{" TINY("exaone4") ",\"num_key_value_heads\":2,\"sliding_window\":7,\"sliding_window_pattern\":2}",
         "{" TINY("phi") "}",
+        "{" TINY("hunyuan_v1_dense") ",\"num_key_value_heads\":2}",
 };
 enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
 

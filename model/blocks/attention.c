@@ -158,7 +158,7 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .dtype = call->dtype}});
 }
 
-/* The q and k that attention reads: after their norms, if there are any. */
+/* The q and k that attention reads: rotated, and after their norms if there are any. */
 static dev_addr turned_at(const struct stage_call *call)
 {
 	return acts_at(call, call->c->has[ROLE_Q_NORM_W] ? call->acts.qk : call->acts.qkv);
@@ -256,9 +256,11 @@ void attn_forward(struct stage_call *call)
 		linear_forward(call, &list[i].linear,
 		        rows_at(call, column_at(call, qkv, list[i].column), stride), call->dtype,
 		        rows_at(call, input, c->C));
-	if (c->has[ROLE_Q_NORM_W])
+	if (c->has[ROLE_Q_NORM_W] && !c->qk_norm_after_rope)
 		head_norms_forward(call);
-	rotate(call, turned_at(call), ROPE_FORWARD);
+	rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
+	if (c->has[ROLE_Q_NORM_W] && c->qk_norm_after_rope)
+		head_norms_forward(call);
 	if (dev_is_none(call->memory->cache))
 		attend(call);
 	else
@@ -318,8 +320,10 @@ void attn_backward(struct stage_call *call)
 	linear_backward_input(
 	        call, &output, rows_at(call, dmixed, c->H * c->D), call->dtype, LINEAR_WRITE, dy);
 	attend_backward(call, dqkv, dmixed);
+	if (c->has[ROLE_Q_NORM_W] && c->qk_norm_after_rope)
+		head_norms_backward(call, dqkv);
 	rotate(call, dqkv, ROPE_BACKWARD);
-	if (c->has[ROLE_Q_NORM_W])
+	if (c->has[ROLE_Q_NORM_W] && !c->qk_norm_after_rope)
 		head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);
 	if (c->parallel_residual && !c->has[ROLE_NORM2_W])

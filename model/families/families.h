@@ -25,6 +25,7 @@
 	ROW(olmo2)                                                                                           \
 	ROW(olmo3)                                                                                           \
 	ROW(cwm)                                                                                             \
+	ROW(hunyuan_v1_dense)                                                                                \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \
 	ROW(seed_oss)                                                                                        \

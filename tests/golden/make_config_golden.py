@@ -67,6 +67,7 @@ BASE["vaultgemma"] = dict(BASE["gemma2"], num_hidden_layers=3)
 BASE["hyperclovax"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.4,
                            logits_scaling=0.7, pad_token_id=None)
 BASE["jais2"] = dict(BASE["phi3"])
+BASE["hunyuan_v1_dense"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -407,6 +408,15 @@ CASES += [
     ("vaultgemma layer types, theta", "vaultgemma", dict(
         hidden_act="relu", hidden_activation="silu", sliding_window=3, rope_theta=70.0,
         layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
+    ("hunyuan_v1_dense plain", "hunyuan_v1_dense", {}),
+    ("hunyuan_v1_dense alpha", "hunyuan_v1_dense", dict(rope_theta=50.0, rope_scaling=dict(
+        type="dynamic", factor=1.0, alpha=1000.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
+    ("hunyuan_v1_dense alpha, new keys", "hunyuan_v1_dense", dict(rope_parameters=dict(
+        rope_type="dynamic", factor=1.0, alpha=3, rope_theta=20.0), head_dim=6)),
+    ("hunyuan_v1_dense linear, alpha not read", "hunyuan_v1_dense", dict(rope_theta=50.0, rope_scaling=dict(
+        type="linear", factor=2.0, alpha=3.0))),
+    ("hunyuan_v1_dense biases, tied, pad", "hunyuan_v1_dense", dict(
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -420,6 +430,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
     ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("hunyuan_v1_dense with few keys", "hunyuan_v1_dense", dict(head_dim=128)),
     ("vaultgemma with nothing", "vaultgemma", {}),
     ("jais2 with nothing", "jais2", {}),
     ("hyperclovax with nothing", "hyperclovax", {}),
@@ -495,6 +506,8 @@ def settings_of(config):
     if kind != "gpt2":
         rope = config.rope_parameters
         out["theta"] = float(rope.get("full_attention", rope)["rope_theta"])
+        if rope.get("rope_type") == "dynamic":  # Hunyuan's, with alpha: another theta
+            out["theta"] *= rope["alpha"] ** (out["D"] / (out["D"] - 2))
     eos = config.eos_token_id
     eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
     out["eos"] = [i for i in eos if 0 <= i < config.vocab_size]
