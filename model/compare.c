@@ -56,6 +56,7 @@ static const struct field rope_fields[] = {
         ROPE("beta_slow", REAL, beta_slow),
         ROPE("attention_factor", REAL, attention_factor),
         ROPE("truncate", INT, truncate),
+        ROPE("llama_4_scaling_beta", REAL, query_beta),
         ROPE("original_max_position_embeddings", I64, original_max_position_embeddings),
         ROPE("rotary dimensions", I64, rotary),
         ROPE("dimensions of rotary frequencies", I64, frequency_dim),

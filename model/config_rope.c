@@ -224,6 +224,23 @@ static void read_scaling(struct config_reader *r, struct config_reader *o, const
 	}
 }
 
+/* Ministral 3, after Llama 4: q grows with each original context that its position has passed. */
+static void read_query_beta(struct config_reader *o, struct rope_config *rope, const char *key)
+{
+	static const char original[] = "original_max_position_embeddings";
+
+	if (!config_has(o, key))
+		config_fail(o, ERR_INPUT, "%s is missing", key);
+	config_read_num(o, key, &rope->query_beta);
+	if (!o->err)
+		config_check_epsilon(o, key, rope->query_beta);
+	if (rope->kind != ROPE_DEFAULT && rope->kind != ROPE_LINEAR)
+		return;
+	if (!o->err && !config_has(o, original))
+		config_fail(o, ERR_INPUT, "%s is missing", original);
+	config_read_int(o, original, &rope->original_max_position_embeddings, 1, INT32_MAX);
+}
+
 /* A head rotates int(D * partial) dims. An odd number gets one more dim, as in transformers. */
 static void set_rotary(struct config_reader *o, const struct model_config *c, struct rope_config *rope,
         double partial, const char *key)
@@ -252,13 +269,15 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 {
 	const char *partial_key = family->partial ? family->partial : "partial_rotary_factor";
 	double partial = family->partial_otherwise != 0 ? family->partial_otherwise : 1;
+	int is_default =
+	        family->otherwise.kind != ROPE_NONE && !o->object && !config_has(r, "rope_parameters");
 
 	*rope = (struct rope_config){
 	        .kind = ROPE_DEFAULT, .theta = theta, .factor = 1, .attention_factor = 1};
 	config_read_num(r, partial_key, &partial);
 	if (r->err)
 		return;
-	if (family->otherwise.kind != ROPE_NONE && !o->object && !config_has(r, "rope_parameters")) {
+	if (is_default) {
 		*rope = family->otherwise;
 		config_read_int(r, "original_max_position_embeddings",
 		        &rope->original_max_position_embeddings, 1, INT32_MAX);
@@ -277,6 +296,8 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 		config_check_positive(o, "rope theta", rope->theta);
 	if (!o->err && o->object)
 		read_scaling(r, o, c, rope, family);
+	if (!o->err && family->query_beta && !is_default)
+		read_query_beta(o, rope, family->query_beta);
 	if (!o->err && !family->partial_in_default && partial != 1) {
 		if (rope->kind == ROPE_DEFAULT)
 			log_warn("%s: ignoring %s, because this family rotates whole heads", r->where,

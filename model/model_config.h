@@ -23,7 +23,9 @@ struct rope_config {
 	double beta_fast, beta_slow;              /* yarn */
 	double attention_factor;                  /* yarn, longrope: multiplies cos and sin; 1 elsewhere */
 	int truncate;                             /* yarn */
-	int64_t original_max_position_embeddings; /* llama3, yarn, longrope */
+	double query_beta; /* 0: none. Else q is also multiplied by 1 + query_beta * log(1 + floor(position /
+	                      original_max_position_embeddings)) */
+	int64_t original_max_position_embeddings; /* llama3, yarn, longrope; any kind with query_beta */
 	double *factors; /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
 	                    to original_max_position_embeddings tokens, then for longer ones */
 	int64_t rotary;  /* rotated dims of each head, even; 0 with ROPE_NONE */

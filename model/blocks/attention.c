@@ -75,31 +75,32 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 	const struct model_config *c = call->c;
 	int64_t positions = call->memory->rope_positions;
 	struct head_group groups[2];
+	int64_t table[2];
 	int count = 2, rope = c->block[call->layer].rope;
 
 	if (rope < 0)
 		return;
+	table[0] = model_rope_query_first(call->model, rope, positions);
+	table[1] = model_rope_table_first(call->model, rope, positions);
 	head_groups(call, groups);
-	if (!c->qkv_by_head) { /* the heads of k follow those of q */
+	if (!c->qkv_by_head && table[0] == table[1]) { /* the heads of k follow those of q */
 		groups[0].heads += groups[1].heads;
 		count = 1;
 	}
 	for (int i = 0; i < count; i++)
-		call_op(call,
-		        &(struct op){.kind = OP_ROPE,
-		                .rope = {.x = column_at(call, base, groups[i].column),
-		                        .table = dev_at(call->memory->rope_table,
-		                                4 * model_rope_table_first(call->model, rope, positions)),
-		                        .position = call->batch->position,
-		                        .tokens = call->tokens,
-		                        .heads = groups[i].heads,
-		                        .stride = qkv_place_of(c).stride,
-		                        .head_stride = groups[i].head_stride,
-		                        .rotary = c->rope[rope].rotary,
-		                        .pairs = c->rope_pairs,
-		                        .table_rows = model_rope_table_rows(call->model, positions),
-		                        .direction = direction,
-		                        .dtype = call->dtype}});
+		call_op(call, &(struct op){.kind = OP_ROPE,
+		                      .rope = {.x = column_at(call, base, groups[i].column),
+		                              .table = dev_at(call->memory->rope_table, 4 * table[i]),
+		                              .position = call->batch->position,
+		                              .tokens = call->tokens,
+		                              .heads = groups[i].heads,
+		                              .stride = qkv_place_of(c).stride,
+		                              .head_stride = groups[i].head_stride,
+		                              .rotary = c->rope[rope].rotary,
+		                              .pairs = c->rope_pairs,
+		                              .table_rows = model_rope_table_rows(call->model, positions),
+		                              .direction = direction,
+		                              .dtype = call->dtype}});
 }
 
 static void head_norms_forward(struct stage_call *call)

@@ -13,6 +13,7 @@
 	ROW(llama)                                                                                           \
 	ROW(mistral)                                                                                         \
 	ROW(ministral)                                                                                       \
+	ROW(ministral3)                                                                                      \
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
 	ROW(phi3)                                                                                            \
@@ -115,7 +116,7 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        .pad_id = 151329},                                                                           \
 	.rope = {.partial_otherwise = 0.5, .partial_in_default = 1}
 
-/* Ministral shares these with Mistral. */
+/* Ministral and Ministral 3 share these with Mistral. */
 extern const struct family_tensor mistral_tensors[];
 
 /* OLMo 3 shares these with OLMo 2. */

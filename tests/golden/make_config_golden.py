@@ -68,6 +68,7 @@ BASE["hyperclovax"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_
                            logits_scaling=0.7, pad_token_id=None)
 BASE["jais2"] = dict(BASE["phi3"])
 BASE["hunyuan_v1_dense"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
+BASE["ministral3"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -417,6 +418,20 @@ CASES += [
         type="linear", factor=2.0, alpha=3.0))),
     ("hunyuan_v1_dense biases, tied, pad", "hunyuan_v1_dense", dict(
         attention_bias=True, mlp_bias=True, tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None)),
+    ("ministral3 plain", "ministral3", {}),
+    ("ministral3 growing queries, window", "ministral3", dict(sliding_window=9, rope_parameters=dict(
+        rope_type="yarn", factor=4.0, rope_theta=50.0, original_max_position_embeddings=5, beta_fast=4,
+        llama_4_scaling_beta=0.3, mscale=1.0, mscale_all_dim=1.0))),
+    ("ministral3 default by name, old key", "ministral3", dict(rope_theta=50.0, rope_scaling=dict(
+        type="default", original_max_position_embeddings=7, llama_4_scaling_beta=0.5))),
+    ("ministral3 original at top", "ministral3", dict(original_max_position_embeddings=4, rope_theta=50.0)),
+    ("ministral3 llama3, tied, pad", "ministral3", dict(tie_word_embeddings=True, pad_token_id=3, rope_scaling=dict(
+        LLAMA3, original_max_position_embeddings=8, llama_4_scaling_beta=0.2))),
+    ("ministral3 longrope", "ministral3", dict(rope_parameters=dict(
+        LONG, rope_type="longrope", factor=4.0, original_max_position_embeddings=10, llama_4_scaling_beta=0.4))),
+    ("ministral3 layer types are not read, no growth", "ministral3", dict(
+        sliding_window=5, layer_types=["full_attention"] * 2, attention_bias=True, rope_parameters=dict(
+            rope_type="default", rope_theta=50.0, original_max_position_embeddings=4, llama_4_scaling_beta=0.0))),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -430,6 +445,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
     ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("ministral3 with nothing", "ministral3", {}),
     ("hunyuan_v1_dense with few keys", "hunyuan_v1_dense", dict(head_dim=128)),
     ("vaultgemma with nothing", "vaultgemma", {}),
     ("jais2 with nothing", "jais2", {}),
@@ -497,7 +513,7 @@ def settings_of(config):
     window = getattr(config, "sliding_window", None) or 0
     if kind == "mistral":
         out["window"] = [window] * layers
-    elif kind in ("phi3", "starcoder2"):
+    elif kind in ("phi3", "starcoder2", "ministral3"):
         out["window"] = [window] * layers
     elif kind in LAYERED or kind.startswith("qwen"):
         out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
