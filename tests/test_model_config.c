@@ -233,7 +233,8 @@ static void test_any_value(void **state)
 	        "activation_function", "layer_norm_epsilon", "scale_attn_weights",
 	        "scale_attn_by_inverse_layer_idx", "layer_norm_eps", "use_parallel_residual", "rotary_pct",
 	        "rotary_emb_base", "no_rope_layers", "no_rope_layer_interval", "sliding_window_pattern",
-	        "use_bias", "qk_layernorm", "use_qkv_bias", "norm_epsilon", "attention_out_bias"};
+	        "use_bias", "qk_layernorm", "use_qkv_bias", "norm_epsilon", "attention_out_bias",
+	        "use_post_norm", "logits_scaling", "attention_multiplier"};
 	static const char *const values[] = {"null", "true", "false", "-1", "0", "1", "2", "3", "1000000000",
 	        "9000000000000000000", "0.5", "-0.5", "1e-320", "1e308", "\"\"", "\"linear\"", "[]", "[1]",
 	        "[null]", "[[],{}]", "{}", "{\"a\":1}", "{\"type\":\"yarn\",\"factor\":1e-300}",

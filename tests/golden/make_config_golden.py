@@ -432,6 +432,16 @@ CASES += [
     ("ministral3 layer types are not read, no growth", "ministral3", dict(
         sliding_window=5, layer_types=["full_attention"] * 2, attention_bias=True, rope_parameters=dict(
             rope_type="default", rope_theta=50.0, original_max_position_embeddings=4, llama_4_scaling_beta=0.0))),
+    ("olmo3 one kv head, window 1", "olmo3", dict(num_key_value_heads=1, sliding_window=1, hidden_act="gelu")),
+    ("ministral one kv head, window 1", "ministral", dict(num_key_value_heads=1, sliding_window=1, hidden_act="gelu")),
+    ("cwm one kv head, gelu", "cwm", dict(num_key_value_heads=1, head_dim=10, hidden_act="gelu", rms_norm_eps=0.1)),
+    ("hyperclovax yarn", "hyperclovax", dict(head_dim=8, rope_theta=50.0, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16))),
+    ("hunyuan_v1_dense yarn, eps, relu", "hunyuan_v1_dense", dict(
+        num_key_value_heads=1, hidden_act="relu", rms_norm_eps=0.1, rope_scaling=dict(
+            rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16), rope_theta=50.0)),
+    ("ministral3 one kv head, window 1, gelu", "ministral3", dict(
+        num_key_value_heads=1, sliding_window=1, head_dim=10, hidden_act="gelu", rms_norm_eps=0.1)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
