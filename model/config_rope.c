@@ -269,7 +269,7 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 {
 	const char *partial_key = family->partial ? family->partial : "partial_rotary_factor";
 	double partial = family->partial_otherwise != 0 ? family->partial_otherwise : 1;
-	int is_default =
+	int is_absent =
 	        family->otherwise.kind != ROPE_NONE && !o->object && !config_has(r, "rope_parameters");
 
 	*rope = (struct rope_config){
@@ -277,7 +277,7 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 	config_read_num(r, partial_key, &partial);
 	if (r->err)
 		return;
-	if (is_default) {
+	if (is_absent) {
 		*rope = family->otherwise;
 		config_read_int(r, "original_max_position_embeddings",
 		        &rope->original_max_position_embeddings, 1, INT32_MAX);
@@ -296,7 +296,7 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 		config_check_positive(o, "rope theta", rope->theta);
 	if (!o->err && o->object)
 		read_scaling(r, o, c, rope, family);
-	if (!o->err && family->query_beta && !is_default)
+	if (!o->err && family->query_beta && !is_absent)
 		read_query_beta(o, rope, family->query_beta);
 	if (!o->err && !family->partial_in_default && partial != 1) {
 		if (rope->kind == ROPE_DEFAULT)
