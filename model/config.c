@@ -306,7 +306,7 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c,
 		        json_array_size(types), c->L);
 	for (int64_t l = 0; l < c->L && !r->err; l++) {
 		int slide = types ? layer_type_slides(r, types, l)
-		                  : window && l >= from && (!every || (l + 1) % every);
+		                  : window && l >= from && (!every || (l + !family->full_first) % every);
 
 		if (slide && types && !window)
 			config_fail(r, ERR_INPUT,
@@ -331,6 +331,8 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 	config_read_int(r, "sliding_window", &window, use ? 1 : INT32_MIN, INT32_MAX);
 	if (!use || config_is_null(r, "sliding_window"))
 		window = 0;
+	if (!window && family->needed)
+		config_fail(r, ERR_UNSUPPORTED, "sliding_window is null; %s needs a number", c->model_type);
 	for (int64_t l = 0; l < c->L && family->every_block; l++)
 		c->block[l].window = window;
 	if (!family->every_block)
@@ -428,14 +430,16 @@ static void read_dropout(struct config_reader *r, struct model_config *c)
 	}
 }
 
-static void read_ids(struct config_reader *r, struct model_config *c)
+static void read_ids(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
+	struct config_reader nothing = {.where = r->where};
+
 	if (config_is_null(r, "bos_token_id"))
 		c->bos_id = -1;
 	config_read_int(r, "bos_token_id", &c->bos_id, INT32_MIN, INT32_MAX);
 	if (c->bos_id >= c->V || c->bos_id < 0)
 		c->bos_id = -1;
-	config_read_eos(r, c);
+	config_read_eos(family->null_is_default_eos && config_is_null(r, "eos_token_id") ? &nothing : r, c);
 }
 
 static void check_heads(struct config_reader *r, const struct model_config *c)
@@ -475,6 +479,8 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 	for (int64_t l = 0; l < c->L && c->has[ROLE_POSITION]; l++)
 		c->block[l].rope = -1;
 	read_windows(r, c, &family->window);
+	for (int64_t l = 0; l < c->L && family->rope.two_sets; l++)
+		c->block[l].rope = c->block[l].window > 0;
 	for (int i = 0; i < FAMILY_IGNORED_MAX && family->ignored[i].key; i++)
 		config_warn_ignored(r, family->ignored[i].key, family->ignored[i].why);
 	if (family->read && !r->err)
@@ -495,7 +501,7 @@ int model_config_read(
 	read_family(&r, config, family);
 	check_heads(&r, config);
 	if (!r.err)
-		read_ids(&r, config);
+		read_ids(&r, config, family);
 	read_dropout(&r, config);
 	if (!r.err && !config->attention_scale)
 		config->attention_scale = 1 / sqrt((double)config->D);

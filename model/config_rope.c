@@ -54,7 +54,21 @@ static void refuse_nested(struct config_reader *o)
 	}
 }
 
-static void read_kind(struct config_reader *o, struct rope_config *rope, const struct family_rope *family)
+/* With a theta for more tokens, theta * alpha^(D / (D - 2)), "dynamic" is "default". */
+static int has_alpha(struct config_reader *o, const struct model_config *c, struct rope_config *rope)
+{
+	double alpha = 0;
+
+	config_read_num(o, "alpha", &alpha);
+	if (o->err || alpha == 0)
+		return 0;
+	config_check_positive(o, "alpha", alpha);
+	rope->theta *= pow(alpha, (double)c->D / (double)(c->D - 2));
+	return 1;
+}
+
+static void read_kind(struct config_reader *o, const struct model_config *c, struct rope_config *rope,
+        const struct family_rope *family)
 {
 	const char *name = "default";
 	int found = json_get_str(o->object, o->where, "rope_type", &name);
@@ -65,6 +79,8 @@ static void read_kind(struct config_reader *o, struct rope_config *rope, const s
 		o->err = found;
 		return;
 	}
+	if (family->fixed_alpha && !strcmp(name, "dynamic") && has_alpha(o, c, rope))
+		name = "default";
 	if (family->only_longrope && (!strcmp(name, "su") || !strcmp(name, "yarn")))
 		name = "longrope"; /* as in transformers */
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
@@ -191,7 +207,8 @@ static void read_scaling(struct config_reader *r, struct config_reader *o, const
 	if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE) {
 		if (!family->original_otherwise)
 			config_read_int(o, "original_max_position_embeddings", original, 1, INT32_MAX);
-		config_read_int(r, "original_max_position_embeddings", original, 1, INT32_MAX);
+		if (!family->two_sets)
+			config_read_int(r, "original_max_position_embeddings", original, 1, INT32_MAX);
 	}
 	if (r->err && !o->err)
 		o->err = r->err;
@@ -205,6 +222,23 @@ static void read_scaling(struct config_reader *r, struct config_reader *o, const
 		require_positive(o, "low_freq_factor", &rope->low_freq_factor);
 		require_positive(o, "high_freq_factor", &rope->high_freq_factor);
 	}
+}
+
+/* Ministral 3, after Llama 4: q grows with each original context that its position has passed. */
+static void read_query_beta(struct config_reader *o, struct rope_config *rope, const char *key)
+{
+	static const char original[] = "original_max_position_embeddings";
+
+	if (!config_has(o, key))
+		config_fail(o, ERR_INPUT, "%s is missing", key);
+	config_read_num(o, key, &rope->query_beta);
+	if (!o->err)
+		config_check_epsilon(o, key, rope->query_beta);
+	if (rope->kind != ROPE_DEFAULT && rope->kind != ROPE_LINEAR)
+		return;
+	if (!o->err && !config_has(o, original))
+		config_fail(o, ERR_INPUT, "%s is missing", original);
+	config_read_int(o, original, &rope->original_max_position_embeddings, 1, INT32_MAX);
 }
 
 /* A head rotates int(D * partial) dims. An odd number gets one more dim, as in transformers. */
@@ -235,23 +269,35 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 {
 	const char *partial_key = family->partial ? family->partial : "partial_rotary_factor";
 	double partial = family->partial_otherwise != 0 ? family->partial_otherwise : 1;
+	int is_absent =
+	        family->otherwise.kind != ROPE_NONE && !o->object && !config_has(r, "rope_parameters");
 
 	*rope = (struct rope_config){
 	        .kind = ROPE_DEFAULT, .theta = theta, .factor = 1, .attention_factor = 1};
 	config_read_num(r, partial_key, &partial);
 	if (r->err)
 		return;
+	if (is_absent) {
+		*rope = family->otherwise;
+		config_read_int(r, "original_max_position_embeddings",
+		        &rope->original_max_position_embeddings, 1, INT32_MAX);
+		config_warn_ignored(
+		        r, "rope_theta", "there is no rope_scaling, and this family's default has its own");
+		o->err = r->err;
+	}
 	if (o->object) {
 		refuse_nested(o);
 		config_read_num(o, "rope_theta", &rope->theta);
 		config_read_num(o, "partial_rotary_factor", &partial);
 		if (!o->err)
-			read_kind(o, rope, family);
+			read_kind(o, c, rope, family);
 	}
 	if (!o->err)
 		config_check_positive(o, "rope theta", rope->theta);
 	if (!o->err && o->object)
 		read_scaling(r, o, c, rope, family);
+	if (!o->err && family->query_beta && !is_absent)
+		read_query_beta(o, rope, family->query_beta);
 	if (!o->err && !family->partial_in_default && partial != 1) {
 		if (rope->kind == ROPE_DEFAULT)
 			log_warn("%s: ignoring %s, because this family rotates whole heads", r->where,
@@ -275,9 +321,16 @@ static void read_two_sets(struct config_reader *r, struct model_config *c, const
 {
 	static const char *const names[ROPES_MAX] = {"full_attention", "sliding_attention"};
 	double local_theta = family->local_theta_otherwise;
-	int is_old = config_has(r, "rope_scaling");
+	int is_old = json_object_size(json_object_get(r->object, "rope_scaling")) > 0;
+	int is_new = json_object_size(json_object_get(r->object, "rope_parameters")) > 0;
 
-	config_read_num(r, family->local_theta, &local_theta);
+	if (is_old && is_new)
+		config_fail(r, ERR_UNSUPPORTED,
+		        "rope_scaling and rope_parameters are both there; remove one of them");
+	if (is_new && !json_object_get(both->object, names[0]) && !json_object_get(both->object, names[1]))
+		log_warn("%s is ignored: it has neither %s nor %s", both->where, names[0], names[1]);
+	if (family->local_theta)
+		config_read_num(r, family->local_theta, &local_theta);
 	for (int i = 0; i < ROPES_MAX && !r->err; i++) {
 		struct config_reader o = {.where = both->where};
 		json_t *object = NULL;
@@ -289,6 +342,8 @@ static void read_two_sets(struct config_reader *r, struct model_config *c, const
 		o.object = is_old && !i ? both->object : object;
 		read_set(r, &o, c, &c->rope[i], family, i ? local_theta : theta);
 	}
+	if (!r->err && c->rope[1].kind == ROPE_LONGROPE)
+		config_fail(r, ERR_UNSUPPORTED, "%s: %s: longrope is not supported", both->where, names[1]);
 	c->rope_count = ROPES_MAX;
 }
 
@@ -303,7 +358,7 @@ void config_read_rope(struct config_reader *r, struct model_config *c, const str
 		r->err = o.err;
 	if (r->err)
 		return;
-	if (family->local_theta) {
+	if (family->two_sets) {
 		read_two_sets(r, c, family, &o, theta);
 	} else {
 		read_set(r, &o, c, &c->rope[0], family, theta);

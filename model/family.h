@@ -50,10 +50,12 @@ struct family_keys {
 struct family_window {
 	int read;           /* 0: the family attends to whole documents */
 	int64_t otherwise;  /* tokens if the key is absent; 0: no window */
+	int needed;         /* null is refused */
 	int every_block;    /* layer_types is not read */
 	const char *use;    /* flag that enables windows; NULL: always enabled */
 	int64_t from;       /* with `use`: first block with a window if max_window_layers is absent */
 	int64_t full_every; /* if layer_types is absent, every full_every-th block sees everything; 0: none */
+	int full_first;     /* the first block of each full_every sees everything, not the last */
 	const char *full_every_key; /* key with another number, or NULL */
 };
 
@@ -62,9 +64,13 @@ struct family_rope {
 	const char *partial;                       /* partial_rotary_factor */
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
 	int partial_in_default;                    /* rope type "default" rotates only that part too */
+	int fixed_alpha;   /* rope type "dynamic" with an alpha is another theta, for texts of any length */
 	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
-	const char *local_theta; /* key of theta for blocks with a window, which have their own settings;
-	                            NULL: one set for all */
+	struct rope_config otherwise; /* with a kind: the settings if the file has no rope_parameters and no
+	                                 rope_scaling; rope_theta is not read then */
+	const char *query_beta;       /* key of a scale of q that grows with positions; NULL: none */
+	int two_sets; /* blocks with a window have their own settings; older files scale only the others */
+	const char *local_theta; /* with two_sets: key of theta for blocks with a window; NULL: none */
 	double local_theta_otherwise;
 	int64_t original_otherwise; /* value if original_max_position_embeddings is absent beside
 	                               rope_scaling; 0: the key may be inside rope_scaling, and its default is
@@ -91,9 +97,10 @@ struct model_family {
 	struct family_keys keys;
 	struct family_window window;
 	struct family_rope rope;
-	int whole_heads;       /* without head_dim, hidden_size must be a multiple of the heads */
-	int one_size_of_heads; /* num_key_value_heads and head_dim are not read */
-	int pads_nothing;      /* the embedding's row of pad_token_id trains like any other */
+	int whole_heads;         /* without head_dim, hidden_size must be a multiple of the heads */
+	int one_size_of_heads;   /* num_key_value_heads and head_dim are not read */
+	int pads_nothing;        /* the embedding's row of pad_token_id trains like any other */
+	int null_is_default_eos; /* eos_token_id: null is like an absent key; else it means none */
 	struct family_ignored ignored[FAMILY_IGNORED_MAX]; /* keys that transformers ignores too: a warning */
 	/* Runs after the table, for all that it cannot express; NULL: nothing. */
 	void (*read)(struct config_reader *r, struct model_config *c);

@@ -127,8 +127,10 @@ int64_t model_head_rows(int64_t V, struct device_piece piece);
 int64_t model_rope_table_count(const struct model *model, int64_t position_count);
 void model_rope_table(const struct model *model, float *table, int64_t position_count);
 
-/* The first element of the rows of setting `rope`, and the number of rows. */
+/* The first element of the rows of setting `rope`, for k and for q, and the number of rows. Both have the
+ * same rows unless a position scales q. */
 int64_t model_rope_table_first(const struct model *model, int rope, int64_t position_count);
+int64_t model_rope_query_first(const struct model *model, int rope, int64_t position_count);
 int64_t model_rope_table_rows(const struct model *model, int64_t position_count);
 
 /* Documents with more tokens use other angles (longrope). INT64_MAX: all use the same. */

@@ -23,7 +23,9 @@ struct rope_config {
 	double beta_fast, beta_slow;              /* yarn */
 	double attention_factor;                  /* yarn, longrope: multiplies cos and sin; 1 elsewhere */
 	int truncate;                             /* yarn */
-	int64_t original_max_position_embeddings; /* llama3, yarn, longrope */
+	double query_beta; /* 0: none. Else q is also multiplied by 1 + query_beta * log(1 + floor(position /
+	                      original_max_position_embeddings)) */
+	int64_t original_max_position_embeddings; /* llama3, yarn, longrope; any kind with query_beta */
 	double *factors; /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
 	                    to original_max_position_embeddings tokens, then for longer ones */
 	int64_t rotary;  /* rotated dims of each head, even; 0 with ROPE_NONE */
@@ -58,8 +60,9 @@ struct model_config {
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
 	int qk_norm_whole; /* q's norm is over all of its heads together, k's too (OLMo 2); else head by head
 	                    */
-	int qkv_by_head;   /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
-	                      all q, all k, all v */
+	int qk_norm_after_rope; /* the norms of q and k follow rotation (Hunyuan); else they come before it */
+	int qkv_by_head; /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
+	                    all q, all k, all v */
 	struct rope_config rope[ROPES_MAX];
 	int rope_count; /* 0: no rotary positions */
 	enum rope_pairs rope_pairs;

@@ -17,13 +17,30 @@ int64_t model_rope_table_rows(const struct model *model, int64_t position_count)
 	return rope_variants(model) * position_count;
 }
 
+/* 1 if the rows of q differ from those of k. */
+static int query_differs(const struct rope_config *rope, int64_t position_count)
+{
+	return rope->query_beta != 0 && position_count > rope->original_max_position_embeddings;
+}
+
 int64_t model_rope_table_first(const struct model *model, int rope, int64_t position_count)
 {
-	int64_t first = 0;
+	const struct rope_config *list = model->config.rope;
+	int64_t first = 0, rows = model_rope_table_rows(model, position_count);
 
 	for (int i = 0; i < rope; i++)
-		first += model->config.rope[i].rotary * model_rope_table_rows(model, position_count);
+		first += list[i].rotary * rows * (1 + query_differs(&list[i], position_count));
 	return first;
+}
+
+int64_t model_rope_query_first(const struct model *model, int rope, int64_t position_count)
+{
+	const struct rope_config *of = &model->config.rope[rope];
+	int64_t first = model_rope_table_first(model, rope, position_count);
+
+	return first + (query_differs(of, position_count)
+	                               ? of->rotary * model_rope_table_rows(model, position_count)
+	                               : 0);
 }
 
 int64_t model_rope_table_count(const struct model *model, int64_t position_count)
@@ -105,7 +122,14 @@ static double pair_frequency(const struct rope_config *rope, int64_t pair, int i
 	}
 }
 
-static void rope_rows(const struct rope_config *rope, float *table, int64_t position_count, int is_long)
+/* What positions multiply q with. */
+static double query_scale(const struct rope_config *rope, int64_t position)
+{
+	return 1 + rope->query_beta * log(1 + (double)(position / rope->original_max_position_embeddings));
+}
+
+static void rope_rows(
+        const struct rope_config *rope, float *table, int64_t position_count, int is_long, int is_query)
 {
 	int64_t half = rope->rotary / 2;
 
@@ -114,10 +138,11 @@ static void rope_rows(const struct rope_config *rope, float *table, int64_t posi
 
 		for (int64_t position = 0; position < position_count; position++) {
 			double angle = (double)position * frequency;
+			double factor = rope->attention_factor * (is_query ? query_scale(rope, position) : 1);
 			float *row = table + position * rope->rotary;
 
-			row[pair] = (float)(cos(angle) * rope->attention_factor);
-			row[half + pair] = (float)(sin(angle) * rope->attention_factor);
+			row[pair] = (float)(cos(angle) * factor);
+			row[half + pair] = (float)(sin(angle) * factor);
 		}
 	}
 }
@@ -127,8 +152,14 @@ void model_rope_table(const struct model *model, float *table, int64_t position_
 	for (int i = 0; i < model->config.rope_count; i++) {
 		const struct rope_config *rope = &model->config.rope[i];
 		float *first = table + model_rope_table_first(model, i, position_count);
+		float *query = table + model_rope_query_first(model, i, position_count);
 
-		for (int v = 0; v < rope_variants(model); v++)
-			rope_rows(rope, first + v * position_count * rope->rotary, position_count, v);
+		for (int v = 0; v < rope_variants(model); v++) {
+			int64_t at = v * position_count * rope->rotary;
+
+			rope_rows(rope, first + at, position_count, v, 0);
+			if (query != first)
+				rope_rows(rope, query + at, position_count, v, 1);
+		}
 	}
 }

@@ -36,6 +36,7 @@ static int open_text(struct model **model, const char *text)
 #define PHI3                                                                                                 \
 	"\"model_type\":\"phi3\",\"vocab_size\":40,\"hidden_size\":16,\"num_hidden_layers\":2,"              \
 	"\"num_attention_heads\":4"
+#define OLMO3 "\"model_type\":\"olmo3\",\"head_dim\":4,\"num_hidden_layers\":2"
 #define YARN "\"rope_type\":\"yarn\",\"factor\":2.0"
 
 /* A config.json that is refused, and the words that its message must have. */
@@ -49,7 +50,7 @@ static const struct {
         {"[1]", ERR_INPUT, "not an object"},
         {"{\"model_type\":null}", ERR_INPUT, "model_type is missing"},
         {"{\"model_type\":7}", ERR_INPUT, "model_type"},
-        {"{\"model_type\":\"mllama\"}", ERR_UNSUPPORTED, "llama, mistral, qwen2"},
+        {"{\"model_type\":\"mllama\"}", ERR_UNSUPPORTED, "supported: llama, mistral, "},
         {"{\"model_type\":\"gemma3\"}", ERR_INPUT, "text_config is missing; a gemma3 model has one"},
         {"{\"model_type\":\"gemma3\",\"text_config\":[]}", ERR_INPUT, "text_config"},
         {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"mpt\"}}", ERR_UNSUPPORTED,
@@ -182,6 +183,23 @@ static const struct {
         {"{" LLAMA ",\"head_dim\":5}", ERR_INPUT, "head_dim must be even"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
                 ERR_UNSUPPORTED, "partial_rotary_factor"},
+        {"{" OLMO3 ",\"sliding_window\":null}", ERR_UNSUPPORTED, "sliding_window is null; olmo3 needs"},
+        {"{" OLMO3 ",\"rope_scaling\":{" YARN "},\"rope_parameters\":{\"full_attention\":{}}}",
+                ERR_UNSUPPORTED, "both there"},
+        {"{" OLMO3
+         ",\"rope_parameters\":{\"sliding_attention\":{\"type\":\"longrope\",\"short_factor\":[1,1],"
+         "\"long_factor\":[1,1]}}}",
+                ERR_UNSUPPORTED, "sliding_attention: longrope"},
+        {"{\"model_type\":\"cwm\",\"sliding_window\":null}", ERR_UNSUPPORTED, "cwm needs a number"},
+        {"{\"model_type\":\"hyperclovax\",\"logits_scaling\":0}", ERR_INPUT, "logits_scaling is 0"},
+        {"{\"model_type\":\"hunyuan_v1_dense\",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}",
+                ERR_UNSUPPORTED, "dynamic"},
+        {"{\"model_type\":\"hunyuan_v1_dense\",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":-1}}",
+                ERR_INPUT, "alpha is -1"},
+        {"{\"model_type\":\"ministral3\",\"rope_scaling\":{" YARN "}}", ERR_INPUT,
+                "llama_4_scaling_beta is missing"},
+        {"{\"model_type\":\"ministral3\",\"rope_parameters\":{\"llama_4_scaling_beta\":0.1}}", ERR_INPUT,
+                "original_max_position_embeddings is missing"},
         {"{" NEOX ",\"rotary_pct\":1.5}", ERR_INPUT, "rotary_pct is 1.5"},
         {"{" NEOX ",\"rotary_pct\":-0.5}", ERR_INPUT, "rotary_pct is -0.5"},
         {"{" NEOX ",\"rotary_pct\":0.4,\"rope_scaling\":{" YARN "}}", ERR_UNSUPPORTED,
@@ -222,7 +240,8 @@ static void test_any_value(void **state)
 	        "activation_function", "layer_norm_epsilon", "scale_attn_weights",
 	        "scale_attn_by_inverse_layer_idx", "layer_norm_eps", "use_parallel_residual", "rotary_pct",
 	        "rotary_emb_base", "no_rope_layers", "no_rope_layer_interval", "sliding_window_pattern",
-	        "use_bias", "qk_layernorm", "use_qkv_bias", "norm_epsilon", "attention_out_bias"};
+	        "use_bias", "qk_layernorm", "use_qkv_bias", "norm_epsilon", "attention_out_bias",
+	        "use_post_norm", "logits_scaling", "attention_multiplier"};
 	static const char *const values[] = {"null", "true", "false", "-1", "0", "1", "2", "3", "1000000000",
 	        "9000000000000000000", "0.5", "-0.5", "1e-320", "1e308", "\"\"", "\"linear\"", "[]", "[1]",
 	        "[null]", "[[],{}]", "{}", "{\"a\":1}", "{\"type\":\"yarn\",\"factor\":1e-300}",

@@ -35,6 +35,9 @@ static const char *const configs[] = {
         "{" TINY("olmo2") ",\"num_key_value_heads\":2}",
         "{" TINY("exaone4") ",\"num_key_value_heads\":2,\"sliding_window\":7,\"sliding_window_pattern\":2}",
         "{" TINY("phi") "}",
+        "{" TINY("hunyuan_v1_dense") ",\"num_key_value_heads\":2}",
+        "{" TINY("ministral3") ",\"num_key_value_heads\":2,\"head_dim\":4,\"rope_parameters\":{"
+                               "\"original_max_position_embeddings\":9,\"llama_4_scaling_beta\":0.5}}",
 };
 enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
 

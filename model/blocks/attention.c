@@ -75,31 +75,32 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 	const struct model_config *c = call->c;
 	int64_t positions = call->memory->rope_positions;
 	struct head_group groups[2];
+	int64_t table[2];
 	int count = 2, rope = c->block[call->layer].rope;
 
 	if (rope < 0)
 		return;
+	table[0] = model_rope_query_first(call->model, rope, positions);
+	table[1] = model_rope_table_first(call->model, rope, positions);
 	head_groups(call, groups);
-	if (!c->qkv_by_head) { /* the heads of k follow those of q */
+	if (!c->qkv_by_head && table[0] == table[1]) { /* the heads of k follow those of q */
 		groups[0].heads += groups[1].heads;
 		count = 1;
 	}
 	for (int i = 0; i < count; i++)
-		call_op(call,
-		        &(struct op){.kind = OP_ROPE,
-		                .rope = {.x = column_at(call, base, groups[i].column),
-		                        .table = dev_at(call->memory->rope_table,
-		                                4 * model_rope_table_first(call->model, rope, positions)),
-		                        .position = call->batch->position,
-		                        .tokens = call->tokens,
-		                        .heads = groups[i].heads,
-		                        .stride = qkv_place_of(c).stride,
-		                        .head_stride = groups[i].head_stride,
-		                        .rotary = c->rope[rope].rotary,
-		                        .pairs = c->rope_pairs,
-		                        .table_rows = model_rope_table_rows(call->model, positions),
-		                        .direction = direction,
-		                        .dtype = call->dtype}});
+		call_op(call, &(struct op){.kind = OP_ROPE,
+		                      .rope = {.x = column_at(call, base, groups[i].column),
+		                              .table = dev_at(call->memory->rope_table, 4 * table[i]),
+		                              .position = call->batch->position,
+		                              .tokens = call->tokens,
+		                              .heads = groups[i].heads,
+		                              .stride = qkv_place_of(c).stride,
+		                              .head_stride = groups[i].head_stride,
+		                              .rotary = c->rope[rope].rotary,
+		                              .pairs = c->rope_pairs,
+		                              .table_rows = model_rope_table_rows(call->model, positions),
+		                              .direction = direction,
+		                              .dtype = call->dtype}});
 }
 
 static void head_norms_forward(struct stage_call *call)
@@ -158,7 +159,7 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .dtype = call->dtype}});
 }
 
-/* The q and k that attention reads: after their norms, if there are any. */
+/* The q and k that attention reads: rotated, and after their norms if there are any. */
 static dev_addr turned_at(const struct stage_call *call)
 {
 	return acts_at(call, call->c->has[ROLE_Q_NORM_W] ? call->acts.qk : call->acts.qkv);
@@ -256,9 +257,11 @@ void attn_forward(struct stage_call *call)
 		linear_forward(call, &list[i].linear,
 		        rows_at(call, column_at(call, qkv, list[i].column), stride), call->dtype,
 		        rows_at(call, input, c->C));
-	if (c->has[ROLE_Q_NORM_W])
+	if (c->has[ROLE_Q_NORM_W] && !c->qk_norm_after_rope)
 		head_norms_forward(call);
-	rotate(call, turned_at(call), ROPE_FORWARD);
+	rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
+	if (c->has[ROLE_Q_NORM_W] && c->qk_norm_after_rope)
+		head_norms_forward(call);
 	if (dev_is_none(call->memory->cache))
 		attend(call);
 	else
@@ -318,8 +321,10 @@ void attn_backward(struct stage_call *call)
 	linear_backward_input(
 	        call, &output, rows_at(call, dmixed, c->H * c->D), call->dtype, LINEAR_WRITE, dy);
 	attend_backward(call, dqkv, dmixed);
+	if (c->has[ROLE_Q_NORM_W] && c->qk_norm_after_rope)
+		head_norms_backward(call, dqkv);
 	rotate(call, dqkv, ROPE_BACKWARD);
-	if (c->has[ROLE_Q_NORM_W])
+	if (c->has[ROLE_Q_NORM_W] && !c->qk_norm_after_rope)
 		head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);
 	if (c->parallel_residual && !c->has[ROLE_NORM2_W])

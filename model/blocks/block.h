@@ -16,7 +16,7 @@
 struct acts_layout {
 	int64_t rstd1, mean1;   /* F32 [tokens] */
 	int64_t norm1;          /* [tokens, C] normalised x */
-	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated if there is no Q_NORM_W) and v */
+	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated unless a norm comes first) and v */
 	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated */
 	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
 	int64_t mixed;          /* [tokens, H D] attention's output */

@@ -12,14 +12,21 @@
 #define FAMILY_LIST(ROW)                                                                                     \
 	ROW(llama)                                                                                           \
 	ROW(mistral)                                                                                         \
+	ROW(ministral)                                                                                       \
+	ROW(ministral3)                                                                                      \
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
 	ROW(phi3)                                                                                            \
 	ROW(gemma)                                                                                           \
 	ROW(gemma2)                                                                                          \
 	ROW(gemma3_text)                                                                                     \
+	ROW(vaultgemma)                                                                                      \
 	ROW(granite)                                                                                         \
+	ROW(hyperclovax)                                                                                     \
 	ROW(olmo2)                                                                                           \
+	ROW(olmo3)                                                                                           \
+	ROW(cwm)                                                                                             \
+	ROW(hunyuan_v1_dense)                                                                                \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \
 	ROW(seed_oss)                                                                                        \
@@ -30,6 +37,7 @@
 	ROW(cohere)                                                                                          \
 	ROW(cohere2)                                                                                         \
 	ROW(nemotron)                                                                                        \
+	ROW(jais2)                                                                                           \
 	ROW(ernie4_5)                                                                                        \
 	ROW(helium)                                                                                          \
 	ROW(stablelm)                                                                                        \
@@ -111,6 +119,12 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        .pad_id = 151329},                                                                           \
 	.rope = {.partial_otherwise = 0.5, .partial_in_default = 1}
 
+/* Ministral and Ministral 3 share these with Mistral. */
+extern const struct family_tensor mistral_tensors[];
+
+/* OLMo 3 shares these with OLMo 2. */
+extern const struct family_tensor olmo2_tensors[];
+
 /* Cohere 2 shares these with Cohere. */
 extern const struct family_tensor cohere_tensors[];
 void cohere_read_scale(struct config_reader *r, struct model_config *c);
@@ -133,8 +147,10 @@ void cohere_read_scale(struct config_reader *r, struct model_config *c);
 	.keys = {.epsilon = "layer_norm_eps"}
 
 /* gemma2_read_scales reads the scales of the embedding and of attention, and the cap of the logits; Gemma 3
- * shares it. GEMMA_DEFAULTS has the defaults that all generations share. */
+ * shares it. gemma2_read also reads the cap of the scores; VaultGemma shares it. GEMMA_DEFAULTS has the
+ * defaults that all generations share. */
 void gemma2_read_scales(struct config_reader *r, struct model_config *c);
+void gemma2_read(struct config_reader *r, struct model_config *c);
 #define GEMMA_DEFAULTS                                                                                       \
 	.D = 256, .norm_epsilon = 1e-6, .norm_weight_offset = 1, .act = ACT_GELU_TANH, .tied = 1,            \
 	.eos_ids = {1}, .eos_count = 1, .bos_id = 2, .pad_id = 0

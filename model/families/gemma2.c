@@ -36,7 +36,7 @@ void gemma2_read_scales(struct config_reader *r, struct model_config *c)
 	read_cap(r, "final_logit_softcapping", &c->logit_cap);
 }
 
-static void gemma2_read(struct config_reader *r, struct model_config *c)
+void gemma2_read(struct config_reader *r, struct model_config *c)
 {
 	double score_cap = 50;
 

@@ -1,8 +1,6 @@
 /* Gemma 3, text only: Gemma 2 without a cap on scores, with norms of q and k, two rotary thetas. */
 #include "model/families/families.h"
 
-#include "base/err.h"
-
 static const struct family_tensor gemma3_tensors[] = {
         LLAMA_EMBED,
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
@@ -12,15 +10,6 @@ static const struct family_tensor gemma3_tensors[] = {
         LLAMA_NORM_HEAD,
 };
 
-static void gemma3_read(struct config_reader *r, struct model_config *c)
-{
-	gemma2_read_scales(r, c);
-	if (config_is_null(r, "sliding_window"))
-		config_fail(r, ERR_UNSUPPORTED, "sliding_window is null; gemma3_text needs a number");
-	for (int64_t l = 0; l < c->L && !r->err; l++)
-		c->block[l].rope = c->block[l].window > 0;
-}
-
 const struct model_family family_gemma3_text = {
         .model_type = "gemma3_text",
         .base_class = "Gemma3TextModel",
@@ -28,9 +17,16 @@ const struct model_family family_gemma3_text = {
         .tensors = gemma3_tensors,
         .defaults = {GEMMA2_DEFAULTS, .V = 262208, .max_positions = 131072},
         .keys = {.act = "hidden_activation"},
-        .window = {.read = 1, .otherwise = 4096, .full_every = 6, .full_every_key = "sliding_window_pattern"},
-        .rope = {.theta_otherwise = 1e6, .local_theta = "rope_local_base_freq", .local_theta_otherwise = 1e4},
+        .window = {.read = 1,
+                .needed = 1,
+                .otherwise = 4096,
+                .full_every = 6,
+                .full_every_key = "sliding_window_pattern"},
+        .rope = {.theta_otherwise = 1e6,
+                .two_sets = 1,
+                .local_theta = "rope_local_base_freq",
+                .local_theta_otherwise = 1e4},
         .whole_heads = 1,
         .ignored = {{"attn_logit_softcapping", "its attention has no cap"}},
-        .read = gemma3_read,
+        .read = gemma2_read_scales,
 };

@@ -1,7 +1,7 @@
 /* Mistral: Llama with a window, and without biases. */
 #include "model/families/families.h"
 
-static const struct family_tensor mistral_tensors[] = {
+const struct family_tensor mistral_tensors[] = {
         LLAMA_EMBED, LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS, LLAMA_NORM_HEAD};
 
 const struct model_family family_mistral = {

@@ -1,7 +1,7 @@
 /* OLMo 2: norms after attention and MLP instead of before, and over all heads of q or k together. */
 #include "model/families/families.h"
 
-static const struct family_tensor olmo2_tensors[] = {
+const struct family_tensor olmo2_tensors[] = {
         LLAMA_EMBED,
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_HEAD_NORMS,

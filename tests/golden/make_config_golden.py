@@ -61,6 +61,15 @@ BASE["glm4"] = dict(BASE["glm"])
 BASE["nemotron"] = dict(BASE["phi3"])
 BASE["ernie4_5"] = dict(BASE["mistral"], head_dim=6, pad_token_id=None)
 BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
+BASE["olmo3"] = dict(BASE["phi3"], num_hidden_layers=4, sliding_window=5)
+BASE["ministral"] = dict(BASE["mistral"], head_dim=4, sliding_window=5)
+BASE["cwm"] = dict(BASE["mistral"], head_dim=6, num_hidden_layers=5, sliding_window=5)
+BASE["vaultgemma"] = dict(BASE["gemma2"], num_hidden_layers=3)
+BASE["hyperclovax"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.4,
+                           logits_scaling=0.7, pad_token_id=None)
+BASE["jais2"] = dict(BASE["phi3"])
+BASE["hunyuan_v1_dense"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
+BASE["ministral3"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -348,6 +357,92 @@ CASES += [
     ("ernie4_5 pad, all kv heads", "ernie4_5", dict(pad_token_id=3, num_key_value_heads=None)),
     ("helium plain", "helium", {}),
     ("helium biases, pad", "helium", dict(attention_bias=True, mlp_bias=True, pad_token_id=3, rope_theta=70.0)),
+    ("olmo3 plain", "olmo3", {}),
+    ("olmo3 yarn, old key", "olmo3", dict(rope_theta=500000, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16, attention_factor=1.2, beta_fast=4))),
+    ("olmo3 theta, yarn without original", "olmo3", dict(
+        rope_theta=30.0, original_max_position_embeddings=16, rope_scaling=dict(rope_type="yarn", factor=4.0,
+                                                                                 beta_fast=4))),
+    ("olmo3 two sets", "olmo3", dict(original_max_position_embeddings=20, rope_parameters=dict(
+        full_attention=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, rope_theta=50.0),
+        sliding_attention=dict(rope_type="linear", factor=2.0, rope_theta=11.0)))),
+    ("olmo3 one set of two, biases", "olmo3", dict(attention_bias=True, rope_theta=40.0, rope_parameters=dict(
+        full_attention=None, sliding_attention=dict(rope_type="default", rope_theta=20.0)))),
+    ("olmo3 layer types, tied, pad", "olmo3", dict(
+        layer_types=["full_attention", "sliding_attention", "full_attention", "full_attention"], sliding_window=3,
+        tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None, head_dim=6)),
+    ("olmo3 flat settings are not read", "olmo3", dict(rope_parameters=dict(rope_type="default", rope_theta=70.0))),
+    ("ministral plain", "ministral", {}),
+    ("ministral layer types", "ministral", dict(layer_types=["sliding_attention", "full_attention"], rope_theta=50.0)),
+    ("ministral full everywhere, tied, pad", "ministral", dict(
+        layer_types=["full_attention", "full_attention"], tie_word_embeddings=True, pad_token_id=3, head_dim=10)),
+    ("ministral null layer types, ignored biases", "ministral", dict(
+        layer_types=None, attention_bias=True, mlp_bias=True, num_key_value_heads=4, rope_scaling=dict(
+            rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16))),
+    ("cwm plain", "cwm", {}),
+    ("cwm ignored theta, original at top", "cwm", dict(rope_theta=50.0, original_max_position_embeddings=48)),
+    ("cwm empty settings", "cwm", dict(rope_theta=50.0, rope_parameters={})),
+    ("cwm settings without theta", "cwm", dict(rope_parameters=dict(rope_type="linear", factor=2.0))),
+    ("cwm old key", "cwm", dict(rope_theta=50.0, rope_scaling=dict(LLAMA3, original_max_position_embeddings=48))),
+    ("cwm layer types, biases", "cwm", dict(mlp_bias=True, attention_bias=True, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    ("cwm tied, pad, null eos", "cwm", dict(tie_word_embeddings=True, pad_token_id=3, eos_token_id=None)),
+    ("cwm eos", "cwm", dict(eos_token_id=[2, 5], num_hidden_layers=1)),
+    ("hyperclovax plain", "hyperclovax", {}),
+    ("hyperclovax no post norms", "hyperclovax", dict(use_post_norm=False, rope_theta=70.0)),
+    ("hyperclovax absent multipliers, head_dim", "hyperclovax", dict(
+        attention_multiplier=ABSENT, embedding_multiplier=ABSENT, residual_multiplier=ABSENT, logits_scaling=ABSENT,
+        num_key_value_heads=None, head_dim=6)),
+    ("hyperclovax null multiplier, biases, tied, pad", "hyperclovax", dict(
+        attention_multiplier=None, head_dim=None, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        pad_token_id=3)),
+    ("jais2 plain", "jais2", {}),
+    ("jais2 no biases, tied, pad", "jais2", dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True,
+                                                 pad_token_id=3, layer_norm_eps=0.1)),
+    ("jais2 head_dim, null kv heads, gelu", "jais2", dict(head_dim=12, num_key_value_heads=None, hidden_act="gelu",
+                                                          rope_theta=70.0, mlp_bias=False)),
+    ("vaultgemma plain", "vaultgemma", {}),
+    ("vaultgemma no caps, biases", "vaultgemma", dict(
+        attn_logit_softcapping=None, final_logit_softcapping=None, attention_bias=True, num_key_value_heads=4)),
+    ("vaultgemma usual caps, untied, pad", "vaultgemma", dict(
+        attn_logit_softcapping=ABSENT, final_logit_softcapping=ABSENT, query_pre_attn_scalar=ABSENT,
+        tie_word_embeddings=False, pad_token_id=3)),
+    ("vaultgemma layer types, theta", "vaultgemma", dict(
+        hidden_act="relu", hidden_activation="silu", sliding_window=3, rope_theta=70.0,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
+    ("hunyuan_v1_dense plain", "hunyuan_v1_dense", {}),
+    ("hunyuan_v1_dense alpha", "hunyuan_v1_dense", dict(rope_theta=50.0, rope_scaling=dict(
+        type="dynamic", factor=1.0, alpha=1000.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
+    ("hunyuan_v1_dense alpha, new keys", "hunyuan_v1_dense", dict(rope_parameters=dict(
+        rope_type="dynamic", factor=1.0, alpha=3, rope_theta=20.0), head_dim=6)),
+    ("hunyuan_v1_dense linear, alpha not read", "hunyuan_v1_dense", dict(rope_theta=50.0, rope_scaling=dict(
+        type="linear", factor=2.0, alpha=3.0))),
+    ("hunyuan_v1_dense biases, tied, pad", "hunyuan_v1_dense", dict(
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None)),
+    ("ministral3 plain", "ministral3", {}),
+    ("ministral3 growing queries, window", "ministral3", dict(sliding_window=9, rope_parameters=dict(
+        rope_type="yarn", factor=4.0, rope_theta=50.0, original_max_position_embeddings=5, beta_fast=4,
+        llama_4_scaling_beta=0.3, mscale=1.0, mscale_all_dim=1.0))),
+    ("ministral3 default by name, old key", "ministral3", dict(rope_theta=50.0, rope_scaling=dict(
+        type="default", original_max_position_embeddings=7, llama_4_scaling_beta=0.5))),
+    ("ministral3 original at top", "ministral3", dict(original_max_position_embeddings=4, rope_theta=50.0)),
+    ("ministral3 llama3, tied, pad", "ministral3", dict(tie_word_embeddings=True, pad_token_id=3, rope_scaling=dict(
+        LLAMA3, original_max_position_embeddings=8, llama_4_scaling_beta=0.2))),
+    ("ministral3 longrope", "ministral3", dict(rope_parameters=dict(
+        LONG, rope_type="longrope", factor=4.0, original_max_position_embeddings=10, llama_4_scaling_beta=0.4))),
+    ("ministral3 layer types are not read, no growth", "ministral3", dict(
+        sliding_window=5, layer_types=["full_attention"] * 2, attention_bias=True, rope_parameters=dict(
+            rope_type="default", rope_theta=50.0, original_max_position_embeddings=4, llama_4_scaling_beta=0.0))),
+    ("olmo3 one kv head, window 1", "olmo3", dict(num_key_value_heads=1, sliding_window=1, hidden_act="gelu")),
+    ("ministral one kv head, window 1", "ministral", dict(num_key_value_heads=1, sliding_window=1, hidden_act="gelu")),
+    ("cwm one kv head, gelu", "cwm", dict(num_key_value_heads=1, head_dim=10, hidden_act="gelu", rms_norm_eps=0.1)),
+    ("hyperclovax yarn", "hyperclovax", dict(head_dim=8, rope_theta=50.0, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16))),
+    ("hunyuan_v1_dense yarn, eps, relu", "hunyuan_v1_dense", dict(
+        num_key_value_heads=1, hidden_act="relu", rms_norm_eps=0.1, rope_scaling=dict(
+            rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16), rope_theta=50.0)),
+    ("ministral3 one kv head, window 1, gelu", "ministral3", dict(
+        num_key_value_heads=1, sliding_window=1, head_dim=10, hidden_act="gelu", rms_norm_eps=0.1)),
 ]
 
 # Models that also read images or sound: the text part, with texts alone.
@@ -413,7 +508,21 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
     ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("ministral3 with nothing", "ministral3", {}),
+    ("hunyuan_v1_dense with few keys", "hunyuan_v1_dense", dict(head_dim=128)),
+    ("vaultgemma with nothing", "vaultgemma", {}),
+    ("jais2 with nothing", "jais2", {}),
+    ("hyperclovax with nothing", "hyperclovax", {}),
+    ("cwm with nothing", "cwm", {}),
+    ("cwm with few keys", "cwm", dict(eos_token_id=None, num_hidden_layers=9)),
+    ("ministral with few keys", "ministral", dict(head_dim=128)),
+    ("olmo3 with nothing", "olmo3", {}),
 ]
+
+
+# layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
+LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2", "cwm",
+           "vaultgemma")
 
 
 def splitmix(x):
@@ -467,15 +576,17 @@ def settings_of(config):
     window = getattr(config, "sliding_window", None) or 0
     if kind == "mistral":
         out["window"] = [window] * layers
-    elif kind in ("phi3", "starcoder2"):
+    elif kind in ("phi3", "starcoder2", "ministral3"):
         out["window"] = [window] * layers
-    elif kind in ("exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2") or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
+    elif kind in LAYERED or kind.startswith("qwen"):
         out["window"] = [window if t == "sliding_attention" else 0 for t in getattr(config, "layer_types", [None] * layers)]
     else:
         out["window"] = [0] * layers
     if kind != "gpt2":
         rope = config.rope_parameters
         out["theta"] = float(rope.get("full_attention", rope)["rope_theta"])
+        if rope.get("rope_type") == "dynamic":  # Hunyuan's, with alpha: another theta
+            out["theta"] *= rope["alpha"] ** (out["D"] / (out["D"] - 2))
     eos = config.eos_token_id
     eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
     out["eos"] = [i for i in eos if 0 <= i < config.vocab_size]
@@ -538,7 +649,7 @@ def run(name, model_type, keys, whole=False):
             parameters = [(text_name(n), p) for n, p in parameters if text_name(n)]
         with torch.no_grad():
             for n, p in parameters:
-                p.copy_(weight_of(n, p.shape, 0 if model_type.startswith(("gemma", "nemotron")) else 1))  # these scale by 1 + w
+                p.copy_(weight_of(n, p.shape, 0 if model_type.startswith(("gemma", "vaultgemma", "nemotron")) else 1))  # these scale by 1 + w
         targets, loss_sum, losses = 0, 0, []
         for ids, labels in ROWS:
             labels = ids if labels is None else labels
