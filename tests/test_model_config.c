@@ -1,38 +1,15 @@
 /* links: model_families model_blocks */
 /* config.json of every family: keys read, refused and renamed; tensor tables, initial weights, rotary
  * tables. */
-#include "tests/check.h"
+#include "tests/config_text.h"
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "model/blocks/blocks.h"
 #include "model/families/families.h"
-#include "model/families/open.h"
 
 #include <math.h>
 
-static int open_text(struct model **model, const char *text)
-{
-	json_t *config = NULL;
-	int err = json_parse(&config, "config.json", text, strlen(text));
-
-	*model = NULL;
-	if (!err)
-		err = model_open(model, config, "config.json");
-	json_decref(config);
-	return err;
-}
-
-#define LLAMA                                                                                                \
-	"\"model_type\":\"llama\",\"vocab_size\":40,\"hidden_size\":16,\"intermediate_size\":24,"            \
-	"\"num_hidden_layers\":2,\"num_attention_heads\":4"
 #define QWEN2 "\"model_type\":\"qwen2\",\"num_hidden_layers\":2"
-#define GPT2                                                                                                 \
-	"\"model_type\":\"gpt2\",\"n_embd\":16,\"n_head\":4,\"n_layer\":2,\"vocab_size\":40,\"n_"            \
-	"positions\":8"
-#define NEOX                                                                                                 \
-	"\"model_type\":\"gpt_neox\",\"vocab_size\":40,\"hidden_size\":16,\"intermediate_size\":24,"         \
-	"\"num_hidden_layers\":2,\"num_attention_heads\":2"
 #define PHI3                                                                                                 \
 	"\"model_type\":\"phi3\",\"vocab_size\":40,\"hidden_size\":16,\"num_hidden_layers\":2,"              \
 	"\"num_attention_heads\":4"
@@ -292,64 +269,6 @@ static void test_accepted(void **state)
 	}
 }
 
-/* ---- names ---- */
-
-static void name_is(const struct model *model, const char *name, const char *table_name)
-{
-	int tensor = model_find_tensor(model, name);
-
-	if (tensor < 0 || strcmp(model->tensors[tensor].name, table_name)) {
-		print_error("%s: found %d\n", name, tensor);
-		fail();
-	}
-}
-
-static void test_names(void **state)
-{
-	struct model *model;
-
-	(void)state;
-	check_ok(open_text(&model, "{" LLAMA "}"));
-	name_is(model, "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
-	name_is(model, "layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
-	name_is(model, "embed_tokens.weight", "model.embed_tokens.weight");
-	name_is(model, "lm_head.weight", "lm_head.weight");
-	assert_int_equal(model_find_tensor(model, "model.layers.2.mlp.up_proj.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.layers.01.mlp.up_proj.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(
-	        model_find_tensor(model, "model.layers.0.self_attn.q_proj.bias"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.model.norm.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.lm_head.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, ""), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model."), MODEL_NAME_UNKNOWN);
-	assert_int_equal(
-	        model_find_tensor(model, "model.layers.0.self_attn.rotary_emb.inv_freq"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "model.rotary_emb.inv_freq"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "xrotary_emb.inv_freq"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.layers.0.self_attn.bias"), MODEL_NAME_UNKNOWN);
-	model_close(model);
-
-	check_ok(open_text(&model, "{" GPT2 "}"));
-	name_is(model, "wte.weight", "transformer.wte.weight");
-	name_is(model, "h.1.attn.c_attn.bias", "transformer.h.1.attn.c_attn.bias");
-	assert_int_equal(model_find_tensor(model, "h.1.attn.bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "transformer.h.0.attn.masked_bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "lm_head.weight"), MODEL_NAME_BUFFER); /* tied */
-	assert_int_equal(model_find_tensor(model, "score.weight"), MODEL_NAME_UNKNOWN);
-	model_close(model);
-
-	check_ok(open_text(&model, "{" NEOX "}"));
-	name_is(model, "embed_out.weight", "embed_out.weight");
-	name_is(model, "lm_head.weight", "embed_out.weight");
-	name_is(model, "layers.0.attention.dense.bias", "gpt_neox.layers.0.attention.dense.bias");
-	assert_int_equal(model_find_tensor(model, "gpt_neox.layers.0.attention.bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(
-	        model_find_tensor(model, "gpt_neox.layers.1.attention.masked_bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "gpt_neox.layers.1.attention.rotary_emb.inv_freq"),
-	        MODEL_NAME_BUFFER);
-	model_close(model);
-}
-
 /* ---- tables ---- */
 
 /* Every tensor is read by one stage, the embedding also by a tied head. */
@@ -554,7 +473,6 @@ int main(void)
 	        cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_any_value),
 	        cmocka_unit_test(test_accepted),
-	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_untie),
 	        cmocka_unit_test(test_trainable),
 	        cmocka_unit_test(test_out_of_memory),
