@@ -413,7 +413,8 @@ void config_read_eos(struct config_reader *r, struct model_config *c)
 static void read_dropout(struct config_reader *r, struct model_config *c)
 {
 	static const char *const keys[] = {"attention_dropout", "hidden_dropout", "residual_dropout",
-	        "embedding_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"};
+	        "embedding_dropout", "resid_dropout", "embed_dropout", "resid_pdrop", "embd_pdrop",
+	        "attn_pdrop"};
 	double otherwise = c->dropout;
 
 	c->dropout = 0;

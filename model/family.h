@@ -61,8 +61,11 @@ struct family_rope {
 	const char *theta;                         /* rope_theta */
 	const char *partial;                       /* partial_rotary_factor */
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
-	int partial_in_default;                    /* rope type "default" rotates only that part too */
-	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
+	const char *dims; /* key of the number of rotated dims, which replaces all other rotary keys; NULL:
+	                     none */
+	int64_t dims_otherwise;
+	int partial_in_default; /* rope type "default" rotates only that part too */
+	int only_longrope;      /* supports only default and longrope; older names of longrope are read too */
 	const char *local_theta; /* key of theta for blocks with a window, which have their own settings;
 	                            NULL: one set for all */
 	double local_theta_otherwise;

@@ -48,6 +48,18 @@ static void test_names(void **state)
 	assert_int_equal(model_find_tensor(model, "score.weight"), MODEL_NAME_UNKNOWN);
 	model_close(model);
 
+	check_ok(open_text(&model, "{\"model_type\":\"gpt_bigcode\"}"));
+	name_is(model, "h.1.attn.c_attn.bias", "transformer.h.1.attn.c_attn.bias");
+	assert_int_equal(model_find_tensor(model, "transformer.bias"), MODEL_NAME_BUFFER);
+	assert_int_equal(model_find_tensor(model, "transformer.h.0.attn.bias"), MODEL_NAME_BUFFER);
+	model_close(model);
+
+	check_ok(open_text(&model, "{\"model_type\":\"gpt_neo\"}"));
+	assert_int_equal(
+	        model_find_tensor(model, "transformer.h.0.attn.attention.masked_bias"), MODEL_NAME_BUFFER);
+	assert_int_equal(model_find_tensor(model, "transformer.h.0.attn.bias"), MODEL_NAME_UNKNOWN);
+	model_close(model);
+
 	check_ok(open_text(&model, "{" NEOX "}"));
 	name_is(model, "embed_out.weight", "embed_out.weight");
 	name_is(model, "lm_head.weight", "embed_out.weight");

@@ -35,6 +35,9 @@
 	ROW(stablelm)                                                                                        \
 	ROW(phi)                                                                                             \
 	ROW(gpt2)                                                                                            \
+	ROW(gpt_bigcode)                                                                                     \
+	ROW(gpt_neo)                                                                                         \
+	ROW(gptj)                                                                                            \
 	ROW(gpt_neox)
 
 #define FAMILY_DECLARE(name) extern const struct model_family family_##name;
@@ -107,6 +110,23 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        .bos_id = -1,                                                                                \
 	        .pad_id = 151329},                                                                           \
 	.rope = {.partial_otherwise = 0.5, .partial_in_default = 1}
+
+/* GPT-BigCode has GPT-2's tensors. GPT-Neo and GPT-J share a part of the rest. */
+#define GPT2_EMBED TENSOR(EMBED, "wte.weight"), TENSOR(POSITION, "wpe.weight")
+#define GPT2_NORM1 TENSOR(NORM1_W, "ln_1.weight"), TENSOR(NORM1_B, "ln_1.bias")
+#define GPT2_NORM2_MLP                                                                                       \
+	TENSOR(NORM2_W, "ln_2.weight"), TENSOR(NORM2_B, "ln_2.bias"), TENSOR(UP_W, "mlp.c_fc.weight"),       \
+	        TENSOR(UP_B, "mlp.c_fc.bias"), TENSOR(DOWN_W, "mlp.c_proj.weight"),                          \
+	        TENSOR(DOWN_B, "mlp.c_proj.bias")
+#define GPT2_NORM_HEAD                                                                                       \
+	TENSOR(FINAL_NORM_W, "ln_f.weight"), TENSOR(FINAL_NORM_B, "ln_f.bias"),                              \
+	        TENSOR(HEAD_W, "lm_head.weight")
+#define GPT2_KEYS                                                                                            \
+	.hidden = "n_embd", .layers = "n_layer", .heads = "n_head", .positions = "n_positions",              \
+	.inner = "n_inner", .act = "activation_function", .epsilon = "layer_norm_epsilon"
+extern const struct family_tensor gpt2_tensors[];
+extern const char *const gpt2_buffers[];
+void gpt2_read_scale(struct config_reader *r, struct model_config *c);
 
 /* Cohere 2 shares these with Cohere. */
 extern const struct family_tensor cohere_tensors[];

@@ -60,6 +60,10 @@ BASE["glm4"] = dict(BASE["glm"])
 BASE["nemotron"] = dict(BASE["phi3"])
 BASE["ernie4_5"] = dict(BASE["mistral"], head_dim=6, pad_token_id=None)
 BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
+BASE["gptj"] = dict(BASE["gpt2"], n_head=2, rotary_dim=4)
+BASE["gpt_neo"] = dict(vocab_size=37, hidden_size=16, num_layers=2, num_heads=4, max_position_embeddings=32,
+                       attention_types=[[["global", "local"], 1]], window_size=5)
+BASE["gpt_bigcode"] = dict(BASE["gpt2"])
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -347,6 +351,26 @@ CASES += [
     ("ernie4_5 pad, all kv heads", "ernie4_5", dict(pad_token_id=3, num_key_value_heads=None)),
     ("helium plain", "helium", {}),
     ("helium biases, pad", "helium", dict(attention_bias=True, mlp_bias=True, pad_token_id=3, rope_theta=70.0)),
+    ("gptj plain", "gptj", {}),
+    ("gptj whole heads, tied, null n_inner", "gptj", dict(rotary_dim=8, tie_word_embeddings=True, n_inner=None)),
+    ("gptj n_inner, relu, eps", "gptj", dict(n_inner=12, activation_function="relu", layer_norm_epsilon=0.01)),
+    ("gptj keys without effect", "gptj", dict(rotary=True, scale_attn_weights=True, rope_theta=50.0, pad_token_id=3)),
+    ("gptj general names", "gptj", dict(n_embd=ABSENT, hidden_size=12, n_layer=ABSENT, num_hidden_layers=1,
+                                        n_head=ABSENT, num_attention_heads=3)),
+    ("gpt_neo plain", "gpt_neo", {}),
+    ("gpt_neo older list, null inner size", "gpt_neo", dict(attention_layers=["local", "global"],
+                                                            intermediate_size=None)),
+    ("gpt_neo patterns, untied", "gpt_neo", dict(num_layers=4, tie_word_embeddings=False, intermediate_size=12,
+                                                 attention_types=[[["local", "global"], 1], [["local"], 2]])),
+    ("gpt_neo general names, relu, eps", "gpt_neo", dict(
+        num_layers=ABSENT, num_hidden_layers=2, num_heads=ABSENT, num_attention_heads=2, window_size=1,
+        activation_function="relu", layer_norm_epsilon=0.01, pad_token_id=3)),
+    ("gpt_bigcode plain", "gpt_bigcode", {}),
+    ("gpt_bigcode heads of k and v", "gpt_bigcode", dict(multi_query=False, n_inner=12, activation_function="gelu")),
+    ("gpt_bigcode unscaled, untied", "gpt_bigcode", dict(scale_attn_weights=False, tie_word_embeddings=False,
+                                                         layer_norm_epsilon=0.01, pad_token_id=3)),
+    ("gpt_bigcode keys without effect", "gpt_bigcode", dict(
+        n_inner=8, attention_softmax_in_fp32=False, scale_attention_softmax_in_fp32=False, num_key_value_heads=2)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -354,7 +378,8 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
                                                     "granite", "cohere", "cohere2", "glm", "glm4",
-                                                    "ernie4_5", "helium")] + [
+                                                    "ernie4_5", "helium", "gptj", "gpt_neo",
+                                                    "gpt_bigcode")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
@@ -402,6 +427,9 @@ def settings_of(config):
     heads = config.num_attention_heads
     out["H"] = heads
     out["KV"] = getattr(config, "num_key_value_heads", None) or heads
+    if kind in ("gpt_bigcode",):
+        is_new = getattr(config, "new_decoder_architecture", False)
+        out["KV"] = 1 if config.multi_query and not is_new else getattr(config, "num_kv_heads", heads)
     head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
     out["D"] = head_dim or config.hidden_size // heads
     out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon",
@@ -418,10 +446,12 @@ def settings_of(config):
         out["window"] = [window] * layers
     elif kind in ("exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2") or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
         out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
+    elif kind == "gpt_neo":
+        out["window"] = [config.window_size if t == "local" else 0 for t in config.attention_layers]
     else:
         out["window"] = [0] * layers
-    if kind != "gpt2":
-        rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", None)
+    if rope:
         out["theta"] = float(rope.get("full_attention", rope)["rope_theta"])
     eos = config.eos_token_id
     eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
