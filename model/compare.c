@@ -38,6 +38,7 @@ static const struct field model_fields[] = {
         MODEL("residual_multiplier", REAL, residual_scale),
         MODEL("logits_scaling", REAL, logit_divisor),
         MODEL("final_logit_softcapping", REAL, logit_cap),
+        MODEL("the first row of learned positions", I64, position_offset),
         MODEL("pad_token_id", I64, pad_id),
 };
 

@@ -37,6 +37,9 @@ struct family_tensor {
 		.role = ROLE_COUNT                                                                           \
 	}
 
+/* A key that no file has, for a setting that is fixed. */
+#define FAMILY_NO_KEY ""
+
 /* Spellings. NULL: the usual one, in the comment. */
 struct family_keys {
 	const char *hidden, *layers, *heads,

@@ -49,6 +49,7 @@ struct model_config {
 	int64_t H, KV, D;        /* heads of queries, heads of keys and values, width of a head */
 	int64_t F;               /* inner width of the MLP */
 	int64_t max_positions;   /* from config.json; a hard limit only for learned positions */
+	int64_t position_offset; /* row of position 0 in the table of learned positions (OPT: 2) */
 	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; also 1 for a tied head */
 	enum norm_kind norm;
 	double norm_epsilon;

@@ -60,6 +60,14 @@ static void test_names(void **state)
 	assert_int_equal(model_find_tensor(model, "transformer.h.0.attn.bias"), MODEL_NAME_UNKNOWN);
 	model_close(model);
 
+	check_ok(open_text(&model, "{\"model_type\":\"opt\"}"));
+	name_is(model, "decoder.layers.1.fc1.bias", "model.decoder.layers.1.fc1.bias");
+	name_is(model, "layers.1.fc1.bias", "model.decoder.layers.1.fc1.bias");
+	name_is(model, "decoder.final_layer_norm.bias", "model.decoder.final_layer_norm.bias");
+	assert_int_equal(model_find_tensor(model, "model.layers.1.fc1.bias"), MODEL_NAME_UNKNOWN);
+	assert_int_equal(model_find_tensor(model, "model.decoder.version"), MODEL_NAME_BUFFER);
+	model_close(model);
+
 	check_ok(open_text(&model, "{" NEOX "}"));
 	name_is(model, "embed_out.weight", "embed_out.weight");
 	name_is(model, "lm_head.weight", "embed_out.weight");

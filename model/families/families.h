@@ -37,6 +37,7 @@
 	ROW(gpt2)                                                                                            \
 	ROW(gpt_bigcode)                                                                                     \
 	ROW(gpt_neo)                                                                                         \
+	ROW(opt)                                                                                             \
 	ROW(gptj)                                                                                            \
 	ROW(gpt_neox)
 

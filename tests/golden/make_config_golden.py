@@ -64,6 +64,8 @@ BASE["gptj"] = dict(BASE["gpt2"], n_head=2, rotary_dim=4)
 BASE["gpt_neo"] = dict(vocab_size=37, hidden_size=16, num_layers=2, num_heads=4, max_position_embeddings=32,
                        attention_types=[[["global", "local"], 1]], window_size=5)
 BASE["gpt_bigcode"] = dict(BASE["gpt2"])
+BASE["opt"] = dict(vocab_size=37, hidden_size=16, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
+                   max_position_embeddings=32)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -371,6 +373,11 @@ CASES += [
                                                          layer_norm_epsilon=0.01, pad_token_id=3)),
     ("gpt_bigcode keys without effect", "gpt_bigcode", dict(
         n_inner=8, attention_softmax_in_fp32=False, scale_attention_softmax_in_fp32=False, num_key_value_heads=2)),
+    ("opt plain", "opt", {}),
+    ("opt no biases, no pad, gelu", "opt", dict(enable_bias=False, pad_token_id=None, activation_function="gelu",
+                                                word_embed_proj_dim=16, init_std=0.05)),
+    ("opt untied, pad, inert keys", "opt", dict(tie_word_embeddings=False, pad_token_id=3, layer_norm_eps=0.1,
+                                                dropout=0.0)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -379,7 +386,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
                                                     "granite", "cohere", "cohere2", "glm", "glm4",
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
-                                                    "gpt_bigcode")] + [
+                                                    "gpt_bigcode", "opt")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
@@ -432,10 +439,10 @@ def settings_of(config):
         out["KV"] = 1 if config.multi_query and not is_new else getattr(config, "num_kv_heads", heads)
     head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
     out["D"] = head_dim or config.hidden_size // heads
-    out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon",
-                               "norm_eps")
-                               if hasattr(config, k))
-    out["initializer_range"] = config.initializer_range
+    epsilons = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+    fixed = {"opt": 1e-5}  # the others have one of these keys
+    out["norm_epsilon"] = fixed.get(kind) or next(getattr(config, k) for k in epsilons if hasattr(config, k))
+    out["initializer_range"] = config.init_std if kind == "opt" else config.initializer_range
     out["max_positions"] = config.max_position_embeddings
     out["tied"] = int(bool(config.tie_word_embeddings))
     layers = config.num_hidden_layers
