@@ -20,6 +20,7 @@ struct family_tensor {
 	const char *name;
 	const char *when; /* flag of config.json: 1 if the tensor exists; NULL: always exists */
 	int otherwise;    /* the flag's value if the key is absent */
+	int set; /* not 0: only models with this tensor_set have it, so that two sets can name a role */
 };
 
 /* Rows of a list of tensors: a tensor that always exists, and one that depends on a flag and the flag's
@@ -31,6 +32,10 @@ struct family_tensor {
 #define TENSOR_IF(ROLE, text, flag, if_absent)                                                               \
 	{                                                                                                    \
 		.role = ROLE_##ROLE, .name = text, .when = flag, .otherwise = if_absent                      \
+	}
+#define TENSOR_IN(tensor_set, ROLE, text)                                                                    \
+	{                                                                                                    \
+		.role = ROLE_##ROLE, .name = text, .set = tensor_set                                         \
 	}
 #define TENSORS_END                                                                                          \
 	{                                                                                                    \
@@ -84,8 +89,9 @@ enum { FAMILY_IGNORED_MAX = 4 };
 
 struct model_family {
 	const char *model_type;
-	const char *prefix; /* of all names except the head's; NULL: "model." */
-	const char *blocks; /* list of blocks, below the prefix; NULL: "layers" */
+	const char *const *older_types; /* older values of model_type, ended by NULL; NULL: none */
+	const char *prefix;             /* of all names except the head's; NULL: "model." */
+	const char *blocks;             /* list of blocks, below the prefix; NULL: "layers" */
 	const char *base_class, *causal_class;
 	/* In module order; the tensors of a block are together. */
 	const struct family_tensor *tensors;

@@ -77,7 +77,8 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 	int row = layer < 0 ? (int)model->config.L : layer, err;
 	uint64_t count;
 
-	if (!role_is_present(&model->config, part->role))
+	if (!role_is_present(&model->config, part->role) ||
+	        (part->set && part->set != model->config.tensor_set))
 		return 0;
 	*t = tensor_of_role(&model->config, part->role, layer);
 	err = size_add(total, *total, (uint64_t)t->count);

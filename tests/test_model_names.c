@@ -68,6 +68,19 @@ static void test_names(void **state)
 	assert_int_equal(model_find_tensor(model, "model.decoder.version"), MODEL_NAME_BUFFER);
 	model_close(model);
 
+	check_ok(
+	        open_text(&model, "{\"model_type\":\"RefinedWebModel\",\"architectures\":[\"RWForCausalLM\"],"
+	                          "\"n_head\":71,\"n_layer\":1,\"multi_query\":true}"));
+	name_is(model, "h.0.input_layernorm.bias", "transformer.h.0.input_layernorm.bias");
+	assert_int_equal(model->config.KV, 1);
+	model_close(model);
+
+	check_ok(open_text(&model, "{\"model_type\":\"RefinedWeb\",\"hidden_size\":8192,\"n_head\":128,"
+	                           "\"n_head_kv\":8,\"n_layer\":1}"));
+	name_is(model, "h.0.ln_mlp.bias", "transformer.h.0.ln_mlp.bias");
+	assert_int_equal(model->config.KV, 8);
+	model_close(model);
+
 	check_ok(open_text(&model, "{" NEOX "}"));
 	name_is(model, "embed_out.weight", "embed_out.weight");
 	name_is(model, "lm_head.weight", "embed_out.weight");

@@ -63,6 +63,12 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 struct head_layout head_layout_of(
         const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows);
 
+/* Fused q, k and v by head, where heads of queries share k and v: products gather them in the usual order. */
+static inline int qkv_is_by_group(const struct model_config *c)
+{
+	return c->qkv_by_head && c->KV != c->H && c->KV > 1;
+}
+
 /* Offsets of q, k and v in a token's row of qkv; offsets and strides in elements. */
 struct qkv_place {
 	int64_t stride, q, k, v, q_head_stride, kv_head_stride;

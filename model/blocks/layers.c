@@ -69,10 +69,15 @@ void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t coun
 
 /* ---- linear layers ---- */
 
-/* The address of the matrix within its tensor. */
+/* The address of the matrix within its tensor, or of the bias. */
 static dev_addr matrix_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
 {
 	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * linear->in * element_bytes);
+}
+
+static dev_addr bias_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
+{
+	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * element_bytes);
 }
 
 void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
@@ -83,7 +88,7 @@ void linear_forward(struct stage_call *call, const struct linear *linear, struct
 	                .matmul = {.c = y.base,
 	                        .a = x.base,
 	                        .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
-	                        .bias = weight_of(call, linear->bias),
+	                        .bias = bias_at(linear, weight_of(call, linear->bias), call->element_bytes),
 	                        .m = y.count,
 	                        .n = linear->out,
 	                        .k = linear->in,
@@ -139,7 +144,7 @@ void linear_backward_weight(
 		                              .accumulate = !call->writes_gradients}});
 	if (!dev_is_none(bias))
 		call_op(call, &(struct op){.kind = OP_COLSUM,
-		                      .colsum = {.sum = bias,
+		                      .colsum = {.sum = bias_at(linear, bias, 4),
 		                              .x = dy.base,
 		                              .rows = dy.count,
 		                              .cols = linear->out,

@@ -17,7 +17,7 @@ struct qkv_place qkv_place_of(const struct model_config *c)
 {
 	int64_t stride = (c->H + 2 * c->KV) * c->D;
 
-	if (c->qkv_by_head)
+	if (c->qkv_by_head && c->KV == c->H)
 		return (struct qkv_place){stride, 0, c->D, 2 * c->D, 3 * c->D, 3 * c->D};
 	return (struct qkv_place){stride, 0, c->H * c->D, (c->H + c->KV) * c->D, c->D, c->D};
 }
@@ -57,7 +57,7 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	const struct model_config *c = &model->config;
 	int64_t e = dtype_bytes(dtype), end = 0, shared, stride = qkv_place_of(c).stride;
 	int64_t partial = norm_scratch_count(tokens, 1, c->C);
-	int sums = dtype == DTYPE_F32 || model_is_gated(c) || !c->has[ROLE_QKV_W];
+	int sums = dtype == DTYPE_F32 || model_is_gated(c) || !c->has[ROLE_QKV_W] || qkv_is_by_group(c);
 	struct scratch_layout s = {0};
 
 	if (c->has[ROLE_Q_NORM_W])

@@ -38,6 +38,7 @@
 	ROW(gpt_bigcode)                                                                                     \
 	ROW(gpt_neo)                                                                                         \
 	ROW(opt)                                                                                             \
+	ROW(falcon)                                                                                          \
 	ROW(gptj)                                                                                            \
 	ROW(gpt_neox)
 

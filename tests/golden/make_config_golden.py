@@ -66,6 +66,8 @@ BASE["gpt_neo"] = dict(vocab_size=37, hidden_size=16, num_layers=2, num_heads=4,
 BASE["gpt_bigcode"] = dict(BASE["gpt2"])
 BASE["opt"] = dict(vocab_size=37, hidden_size=16, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
                    max_position_embeddings=32)
+BASE["falcon"] = dict(BASE["llama"])
+del BASE["falcon"]["intermediate_size"]
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -378,6 +380,22 @@ CASES += [
                                                 word_embed_proj_dim=16, init_std=0.05)),
     ("opt untied, pad, inert keys", "opt", dict(tie_word_embeddings=False, pad_token_id=3, layer_norm_eps=0.1,
                                                 dropout=0.0)),
+    ("falcon plain", "falcon", {}),
+    ("falcon 7b's file", "falcon", dict(num_kv_heads=4, new_decoder_architecture=False, parallel_attn=True, alibi=False,
+                                        ffn_hidden_size=20, activation="relu", rope_theta=50.0, pad_token_id=3)),
+    ("falcon mlp after attention", "falcon", dict(parallel_attn=False, num_ln_in_parallel_attn=2, hidden_size=24,
+                                                  rope_scaling=dict(type="linear", factor=2.0))),
+    ("falcon heads of k and v, biases", "falcon", dict(multi_query=False, parallel_attn=False, bias=True,
+                                                       tie_word_embeddings=False)),
+    ("falcon new, two norms", "falcon", dict(new_decoder_architecture=True, num_kv_heads=2, multi_query=True)),
+    ("falcon new, one norm, biases", "falcon", dict(
+        new_decoder_architecture=True, num_kv_heads=2, num_attention_heads=6, hidden_size=24, bias=True,
+        num_ln_in_parallel_attn=1, layer_norm_epsilon=0.01, tie_word_embeddings=False)),
+    ("falcon new, two norms, biases", "falcon", dict(
+        new_decoder_architecture=True, num_kv_heads=3, num_attention_heads=6, hidden_size=24, bias=True,
+        num_ln_in_parallel_attn=2, ffn_hidden_size=20)),
+    ("falcon new, as many kv heads", "falcon", dict(new_decoder_architecture=True, bias=True)),
+    ("falcon new, one kv head", "falcon", dict(new_decoder_architecture=True, num_kv_heads=1, bias=True)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -386,7 +404,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
                                                     "granite", "cohere", "cohere2", "glm", "glm4",
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
-                                                    "gpt_bigcode", "opt")] + [
+                                                    "gpt_bigcode", "opt", "falcon")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
@@ -434,7 +452,7 @@ def settings_of(config):
     heads = config.num_attention_heads
     out["H"] = heads
     out["KV"] = getattr(config, "num_key_value_heads", None) or heads
-    if kind in ("gpt_bigcode",):
+    if kind in ("falcon", "gpt_bigcode"):
         is_new = getattr(config, "new_decoder_architecture", False)
         out["KV"] = 1 if config.multi_query and not is_new else getattr(config, "num_kv_heads", heads)
     head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
