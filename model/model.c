@@ -20,6 +20,8 @@ static int role_in_block(enum tensor_role role)
 
 static int role_is_present(const struct model_config *c, enum tensor_role role)
 {
+	if (role_facts[role].kind == KIND_NORM && c->norm_plain)
+		return 0;
 	return c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
 

@@ -55,6 +55,7 @@ struct model_config {
 	enum norm_kind norm;
 	double norm_epsilon;
 	double norm_weight_offset; /* added to the weight of norms (Gemma: 1) */
+	int norm_plain;            /* norms have neither weight nor bias, though `has` says 1 (OLMo) */
 	enum act_kind act;
 	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */

@@ -61,8 +61,8 @@ static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t 
 
 static struct norm_place norm1_of(const struct stage_call *call)
 {
-	return (struct norm_place){
-	        ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, call->acts.rstd1), acts_at(call, call->acts.mean1)};
+	return (struct norm_place){ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, call->acts.rstd1),
+	        acts_at(call, call->acts.mean1), scratch_at(call, call->scratch.norm_zeros)};
 }
 
 dev_addr norm1_output(const struct stage_call *call)
@@ -72,8 +72,8 @@ dev_addr norm1_output(const struct stage_call *call)
 
 static struct norm_place post_norm_of(const struct stage_call *call)
 {
-	return (struct norm_place){
-	        ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd1), DEV_NONE};
+	return (struct norm_place){ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd1),
+	        DEV_NONE, scratch_at(call, call->scratch.norm_zeros)};
 }
 
 /* The heads of q or of k, of all tokens. */

@@ -158,6 +158,8 @@ int64_t norm_sink_count(const struct model *model)
 {
 	int64_t most = model->frozen_norm_count;
 
+	if (model->config.norm_plain)
+		return model->config.C;
 	return most ? model->config.C + (most > model->config.C ? most : model->config.C) : 0;
 }
 
@@ -165,18 +167,31 @@ dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_
 {
 	dev_addr grad = grad_of(call, role);
 
+	if (call->c->norm_plain && role != ROLE_COUNT && role_facts[role].kind == KIND_NORM)
+		return sink;
 	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
+}
+
+/* The weight that a norm reads. A norm without one reads zeros, to which norm_weight_offset, 1, is added. */
+static dev_addr norm_weight_of(struct stage_call *call, const struct norm_place *norm)
+{
+	if (!call->c->norm_plain)
+		return weight_of(call, norm->weight);
+	call_op(call, &(struct op){.kind = OP_FILL,
+	                      .fill = {.dst = norm->zeros, .bytes = call->c->C * call->element_bytes}});
+	return norm->zeros;
 }
 
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows)
 {
 	int is_layer = call->c->norm == NORM_LAYER;
+	dev_addr weight = norm_weight_of(call, norm);
 
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM : OP_RMSNORM,
 	                      .norm = {.y = y,
 	                              .x = x,
-	                              .weight = weight_of(call, norm->weight),
+	                              .weight = weight,
 	                              .bias = is_layer ? weight_of(call, norm->bias) : DEV_NONE,
 	                              .rstd = norm->rstd,
 	                              .mean = is_layer ? norm->mean : DEV_NONE,
@@ -194,6 +209,7 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
         dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial, dev_addr sink)
 {
 	int is_layer = call->c->norm == NORM_LAYER;
+	dev_addr weight = norm_weight_of(call, norm);
 
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD,
 	                      .norm_grad = {.dx = dx,
@@ -203,7 +219,7 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 	                                                : DEV_NONE,
 	                              .dy = dy,
 	                              .x = x,
-	                              .weight = weight_of(call, norm->weight),
+	                              .weight = weight,
 	                              .rstd = norm->rstd,
 	                              .mean = is_layer ? norm->mean : DEV_NONE,
 	                              .scratch = partial,

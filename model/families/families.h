@@ -19,6 +19,7 @@
 	ROW(gemma2)                                                                                          \
 	ROW(gemma3_text)                                                                                     \
 	ROW(granite)                                                                                         \
+	ROW(olmo)                                                                                            \
 	ROW(olmo2)                                                                                           \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \

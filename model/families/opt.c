@@ -32,22 +32,21 @@ static const struct family_tensor opt_tensors[] = {
 
 static const char *const opt_buffers[] = {"decoder.version", NULL};
 
-static void refuse_without(struct config_reader *r, const char *key)
-{
-	int is_on = 1;
-
-	config_read_flag(r, key, &is_on);
-	if (!is_on)
-		config_fail(r, ERR_UNSUPPORTED, "%s is false: not supported", key);
-}
-
 static void opt_read(struct config_reader *r, struct model_config *c)
 {
 	int64_t embed_dim = c->C;
+	int is_before = 1, has_weights = 1;
 	double layerdrop = 0;
 
-	refuse_without(r, "do_layer_norm_before");
-	refuse_without(r, "layer_norm_elementwise_affine");
+	config_read_flag(r, "do_layer_norm_before", &is_before);
+	if (!is_before)
+		config_fail(r, ERR_UNSUPPORTED, "do_layer_norm_before is false: not supported");
+	config_read_flag(r, "layer_norm_elementwise_affine", &has_weights);
+	if (!has_weights) {
+		c->norm_plain = 1;
+		c->norm_weight_offset = 1;
+		c->has[ROLE_NORM1_B] = c->has[ROLE_NORM2_B] = c->has[ROLE_FINAL_NORM_B] = 0;
+	}
 	config_refuse_flag(r, "_remove_final_layer_norm");
 	config_read_size(r, "word_embed_proj_dim", &embed_dim);
 	if (embed_dim != c->C)

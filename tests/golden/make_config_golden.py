@@ -66,6 +66,7 @@ BASE["gpt_neo"] = dict(vocab_size=37, hidden_size=16, num_layers=2, num_heads=4,
 BASE["gpt_bigcode"] = dict(BASE["gpt2"])
 BASE["opt"] = dict(vocab_size=37, hidden_size=16, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
                    max_position_embeddings=32)
+BASE["olmo"] = dict(BASE["mistral"], pad_token_id=None)
 BASE["falcon"] = dict(BASE["llama"])
 del BASE["falcon"]["intermediate_size"]
 
@@ -380,6 +381,11 @@ CASES += [
                                                 word_embed_proj_dim=16, init_std=0.05)),
     ("opt untied, pad, inert keys", "opt", dict(tie_word_embeddings=False, pad_token_id=3, layer_norm_eps=0.1,
                                                 dropout=0.0)),
+    ("opt norms without weights", "opt", dict(layer_norm_elementwise_affine=False)),
+    ("olmo plain", "olmo", {}),
+    ("olmo biases, tied, pad", "olmo", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
+                                            clip_qkv=None, rms_norm_eps=0.1, rope_theta=50.0)),
+    ("olmo null kv heads", "olmo", dict(num_key_value_heads=None)),
     ("falcon plain", "falcon", {}),
     ("falcon 7b's file", "falcon", dict(num_kv_heads=4, new_decoder_architecture=False, parallel_attn=True, alibi=False,
                                         ffn_hidden_size=20, activation="relu", rope_theta=50.0, pad_token_id=3)),
@@ -404,7 +410,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
                                                     "granite", "cohere", "cohere2", "glm", "glm4",
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
-                                                    "gpt_bigcode", "opt", "falcon")] + [
+                                                    "gpt_bigcode", "opt", "falcon", "olmo")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
@@ -458,7 +464,7 @@ def settings_of(config):
     head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
     out["D"] = head_dim or config.hidden_size // heads
     epsilons = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
-    fixed = {"opt": 1e-5}  # the others have one of these keys
+    fixed = {"opt": 1e-5, "olmo": 1e-5}  # the others have one of these keys
     out["norm_epsilon"] = fixed.get(kind) or next(getattr(config, k) for k in epsilons if hasattr(config, k))
     out["initializer_range"] = config.init_std if kind == "opt" else config.initializer_range
     out["max_positions"] = config.max_position_embeddings
