@@ -25,6 +25,7 @@ static const struct field model_fields[] = {
         MODEL("the kind of norm", INT, norm),
         MODEL("rms_norm_eps (layer_norm_eps)", REAL, norm_epsilon),
         MODEL("the offset of norm weights", REAL, norm_weight_offset),
+        MODEL("norms without weights", INT, norm_plain),
         MODEL("hidden_act: activation", INT, act),
         MODEL("use_parallel_residual", INT, parallel_residual),
         MODEL("matrices stored [in, out]", INT, weight_in_out),
@@ -39,6 +40,7 @@ static const struct field model_fields[] = {
         MODEL("residual_multiplier", REAL, residual_scale),
         MODEL("logits_scaling", REAL, logit_divisor),
         MODEL("final_logit_softcapping", REAL, logit_cap),
+        MODEL("the first row of learned positions", I64, position_offset),
         MODEL("pad_token_id", I64, pad_id),
 };
 

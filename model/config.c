@@ -411,16 +411,19 @@ void config_read_eos(struct config_reader *r, struct model_config *c)
 	c->eos_count = kept;
 }
 
-/* Reads every spelling that families use. GPT-2's keys (*_pdrop) have a default above 0. */
+/* Reads every spelling that families use. The default belongs to the family's own key, or to GPT-2's keys
+ * (*_pdrop). */
 static void read_dropout(struct config_reader *r, struct model_config *c)
 {
-	static const char *const keys[] = {"attention_dropout", "hidden_dropout", "residual_dropout",
-	        "embedding_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"};
+	const char *own = c->dropout_key;
+	const char *const keys[] = {own ? own : "attn_pdrop", "attention_dropout", "hidden_dropout",
+	        "residual_dropout", "embedding_dropout", "resid_dropout", "embed_dropout", "resid_pdrop",
+	        "embd_pdrop"};
 	double otherwise = c->dropout;
 
 	c->dropout = 0;
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		double value = strstr(keys[i], "pdrop") ? otherwise : 0;
+		double value = (own ? !i : strstr(keys[i], "pdrop") != NULL) ? otherwise : 0;
 
 		config_read_num(r, keys[i], &value);
 		if (!(value <= c->dropout)) {

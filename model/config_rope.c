@@ -347,7 +347,28 @@ static void read_two_sets(struct config_reader *r, struct model_config *c, const
 	c->rope_count = ROPES_MAX;
 }
 
-void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family)
+/* Reads the settings of a family whose only rotary key is the number of rotated dims. */
+static void read_dims(struct config_reader *r, struct model_config *c, const struct family_rope *family)
+{
+	int64_t dims = family->dims_otherwise;
+
+	if (config_is_null(r, family->dims))
+		config_fail(r, ERR_INPUT, "%s is null; it must be a number", family->dims);
+	config_read_size(r, family->dims, &dims);
+	if (dims % 2 || dims > c->D)
+		config_fail(r, ERR_INPUT,
+		        "%s is %" PRId64 "; it must be even and at most the size of a head, %" PRId64,
+		        family->dims, dims, c->D);
+	c->rope[0] = (struct rope_config){.kind = ROPE_DEFAULT,
+	        .theta = 10000,
+	        .factor = 1,
+	        .attention_factor = 1,
+	        .rotary = dims,
+	        .frequency_dim = dims};
+	c->rope_count = 1;
+}
+
+static void read_sets(struct config_reader *r, struct model_config *c, const struct family_rope *family)
 {
 	double theta = family->theta_otherwise != 0 ? family->theta_otherwise : 10000;
 	char where[512];
@@ -364,6 +385,14 @@ void config_read_rope(struct config_reader *r, struct model_config *c, const str
 		read_set(r, &o, c, &c->rope[0], family, theta);
 		c->rope_count = c->rope[0].kind != ROPE_NONE;
 	}
-	for (int64_t l = 0; l < c->L; l++)
+}
+
+void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family)
+{
+	if (family->dims)
+		read_dims(r, c, family);
+	else
+		read_sets(r, c, family);
+	for (int64_t l = 0; l < c->L && !r->err; l++)
 		c->block[l].rope = c->rope_count ? 0 : -1;
 }

@@ -20,6 +20,7 @@ struct family_tensor {
 	const char *name;
 	const char *when; /* flag of config.json: 1 if the tensor exists; NULL: always exists */
 	int otherwise;    /* the flag's value if the key is absent */
+	int set; /* not 0: only models with this tensor_set have it, so that two sets can name a role */
 };
 
 /* Rows of a list of tensors: a tensor that always exists, and one that depends on a flag and the flag's
@@ -32,10 +33,17 @@ struct family_tensor {
 	{                                                                                                    \
 		.role = ROLE_##ROLE, .name = text, .when = flag, .otherwise = if_absent                      \
 	}
+#define TENSOR_IN(tensor_set, ROLE, text)                                                                    \
+	{                                                                                                    \
+		.role = ROLE_##ROLE, .name = text, .set = tensor_set                                         \
+	}
 #define TENSORS_END                                                                                          \
 	{                                                                                                    \
 		.role = ROLE_COUNT                                                                           \
 	}
+
+/* A key that no file has, for a setting that is fixed. */
+#define FAMILY_NO_KEY ""
 
 /* Spellings. NULL: the usual one, in the comment. */
 struct family_keys {
@@ -63,7 +71,10 @@ struct family_rope {
 	const char *theta;                         /* rope_theta */
 	const char *partial;                       /* partial_rotary_factor */
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
-	int partial_in_default;                    /* rope type "default" rotates only that part too */
+	const char *dims; /* key of the number of rotated dims, which replaces all other rotary keys; NULL:
+	                     none */
+	int64_t dims_otherwise;
+	int partial_in_default; /* rope type "default" rotates only that part too */
 	int fixed_alpha;   /* rope type "dynamic" with an alpha is another theta, for texts of any length */
 	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
 	struct rope_config otherwise; /* with a kind: the settings if the file has no rope_parameters and no
@@ -84,8 +95,9 @@ enum { FAMILY_IGNORED_MAX = 4 };
 
 struct model_family {
 	const char *model_type;
-	const char *prefix; /* of all names except the head's; NULL: "model." */
-	const char *blocks; /* list of blocks, below the prefix; NULL: "layers" */
+	const char *const *older_types; /* older values of model_type, ended by NULL; NULL: none */
+	const char *prefix;             /* of all names except the head's; NULL: "model." */
+	const char *blocks;             /* list of blocks, below the prefix; NULL: "layers" */
 	const char *base_class, *causal_class;
 	/* In module order; the tensors of a block are together. */
 	const struct family_tensor *tensors;

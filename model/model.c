@@ -20,6 +20,8 @@ static int role_in_block(enum tensor_role role)
 
 static int role_is_present(const struct model_config *c, enum tensor_role role)
 {
+	if (role_facts[role].kind == KIND_NORM && c->norm_plain)
+		return 0;
 	return c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
 
@@ -33,7 +35,7 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim)
 	case DIM_HIDDEN:
 		return c->C;
 	case DIM_POSITIONS:
-		return c->max_positions;
+		return c->max_positions + c->position_offset;
 	case DIM_Q:
 		return c->H * c->D;
 	case DIM_KV:
@@ -77,7 +79,8 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 	int row = layer < 0 ? (int)model->config.L : layer, err;
 	uint64_t count;
 
-	if (!role_is_present(&model->config, part->role))
+	if (!role_is_present(&model->config, part->role) ||
+	        (part->set && part->set != model->config.tensor_set))
 		return 0;
 	*t = tensor_of_role(&model->config, part->role, layer);
 	err = size_add(total, *total, (uint64_t)t->count);
@@ -337,10 +340,9 @@ int model_tensor_of(const struct model *model, enum tensor_role role, int layer)
 	return model->role_tensor[row * ROLE_COUNT + role];
 }
 
-/* Index of the tensor with the name prefix + name. */
-static int find_name(const struct model *model, const char *prefix, const char *name)
+/* Index of the tensor with the name prefix + name. The prefix has len characters. */
+static int find_name(const struct model *model, const char *prefix, size_t len, const char *name)
 {
-	size_t len = strlen(prefix);
 	int low = 0, high = model->tensor_count;
 
 	while (low < high) {
@@ -358,6 +360,17 @@ static int find_name(const struct model *model, const char *prefix, const char *
 			high = mid;
 	}
 	return MODEL_NAME_UNKNOWN;
+}
+
+/* As find_name, with the family's prefix or a part of it: OPT's "model.decoder." is "decoder." in files of
+ * the base model. */
+static int find_base_name(const struct model *model, const char *name)
+{
+	int found = MODEL_NAME_UNKNOWN;
+
+	for (const char *dot = strchr(model->prefix, '.'); dot && found < 0; dot = strchr(dot + 1, '.'))
+		found = find_name(model, model->prefix, (size_t)(dot + 1 - model->prefix), name);
+	return found;
 }
 
 static int ends_with_part(const char *name, const char *part)
@@ -390,9 +403,9 @@ int model_find_tensor(const struct model *model, const char *name)
 	int found;
 
 	name = model_text_name(model, name);
-	found = find_name(model, "", name);
+	found = find_name(model, "", 0, name);
 	if (found < 0)
-		found = find_name(model, model->prefix, name);
+		found = find_base_name(model, name);
 	if (found >= 0)
 		return found;
 	if (family_is_head(family, name))

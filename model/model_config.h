@@ -51,18 +51,22 @@ struct model_config {
 	int64_t H, KV, D;        /* heads of queries, heads of keys and values, width of a head */
 	int64_t F;               /* inner width of the MLP */
 	int64_t max_positions;   /* from config.json; a hard limit only for learned positions */
+	int64_t position_offset; /* row of position 0 in the table of learned positions (OPT: 2) */
 	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; also 1 for a tied head */
+	int tensor_set;          /* which names some tensors have (family.h) */
 	enum norm_kind norm;
 	double norm_epsilon;
 	double norm_weight_offset; /* added to the weight of norms (Gemma: 1) */
+	int norm_plain;            /* norms have neither weight nor bias, though `has` says 1 (OLMo) */
 	enum act_kind act;
 	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
 	int qk_norm_whole; /* q's norm is over all of its heads together, k's too (OLMo 2); else head by head
 	                    */
 	int qk_norm_after_rope; /* the norms of q and k follow rotation (Hunyuan); else they come before it */
-	int qkv_by_head; /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
-	                    all q, all k, all v */
+	/* A fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX). Where heads of q share
+	 * k and v, it gives those heads of q, then their k and v (Falcon 40B). 0: all q, all k, all v. */
+	int qkv_by_head;
 	struct rope_config rope[ROPES_MAX];
 	int rope_count; /* 0: no rotary positions */
 	enum rope_pairs rope_pairs;

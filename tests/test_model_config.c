@@ -1,38 +1,15 @@
 /* links: model_families model_blocks */
 /* config.json of every family: keys read, refused and renamed; tensor tables, initial weights, rotary
  * tables. */
-#include "tests/check.h"
+#include "tests/config_text.h"
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "model/blocks/blocks.h"
 #include "model/families/families.h"
-#include "model/families/open.h"
 
 #include <math.h>
 
-static int open_text(struct model **model, const char *text)
-{
-	json_t *config = NULL;
-	int err = json_parse(&config, "config.json", text, strlen(text));
-
-	*model = NULL;
-	if (!err)
-		err = model_open(model, config, "config.json");
-	json_decref(config);
-	return err;
-}
-
-#define LLAMA                                                                                                \
-	"\"model_type\":\"llama\",\"vocab_size\":40,\"hidden_size\":16,\"intermediate_size\":24,"            \
-	"\"num_hidden_layers\":2,\"num_attention_heads\":4"
 #define QWEN2 "\"model_type\":\"qwen2\",\"num_hidden_layers\":2"
-#define GPT2                                                                                                 \
-	"\"model_type\":\"gpt2\",\"n_embd\":16,\"n_head\":4,\"n_layer\":2,\"vocab_size\":40,\"n_"            \
-	"positions\":8"
-#define NEOX                                                                                                 \
-	"\"model_type\":\"gpt_neox\",\"vocab_size\":40,\"hidden_size\":16,\"intermediate_size\":24,"         \
-	"\"num_hidden_layers\":2,\"num_attention_heads\":2"
 #define PHI3                                                                                                 \
 	"\"model_type\":\"phi3\",\"vocab_size\":40,\"hidden_size\":16,\"num_hidden_layers\":2,"              \
 	"\"num_attention_heads\":4"
@@ -200,6 +177,42 @@ static const struct {
                 "llama_4_scaling_beta is missing"},
         {"{\"model_type\":\"ministral3\",\"rope_parameters\":{\"llama_4_scaling_beta\":0.1}}", ERR_INPUT,
                 "original_max_position_embeddings is missing"},
+        {"{\"model_type\":\"gptj\",\"rotary_dim\":3}", ERR_INPUT, "rotary_dim is 3"},
+        {"{\"model_type\":\"gptj\",\"rotary_dim\":null}", ERR_INPUT, "rotary_dim is null"},
+        {"{\"model_type\":\"gptj\",\"n_head\":128}", ERR_INPUT, "rotary_dim is 64"},
+        {"{\"model_type\":\"gpt_neo\",\"num_layers\":2}", ERR_INPUT, "attention_types is missing"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_types\":[[[\"global\"],3]]}", ERR_INPUT,
+                "attention_types describes 3 blocks; there are 24"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_types\":[[[\"global\"],9000000000]]}", ERR_INPUT,
+                "attention_types describes at least 25 blocks"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_types\":[[[\"near\"],24]]}", ERR_INPUT,
+                "block 0 attends by near"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_types\":[\"global\"]}", ERR_INPUT,
+                "attention_types[0] must be a list"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_layers\":[\"local\"]}", ERR_INPUT,
+                "attention_layers has 1 entries"},
+        {"{\"model_type\":\"gpt_neo\",\"window_size\":0}", ERR_INPUT, "window_size is 0"},
+        {"{\"model_type\":\"gpt_bigcode\",\"multi_query\":1}", ERR_INPUT, "multi_query"},
+        {"{\"model_type\":\"opt\",\"do_layer_norm_before\":false}", ERR_UNSUPPORTED,
+                "do_layer_norm_before is false"},
+        {"{\"model_type\":\"opt\",\"_remove_final_layer_norm\":true}", ERR_UNSUPPORTED,
+                "_remove_final_layer_norm is true"},
+        {"{\"model_type\":\"opt\",\"word_embed_proj_dim\":512}", ERR_UNSUPPORTED,
+                "word_embed_proj_dim is 512"},
+        {"{\"model_type\":\"opt\",\"layerdrop\":0.1}", ERR_UNSUPPORTED, "layerdrop is 0.1"},
+        {"{\"model_type\":\"opt\",\"init_std\":-1}", ERR_INPUT, "init_std is -1"},
+        {"{\"model_type\":\"olmo\",\"clip_qkv\":8.0}", ERR_UNSUPPORTED, "clip_qkv is not null"},
+        {"{\"model_type\":\"falcon\",\"alibi\":true}", ERR_UNSUPPORTED, "alibi is true"},
+        {"{\"model_type\":\"falcon\",\"new_decoder_architecture\":true,\"num_kv_heads\":8}", ERR_INPUT,
+                "num_kv_heads is 8; it must divide num_attention_heads, 71"},
+        {"{\"model_type\":\"falcon\",\"multi_query\":false,\"num_kv_heads\":8}", ERR_INPUT,
+                "num_kv_heads is 8; it must equal num_attention_heads, 71"},
+        {"{\"model_type\":\"falcon\",\"new_decoder_architecture\":true,\"parallel_attn\":false}",
+                ERR_UNSUPPORTED, "parallel_attn is false"},
+        {"{\"model_type\":\"falcon\",\"num_ln_in_parallel_attn\":2}", ERR_UNSUPPORTED,
+                "num_ln_in_parallel_attn is 2"},
+        {"{\"model_type\":\"falcon\",\"num_ln_in_parallel_attn\":3}", ERR_INPUT,
+                "num_ln_in_parallel_attn is 3"},
         {"{" NEOX ",\"rotary_pct\":1.5}", ERR_INPUT, "rotary_pct is 1.5"},
         {"{" NEOX ",\"rotary_pct\":-0.5}", ERR_INPUT, "rotary_pct is -0.5"},
         {"{" NEOX ",\"rotary_pct\":0.4,\"rope_scaling\":{" YARN "}}", ERR_UNSUPPORTED,
@@ -241,7 +254,12 @@ static void test_any_value(void **state)
 	        "scale_attn_by_inverse_layer_idx", "layer_norm_eps", "use_parallel_residual", "rotary_pct",
 	        "rotary_emb_base", "no_rope_layers", "no_rope_layer_interval", "sliding_window_pattern",
 	        "use_bias", "qk_layernorm", "use_qkv_bias", "norm_epsilon", "attention_out_bias",
-	        "use_post_norm", "logits_scaling", "attention_multiplier"};
+	        "use_post_norm", "logits_scaling", "attention_multiplier", "rotary_dim", "num_layers",
+	        "num_heads", "attention_types", "attention_layers", "window_size", "multi_query",
+	        "do_layer_norm_before", "word_embed_proj_dim", "enable_bias", "layerdrop", "init_std",
+	        "ffn_dim", "clip_qkv", "layer_norm_elementwise_affine", "new_decoder_architecture",
+	        "num_kv_heads", "parallel_attn", "num_ln_in_parallel_attn", "ffn_hidden_size", "activation",
+	        "bias"};
 	static const char *const values[] = {"null", "true", "false", "-1", "0", "1", "2", "3", "1000000000",
 	        "9000000000000000000", "0.5", "-0.5", "1e-320", "1e308", "\"\"", "\"linear\"", "[]", "[1]",
 	        "[null]", "[[],{}]", "{}", "{\"a\":1}", "{\"type\":\"yarn\",\"factor\":1e-300}",
@@ -316,64 +334,6 @@ static void test_accepted(void **state)
 		check_ok(open_text(&model, accepted[i]));
 		model_close(model);
 	}
-}
-
-/* ---- names ---- */
-
-static void name_is(const struct model *model, const char *name, const char *table_name)
-{
-	int tensor = model_find_tensor(model, name);
-
-	if (tensor < 0 || strcmp(model->tensors[tensor].name, table_name)) {
-		print_error("%s: found %d\n", name, tensor);
-		fail();
-	}
-}
-
-static void test_names(void **state)
-{
-	struct model *model;
-
-	(void)state;
-	check_ok(open_text(&model, "{" LLAMA "}"));
-	name_is(model, "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
-	name_is(model, "layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
-	name_is(model, "embed_tokens.weight", "model.embed_tokens.weight");
-	name_is(model, "lm_head.weight", "lm_head.weight");
-	assert_int_equal(model_find_tensor(model, "model.layers.2.mlp.up_proj.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.layers.01.mlp.up_proj.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(
-	        model_find_tensor(model, "model.layers.0.self_attn.q_proj.bias"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.model.norm.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.lm_head.weight"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, ""), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model."), MODEL_NAME_UNKNOWN);
-	assert_int_equal(
-	        model_find_tensor(model, "model.layers.0.self_attn.rotary_emb.inv_freq"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "model.rotary_emb.inv_freq"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "xrotary_emb.inv_freq"), MODEL_NAME_UNKNOWN);
-	assert_int_equal(model_find_tensor(model, "model.layers.0.self_attn.bias"), MODEL_NAME_UNKNOWN);
-	model_close(model);
-
-	check_ok(open_text(&model, "{" GPT2 "}"));
-	name_is(model, "wte.weight", "transformer.wte.weight");
-	name_is(model, "h.1.attn.c_attn.bias", "transformer.h.1.attn.c_attn.bias");
-	assert_int_equal(model_find_tensor(model, "h.1.attn.bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "transformer.h.0.attn.masked_bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "lm_head.weight"), MODEL_NAME_BUFFER); /* tied */
-	assert_int_equal(model_find_tensor(model, "score.weight"), MODEL_NAME_UNKNOWN);
-	model_close(model);
-
-	check_ok(open_text(&model, "{" NEOX "}"));
-	name_is(model, "embed_out.weight", "embed_out.weight");
-	name_is(model, "lm_head.weight", "embed_out.weight");
-	name_is(model, "layers.0.attention.dense.bias", "gpt_neox.layers.0.attention.dense.bias");
-	assert_int_equal(model_find_tensor(model, "gpt_neox.layers.0.attention.bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(
-	        model_find_tensor(model, "gpt_neox.layers.1.attention.masked_bias"), MODEL_NAME_BUFFER);
-	assert_int_equal(model_find_tensor(model, "gpt_neox.layers.1.attention.rotary_emb.inv_freq"),
-	        MODEL_NAME_BUFFER);
-	model_close(model);
 }
 
 /* ---- tables ---- */
@@ -580,7 +540,6 @@ int main(void)
 	        cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_any_value),
 	        cmocka_unit_test(test_accepted),
-	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_untie),
 	        cmocka_unit_test(test_trainable),
 	        cmocka_unit_test(test_out_of_memory),

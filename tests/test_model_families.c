@@ -2,6 +2,7 @@
 /* Models from config.json files of every family, against transformers. */
 #include "tests/model_rig.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "model/families/families.h"
 #include "model/families/open.h"
@@ -235,7 +236,21 @@ static int has_case(const json_t *cases, const char *family)
 	return 0;
 }
 
-/* Returns the number of families without a case. */
+static int is_listed(const char *family)
+{
+	char path[4096], word[80], *text;
+	size_t len;
+	int found;
+
+	snprintf(path, sizeof(path), "%s/docs/reference/models.md", getenv("FERRY_SOURCE"));
+	snprintf(word, sizeof(word), "`%s`", family);
+	check_ok(file_read_all(path, 1 << 20, &text, &len));
+	found = strstr(text, word) != NULL;
+	mem_free(text);
+	return found;
+}
+
+/* Returns the number of families without a case, or without a word in the list for users. */
 static int families_left(const json_t *cases)
 {
 #define FAMILY_NAME(name) #name,
@@ -246,6 +261,11 @@ static int families_left(const json_t *cases)
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!has_case(cases, names[i])) {
 			fprintf(stderr, "%s has no row in tests/golden/make_config_golden.py\n", names[i]);
+			left++;
+		}
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!is_listed(names[i])) {
+			fprintf(stderr, "docs/reference/models.md does not list %s\n", names[i]);
 			left++;
 		}
 	return left;

@@ -9,20 +9,42 @@ struct projection {
 	int64_t column;
 };
 
-static int projections_of(const struct stage_call *call, struct projection *list)
+/* One product makes all of q, k and v if they are fused and lie as attention reads them. */
+static int64_t projection_count(const struct model_config *c)
+{
+	if (!c->has[ROLE_QKV_W])
+		return 3;
+	return qkv_is_by_group(c) ? 3 * c->KV : 1;
+}
+
+/* With qkv_by_head, part 0, 1 or 2 (q, k, v) of a head of keys and values and the heads of queries that share
+ * it. */
+static struct projection group_projection(const struct stage_call *call, int64_t group, int part)
 {
 	const struct model_config *c = call->c;
 	struct qkv_place place = qkv_place_of(c);
+	int64_t q_rows = c->H / c->KV * c->D, first = group * (q_rows + 2 * c->D);
+	int64_t column = part ? (part == 1 ? place.k : place.v) + group * c->D : place.q + group * q_rows;
 
-	if (c->has[ROLE_QKV_W]) {
-		list[0] = (struct projection){
-		        {ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0}, 0};
-		return 1;
-	}
-	list[0] = (struct projection){{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out, 0}, place.q};
-	list[1] = (struct projection){{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.k};
-	list[2] = (struct projection){{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.v};
-	return 3;
+	if (part)
+		first += q_rows + (part - 1) * c->D;
+	return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, part ? c->D : q_rows, c->C, 0, first}, column};
+}
+
+static struct projection projection_of(const struct stage_call *call, int64_t index)
+{
+	const struct model_config *c = call->c;
+	struct qkv_place place = qkv_place_of(c);
+	const struct projection list[3] = {
+	        {{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out, 0}, place.q},
+	        {{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.k},
+	        {{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.v}};
+
+	if (!c->has[ROLE_QKV_W])
+		return list[index];
+	if (qkv_is_by_group(c))
+		return group_projection(call, index / 3, (int)(index % 3));
+	return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0}, 0};
 }
 
 static struct linear output_of(const struct stage_call *call)
@@ -39,8 +61,8 @@ static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t 
 
 static struct norm_place norm1_of(const struct stage_call *call)
 {
-	return (struct norm_place){
-	        ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, call->acts.rstd1), acts_at(call, call->acts.mean1)};
+	return (struct norm_place){ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, call->acts.rstd1),
+	        acts_at(call, call->acts.mean1), scratch_at(call, call->scratch.norm_zeros)};
 }
 
 dev_addr norm1_output(const struct stage_call *call)
@@ -50,8 +72,8 @@ dev_addr norm1_output(const struct stage_call *call)
 
 static struct norm_place post_norm_of(const struct stage_call *call)
 {
-	return (struct norm_place){
-	        ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd1), DEV_NONE};
+	return (struct norm_place){ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd1),
+	        DEV_NONE, scratch_at(call, call->scratch.norm_zeros)};
 }
 
 /* The heads of q or of k, of all tokens. */
@@ -83,7 +105,7 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 	table[0] = model_rope_query_first(call->model, rope, positions);
 	table[1] = model_rope_table_first(call->model, rope, positions);
 	head_groups(call, groups);
-	if (!c->qkv_by_head && table[0] == table[1]) { /* the heads of k follow those of q */
+	if (groups[0].head_stride == c->D && table[0] == table[1]) { /* the heads of k follow those of q */
 		groups[0].heads += groups[1].heads;
 		count = 1;
 	}
@@ -248,15 +270,15 @@ void attn_forward(struct stage_call *call)
 	dev_addr qkv = acts_at(call, call->acts.qkv), branch = middle;
 	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
 	struct linear output = output_of(call);
-	struct projection list[3];
-	int count = projections_of(call, list);
 
 	if (c->has[ROLE_NORM1_W])
 		norm_forward(call, &norm, input, call->memory->x, call->tokens);
-	for (int i = 0; i < count; i++)
-		linear_forward(call, &list[i].linear,
-		        rows_at(call, column_at(call, qkv, list[i].column), stride), call->dtype,
-		        rows_at(call, input, c->C));
+	for (int64_t i = 0; i < projection_count(c); i++) {
+		struct projection p = projection_of(call, i);
+
+		linear_forward(call, &p.linear, rows_at(call, column_at(call, qkv, p.column), stride),
+		        call->dtype, rows_at(call, input, c->C));
+	}
 	if (c->has[ROLE_Q_NORM_W] && !c->qk_norm_after_rope)
 		head_norms_forward(call);
 	rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
@@ -284,19 +306,18 @@ void attn_forward(struct stage_call *call)
 static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 {
 	const struct model_config *c = call->c;
-	int64_t stride = qkv_place_of(c).stride;
-	struct projection list[3];
-	int count = projections_of(call, list), cast = call->dtype != DTYPE_F32;
-	int sums = count > 1;
+	int64_t stride = qkv_place_of(c).stride, count = projection_count(c);
+	int cast = call->dtype != DTYPE_F32, sums = count > 1;
 	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast),
 	         wide = scratch_at(call, call->scratch.dnorm);
 	dev_addr dnorm = cast && !sums ? rounded : wide;
 
-	for (int i = 0; i < count; i++) {
-		struct rows dy = rows_at(call, column_at(call, dqkv, list[i].column), stride);
+	for (int64_t i = 0; i < count; i++) {
+		struct projection p = projection_of(call, i);
+		struct rows dy = rows_at(call, column_at(call, dqkv, p.column), stride);
 
-		linear_backward_weight(call, &list[i].linear, dy, rows_at(call, norm1_output(call), c->C));
-		linear_backward_input(call, &list[i].linear, rows_at(call, dnorm, c->C),
+		linear_backward_weight(call, &p.linear, dy, rows_at(call, norm1_output(call), c->C));
+		linear_backward_input(call, &p.linear, rows_at(call, dnorm, c->C),
 		        sums ? DTYPE_F32 : call->dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
 	}
 	if (!cast || !sums)

@@ -41,6 +41,7 @@ struct scratch_layout {
 	int64_t dnorm;    /* F32 [tokens, C] gradient of norm1's or norm2's output */
 	int64_t dnorm_cast;   /* BF16 compute: the same, rounded */
 	int64_t norm_partial; /* F32, scratch of the norm gradients */
+	int64_t norm_zeros;   /* [C] with norm_plain */
 	int64_t norm_sink;    /* F32 [norm_sink_count] for gradients of frozen norms; no room if all train */
 	int64_t hidden;       /* [tokens, F] act(gate) * up, then its gradient */
 	int64_t dmixed;       /* [tokens, H D] */
@@ -53,7 +54,7 @@ struct head_layout {
 	int64_t rows;           /* rows of a chunk */
 	int64_t x, norm, dnorm; /* [rows, C] gathered input, the same normalised, gradient of either */
 	int64_t rstd, mean;     /* F32 [rows] */
-	int64_t loss_partial, norm_partial, norm_sink;
+	int64_t loss_partial, norm_partial, norm_zeros, norm_sink;
 	int64_t logits; /* F32 [rows, V] */
 	int64_t bytes;
 };
@@ -62,6 +63,12 @@ struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, i
 struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dtype, int64_t tokens);
 struct head_layout head_layout_of(
         const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows);
+
+/* Fused q, k and v by head, where heads of queries share k and v: products gather them in the usual order. */
+static inline int qkv_is_by_group(const struct model_config *c)
+{
+	return c->qkv_by_head && c->KV != c->H && c->KV > 1;
+}
 
 /* Offsets of q, k and v in a token's row of qkv; offsets and strides in elements. */
 struct qkv_place {
@@ -134,6 +141,7 @@ void linear_backward_weight(
 struct norm_place {
 	enum tensor_role weight, bias;
 	dev_addr rstd, mean;
+	dev_addr zeros; /* with norm_plain: room for C elements of the compute dtype */
 };
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);

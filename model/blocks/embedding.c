@@ -37,12 +37,19 @@ static void scale(struct stage_call *call, dev_addr dst, dev_addr src)
 	call_scale(call, dst, src, call->tokens * call->c->C, (double)factor);
 }
 
-static void gather(
-        struct stage_call *call, enum tensor_role role, int64_t table_rows, dev_addr index, int add)
+/* The row of position 0 in the table of learned positions, or in its gradient. */
+static dev_addr positions_at(const struct stage_call *call, dev_addr table, int64_t element_bytes)
+{
+	int64_t first = call->c->position_offset * call->c->C;
+
+	return dev_is_none(table) ? table : dev_at(table, first * element_bytes);
+}
+
+static void gather(struct stage_call *call, dev_addr table, int64_t table_rows, dev_addr index, int add)
 {
 	call_op(call, &(struct op){.kind = OP_GATHER,
 	                      .gather = {.out = call->memory->y,
-	                              .table = weight_of(call, role),
+	                              .table = table,
 	                              .index = index,
 	                              .rows = call->tokens,
 	                              .cols = call->c->C,
@@ -51,11 +58,9 @@ static void gather(
 	                              .accumulate = add}});
 }
 
-static void gather_backward(struct stage_call *call, enum tensor_role role, int64_t table_rows,
-        dev_addr index, int64_t skip, dev_addr dy)
+static void gather_backward(
+        struct stage_call *call, dev_addr grad, int64_t table_rows, dev_addr index, int64_t skip, dev_addr dy)
 {
-	dev_addr grad = grad_of(call, role);
-
 	if (!dev_is_none(grad))
 		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
 		                      .embed_grad = {.grad = grad,
@@ -71,26 +76,30 @@ static void gather_backward(struct stage_call *call, enum tensor_role role, int6
 
 void embed_forward(struct stage_call *call)
 {
+	const struct model_config *c = call->c;
 	dev_addr y = call->memory->y;
 
-	gather(call, ROLE_EMBED, call->c->V, call->batch->id, 0);
-	if (call->c->embed_scale != 0)
+	gather(call, weight_of(call, ROLE_EMBED), c->V, call->batch->id, 0);
+	if (c->embed_scale != 0)
 		scale(call, y, y);
-	if (call->c->has[ROLE_POSITION])
-		gather(call, ROLE_POSITION, call->c->max_positions, call->batch->position, 1);
+	if (c->has[ROLE_POSITION])
+		gather(call, positions_at(call, weight_of(call, ROLE_POSITION), call->element_bytes),
+		        c->max_positions, call->batch->position, 1);
 }
 
 void embed_backward(struct stage_call *call)
 {
+	const struct model_config *c = call->c;
 	dev_addr dx = call->memory->dx, scaled = dx;
 
-	if (call->c->embed_scale != 0 && !dev_is_none(grad_of(call, ROLE_EMBED))) {
+	if (c->embed_scale != 0 && !dev_is_none(grad_of(call, ROLE_EMBED))) {
 		struct embed_layout e = embed_layout_of(call->model, call->dtype, call->tokens);
 
 		scaled = dev_at(call->memory->scratch, e.scaled);
 		scale(call, scaled, dx);
 	}
-	gather_backward(call, ROLE_EMBED, call->c->V, call->batch->id, call->c->pad_id, scaled);
-	if (call->c->has[ROLE_POSITION])
-		gather_backward(call, ROLE_POSITION, call->c->max_positions, call->batch->position, -1, dx);
+	gather_backward(call, grad_of(call, ROLE_EMBED), c->V, call->batch->id, c->pad_id, scaled);
+	if (c->has[ROLE_POSITION])
+		gather_backward(call, positions_at(call, grad_of(call, ROLE_POSITION), 4), c->max_positions,
+		        call->batch->position, -1, dx);
 }

@@ -17,6 +17,7 @@ struct head_layout head_layout_of(
 	h.mean = layout_take(&end, rows, 4);
 	h.loss_partial = layout_take(&end, cross_entropy_scratch_count(rows), 4);
 	h.norm_partial = layout_take(&end, norm_scratch_count(rows, 1, c->C), 4);
+	h.norm_zeros = layout_take(&end, c->norm_plain ? c->C : 0, e);
 	h.norm_sink = layout_take(&end, norm_sink_count(model), 4);
 	h.logits = layout_take(&end, rows * c->V, 4);
 	h.bytes = end;
@@ -30,8 +31,8 @@ static struct linear head_of(const struct stage_call *call)
 
 static struct norm_place final_norm(const struct stage_call *call, const struct head_layout *h)
 {
-	return (struct norm_place){
-	        ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, scratch_at(call, h->rstd), scratch_at(call, h->mean)};
+	return (struct norm_place){ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, scratch_at(call, h->rstd),
+	        scratch_at(call, h->mean), scratch_at(call, h->norm_zeros)};
 }
 
 /* Logits of the `rows` rows of x at the token indices in `index`. */

@@ -69,10 +69,15 @@ void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t coun
 
 /* ---- linear layers ---- */
 
-/* The address of the matrix within its tensor. */
+/* The address of the matrix within its tensor, or of the bias. */
 static dev_addr matrix_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
 {
 	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * linear->in * element_bytes);
+}
+
+static dev_addr bias_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
+{
+	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * element_bytes);
 }
 
 void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
@@ -83,7 +88,7 @@ void linear_forward(struct stage_call *call, const struct linear *linear, struct
 	                .matmul = {.c = y.base,
 	                        .a = x.base,
 	                        .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
-	                        .bias = weight_of(call, linear->bias),
+	                        .bias = bias_at(linear, weight_of(call, linear->bias), call->element_bytes),
 	                        .m = y.count,
 	                        .n = linear->out,
 	                        .k = linear->in,
@@ -139,7 +144,7 @@ void linear_backward_weight(
 		                              .accumulate = !call->writes_gradients}});
 	if (!dev_is_none(bias))
 		call_op(call, &(struct op){.kind = OP_COLSUM,
-		                      .colsum = {.sum = bias,
+		                      .colsum = {.sum = bias_at(linear, bias, 4),
 		                              .x = dy.base,
 		                              .rows = dy.count,
 		                              .cols = linear->out,
@@ -153,6 +158,8 @@ int64_t norm_sink_count(const struct model *model)
 {
 	int64_t most = model->frozen_norm_count;
 
+	if (model->config.norm_plain)
+		return model->config.C;
 	return most ? model->config.C + (most > model->config.C ? most : model->config.C) : 0;
 }
 
@@ -160,18 +167,31 @@ dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_
 {
 	dev_addr grad = grad_of(call, role);
 
+	if (call->c->norm_plain && role != ROLE_COUNT && role_facts[role].kind == KIND_NORM)
+		return sink;
 	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
+}
+
+/* The weight that a norm reads. A norm without one reads zeros, to which norm_weight_offset, 1, is added. */
+static dev_addr norm_weight_of(struct stage_call *call, const struct norm_place *norm)
+{
+	if (!call->c->norm_plain)
+		return weight_of(call, norm->weight);
+	call_op(call, &(struct op){.kind = OP_FILL,
+	                      .fill = {.dst = norm->zeros, .bytes = call->c->C * call->element_bytes}});
+	return norm->zeros;
 }
 
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows)
 {
 	int is_layer = call->c->norm == NORM_LAYER;
+	dev_addr weight = norm_weight_of(call, norm);
 
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM : OP_RMSNORM,
 	                      .norm = {.y = y,
 	                              .x = x,
-	                              .weight = weight_of(call, norm->weight),
+	                              .weight = weight,
 	                              .bias = is_layer ? weight_of(call, norm->bias) : DEV_NONE,
 	                              .rstd = norm->rstd,
 	                              .mean = is_layer ? norm->mean : DEV_NONE,
@@ -189,6 +209,7 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
         dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial, dev_addr sink)
 {
 	int is_layer = call->c->norm == NORM_LAYER;
+	dev_addr weight = norm_weight_of(call, norm);
 
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD,
 	                      .norm_grad = {.dx = dx,
@@ -198,7 +219,7 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 	                                                : DEV_NONE,
 	                              .dy = dy,
 	                              .x = x,
-	                              .weight = weight_of(call, norm->weight),
+	                              .weight = weight,
 	                              .rstd = norm->rstd,
 	                              .mean = is_layer ? norm->mean : DEV_NONE,
 	                              .scratch = partial,

@@ -17,7 +17,7 @@ struct qkv_place qkv_place_of(const struct model_config *c)
 {
 	int64_t stride = (c->H + 2 * c->KV) * c->D;
 
-	if (c->qkv_by_head)
+	if (c->qkv_by_head && c->KV == c->H)
 		return (struct qkv_place){stride, 0, c->D, 2 * c->D, 3 * c->D, 3 * c->D};
 	return (struct qkv_place){stride, 0, c->H * c->D, (c->H + c->KV) * c->D, c->D, c->D};
 }
@@ -57,7 +57,7 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	const struct model_config *c = &model->config;
 	int64_t e = dtype_bytes(dtype), end = 0, shared, stride = qkv_place_of(c).stride;
 	int64_t partial = norm_scratch_count(tokens, 1, c->C);
-	int sums = dtype == DTYPE_F32 || model_is_gated(c) || !c->has[ROLE_QKV_W];
+	int sums = dtype == DTYPE_F32 || model_is_gated(c) || !c->has[ROLE_QKV_W] || qkv_is_by_group(c);
 	struct scratch_layout s = {0};
 
 	if (c->has[ROLE_Q_NORM_W])
@@ -72,6 +72,7 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	s.dnorm = layout_take(&end, sums ? tokens * c->C : 0, 4);
 	s.dnorm_cast = layout_take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = layout_take(&end, partial, 4);
+	s.norm_zeros = layout_take(&end, c->norm_plain ? c->C : 0, e);
 	s.norm_sink = layout_take(&end, norm_sink_count(model), 4);
 	shared = end;
 	s.hidden = layout_take(&end, tokens * c->F, e);

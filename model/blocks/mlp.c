@@ -28,14 +28,14 @@ static struct linear down_of(const struct stage_call *call)
 
 static struct norm_place norm2_of(const struct stage_call *call)
 {
-	return (struct norm_place){
-	        ROLE_NORM2_W, ROLE_NORM2_B, acts_at(call, call->acts.rstd2), acts_at(call, call->acts.mean2)};
+	return (struct norm_place){ROLE_NORM2_W, ROLE_NORM2_B, acts_at(call, call->acts.rstd2),
+	        acts_at(call, call->acts.mean2), scratch_at(call, call->scratch.norm_zeros)};
 }
 
 static struct norm_place post_norm_of(const struct stage_call *call)
 {
-	return (struct norm_place){
-	        ROLE_POST_NORM2_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd2), DEV_NONE};
+	return (struct norm_place){ROLE_POST_NORM2_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd2),
+	        DEV_NONE, scratch_at(call, call->scratch.norm_zeros)};
 }
 
 /* norm2's input. */

@@ -23,6 +23,7 @@
 	ROW(vaultgemma)                                                                                      \
 	ROW(granite)                                                                                         \
 	ROW(hyperclovax)                                                                                     \
+	ROW(olmo)                                                                                            \
 	ROW(olmo2)                                                                                           \
 	ROW(olmo3)                                                                                           \
 	ROW(cwm)                                                                                             \
@@ -43,6 +44,11 @@
 	ROW(stablelm)                                                                                        \
 	ROW(phi)                                                                                             \
 	ROW(gpt2)                                                                                            \
+	ROW(gpt_bigcode)                                                                                     \
+	ROW(gpt_neo)                                                                                         \
+	ROW(opt)                                                                                             \
+	ROW(falcon)                                                                                          \
+	ROW(gptj)                                                                                            \
 	ROW(gpt_neox)
 
 /* NULL: none has this model_type */
@@ -124,6 +130,22 @@ extern const struct family_tensor mistral_tensors[];
 
 /* OLMo 3 shares these with OLMo 2. */
 extern const struct family_tensor olmo2_tensors[];
+/* GPT-BigCode has GPT-2's tensors. GPT-Neo and GPT-J share a part of the rest. */
+#define GPT2_EMBED TENSOR(EMBED, "wte.weight"), TENSOR(POSITION, "wpe.weight")
+#define GPT2_NORM1 TENSOR(NORM1_W, "ln_1.weight"), TENSOR(NORM1_B, "ln_1.bias")
+#define GPT2_NORM2_MLP                                                                                       \
+	TENSOR(NORM2_W, "ln_2.weight"), TENSOR(NORM2_B, "ln_2.bias"), TENSOR(UP_W, "mlp.c_fc.weight"),       \
+	        TENSOR(UP_B, "mlp.c_fc.bias"), TENSOR(DOWN_W, "mlp.c_proj.weight"),                          \
+	        TENSOR(DOWN_B, "mlp.c_proj.bias")
+#define GPT2_NORM_HEAD                                                                                       \
+	TENSOR(FINAL_NORM_W, "ln_f.weight"), TENSOR(FINAL_NORM_B, "ln_f.bias"),                              \
+	        TENSOR(HEAD_W, "lm_head.weight")
+#define GPT2_KEYS                                                                                            \
+	.hidden = "n_embd", .layers = "n_layer", .heads = "n_head", .positions = "n_positions",              \
+	.inner = "n_inner", .act = "activation_function", .epsilon = "layer_norm_epsilon"
+extern const struct family_tensor gpt2_tensors[];
+extern const char *const gpt2_buffers[];
+void gpt2_read_scale(struct config_reader *r, struct model_config *c);
 
 /* Cohere 2 shares these with Cohere. */
 extern const struct family_tensor cohere_tensors[];

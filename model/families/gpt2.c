@@ -3,36 +3,32 @@
 
 #include <math.h>
 
-static const struct family_tensor gpt2_tensors[] = {
-        TENSOR(EMBED, "wte.weight"),
-        TENSOR(POSITION, "wpe.weight"),
-        TENSOR(NORM1_W, "ln_1.weight"),
-        TENSOR(NORM1_B, "ln_1.bias"),
+const struct family_tensor gpt2_tensors[] = {
+        GPT2_EMBED,
+        GPT2_NORM1,
         TENSOR(QKV_W, "attn.c_attn.weight"),
         TENSOR(QKV_B, "attn.c_attn.bias"),
         TENSOR(O_W, "attn.c_proj.weight"),
         TENSOR(O_B, "attn.c_proj.bias"),
-        TENSOR(NORM2_W, "ln_2.weight"),
-        TENSOR(NORM2_B, "ln_2.bias"),
-        TENSOR(UP_W, "mlp.c_fc.weight"),
-        TENSOR(UP_B, "mlp.c_fc.bias"),
-        TENSOR(DOWN_W, "mlp.c_proj.weight"),
-        TENSOR(DOWN_B, "mlp.c_proj.bias"),
-        TENSOR(FINAL_NORM_W, "ln_f.weight"),
-        TENSOR(FINAL_NORM_B, "ln_f.bias"),
-        TENSOR(HEAD_W, "lm_head.weight"),
+        GPT2_NORM2_MLP,
+        GPT2_NORM_HEAD,
         TENSORS_END,
 };
 
-static const char *const gpt2_buffers[] = {"attn.bias", "attn.masked_bias", NULL};
+const char *const gpt2_buffers[] = {"attn.bias", "attn.masked_bias", NULL};
 
-static void gpt2_read(struct config_reader *r, struct model_config *c)
+void gpt2_read_scale(struct config_reader *r, struct model_config *c)
 {
 	int is_scaled = 1;
 
 	c->residual_initializer_range = c->initializer_range / sqrt(2 * (double)c->L);
 	config_read_flag(r, "scale_attn_weights", &is_scaled);
 	c->attention_scale = is_scaled ? 0 : 1;
+}
+
+static void gpt2_read(struct config_reader *r, struct model_config *c)
+{
+	gpt2_read_scale(r, c);
 	config_read_flag(r, "scale_attn_by_inverse_layer_idx", &c->attention_scale_by_layer);
 }
 
@@ -59,13 +55,7 @@ const struct model_family family_gpt2 = {
                 .bos_id = 50256,
                 .dropout = 0.1,
                 .pad_id = -1},
-        .keys = {.hidden = "n_embd",
-                .layers = "n_layer",
-                .heads = "n_head",
-                .positions = "n_positions",
-                .inner = "n_inner",
-                .act = "activation_function",
-                .epsilon = "layer_norm_epsilon"},
+        .keys = {GPT2_KEYS},
         .whole_heads = 1,
         .one_size_of_heads = 1,
         .pads_nothing = 1,

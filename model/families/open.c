@@ -20,10 +20,19 @@ static const struct model_family *const families[] = {FAMILY_LIST(FAMILY_ADDRESS
 static const char *const family_names = &(FAMILY_LIST(FAMILY_TEXT))[2];
 #undef FAMILY_TEXT
 
+static int is_named(const char *const *names, const char *name)
+{
+	for (; names && *names; names++)
+		if (!strcmp(*names, name))
+			return 1;
+	return 0;
+}
+
 const struct model_family *family_find(const char *model_type)
 {
 	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++)
-		if (!strcmp(families[i]->model_type, model_type))
+		if (!strcmp(families[i]->model_type, model_type) ||
+		        is_named(families[i]->older_types, model_type))
 			return families[i];
 	return NULL;
 }

@@ -70,6 +70,15 @@ BASE["hyperclovax"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_
 BASE["jais2"] = dict(BASE["phi3"])
 BASE["hunyuan_v1_dense"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
 BASE["ministral3"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
+BASE["gptj"] = dict(BASE["gpt2"], n_head=2, rotary_dim=4)
+BASE["gpt_neo"] = dict(vocab_size=37, hidden_size=16, num_layers=2, num_heads=4, max_position_embeddings=32,
+                       attention_types=[[["global", "local"], 1]], window_size=5)
+BASE["gpt_bigcode"] = dict(BASE["gpt2"])
+BASE["opt"] = dict(vocab_size=37, hidden_size=16, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
+                   max_position_embeddings=32)
+BASE["olmo"] = dict(BASE["mistral"], pad_token_id=None)
+BASE["falcon"] = dict(BASE["llama"])
+del BASE["falcon"]["intermediate_size"]
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -495,6 +504,52 @@ WHOLES = [
         text_config=dict(TEXT, model_type="qwen2"), audio_token_index=30, audio_config=dict(
             model_type="qwen2_audio_encoder", d_model=16, encoder_ffn_dim=16, encoder_layers=1,
             encoder_attention_heads=2, num_mel_bins=8, max_source_positions=8))),
+    ("gptj plain", "gptj", {}),
+    ("gptj whole heads, tied, null n_inner", "gptj", dict(rotary_dim=8, tie_word_embeddings=True, n_inner=None)),
+    ("gptj n_inner, relu, eps", "gptj", dict(n_inner=12, activation_function="relu", layer_norm_epsilon=0.01)),
+    ("gptj keys without effect", "gptj", dict(rotary=True, scale_attn_weights=True, rope_theta=50.0, pad_token_id=3)),
+    ("gptj general names", "gptj", dict(n_embd=ABSENT, hidden_size=12, n_layer=ABSENT, num_hidden_layers=1,
+                                        n_head=ABSENT, num_attention_heads=3)),
+    ("gpt_neo plain", "gpt_neo", {}),
+    ("gpt_neo older list, null inner size", "gpt_neo", dict(attention_layers=["local", "global"],
+                                                            intermediate_size=None)),
+    ("gpt_neo patterns, untied", "gpt_neo", dict(num_layers=4, tie_word_embeddings=False, intermediate_size=12,
+                                                 attention_types=[[["local", "global"], 1], [["local"], 2]])),
+    ("gpt_neo general names, relu, eps", "gpt_neo", dict(
+        num_layers=ABSENT, num_hidden_layers=2, num_heads=ABSENT, num_attention_heads=2, window_size=1,
+        activation_function="relu", layer_norm_epsilon=0.01, pad_token_id=3)),
+    ("gpt_bigcode plain", "gpt_bigcode", {}),
+    ("gpt_bigcode heads of k and v", "gpt_bigcode", dict(multi_query=False, n_inner=12, activation_function="gelu")),
+    ("gpt_bigcode unscaled, untied", "gpt_bigcode", dict(scale_attn_weights=False, tie_word_embeddings=False,
+                                                         layer_norm_epsilon=0.01, pad_token_id=3)),
+    ("gpt_bigcode keys without effect", "gpt_bigcode", dict(
+        n_inner=8, attention_softmax_in_fp32=False, scale_attention_softmax_in_fp32=False, num_key_value_heads=2)),
+    ("opt plain", "opt", {}),
+    ("opt no biases, no pad, gelu", "opt", dict(enable_bias=False, pad_token_id=None, activation_function="gelu",
+                                                word_embed_proj_dim=16, init_std=0.05)),
+    ("opt untied, pad, inert keys", "opt", dict(tie_word_embeddings=False, pad_token_id=3, layer_norm_eps=0.1,
+                                                dropout=0.0)),
+    ("opt norms without weights", "opt", dict(layer_norm_elementwise_affine=False)),
+    ("olmo plain", "olmo", {}),
+    ("olmo biases, tied, pad", "olmo", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
+                                            clip_qkv=None, rms_norm_eps=0.1, rope_theta=50.0)),
+    ("olmo null kv heads", "olmo", dict(num_key_value_heads=None)),
+    ("falcon plain", "falcon", {}),
+    ("falcon 7b's file", "falcon", dict(num_kv_heads=4, new_decoder_architecture=False, parallel_attn=True, alibi=False,
+                                        ffn_hidden_size=20, activation="relu", rope_theta=50.0, pad_token_id=3)),
+    ("falcon mlp after attention", "falcon", dict(parallel_attn=False, num_ln_in_parallel_attn=2, hidden_size=24,
+                                                  rope_scaling=dict(type="linear", factor=2.0))),
+    ("falcon heads of k and v, biases", "falcon", dict(multi_query=False, parallel_attn=False, bias=True,
+                                                       tie_word_embeddings=False)),
+    ("falcon new, two norms", "falcon", dict(new_decoder_architecture=True, num_kv_heads=2, multi_query=True)),
+    ("falcon new, one norm, biases", "falcon", dict(
+        new_decoder_architecture=True, num_kv_heads=2, num_attention_heads=6, hidden_size=24, bias=True,
+        num_ln_in_parallel_attn=1, layer_norm_epsilon=0.01, tie_word_embeddings=False)),
+    ("falcon new, two norms, biases", "falcon", dict(
+        new_decoder_architecture=True, num_kv_heads=3, num_attention_heads=6, hidden_size=24, bias=True,
+        num_ln_in_parallel_attn=2, ffn_hidden_size=20)),
+    ("falcon new, as many kv heads", "falcon", dict(new_decoder_architecture=True, bias=True)),
+    ("falcon new, one kv head", "falcon", dict(new_decoder_architecture=True, num_kv_heads=1, bias=True)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
@@ -502,7 +557,8 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
                                                     "granite", "cohere", "cohere2", "glm", "glm4",
-                                                    "ernie4_5", "helium")] + [
+                                                    "ernie4_5", "helium", "gptj", "gpt_neo",
+                                                    "gpt_bigcode", "opt", "falcon", "olmo")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
@@ -564,12 +620,15 @@ def settings_of(config):
     heads = config.num_attention_heads
     out["H"] = heads
     out["KV"] = getattr(config, "num_key_value_heads", None) or heads
+    if kind in ("falcon", "gpt_bigcode"):
+        is_new = getattr(config, "new_decoder_architecture", False)
+        out["KV"] = 1 if config.multi_query and not is_new else getattr(config, "num_kv_heads", heads)
     head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
     out["D"] = head_dim or config.hidden_size // heads
-    out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon",
-                               "norm_eps")
-                               if hasattr(config, k))
-    out["initializer_range"] = config.initializer_range
+    epsilons = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+    fixed = {"opt": 1e-5, "olmo": 1e-5}  # the others have one of these keys
+    out["norm_epsilon"] = fixed.get(kind) or next(getattr(config, k) for k in epsilons if hasattr(config, k))
+    out["initializer_range"] = config.init_std if kind == "opt" else config.initializer_range
     out["max_positions"] = config.max_position_embeddings
     out["tied"] = int(bool(getattr(config, "tie_word_embeddings", False)))
     layers = config.num_hidden_layers
@@ -580,10 +639,12 @@ def settings_of(config):
         out["window"] = [window] * layers
     elif kind in LAYERED or kind.startswith("qwen"):
         out["window"] = [window if t == "sliding_attention" else 0 for t in getattr(config, "layer_types", [None] * layers)]
+    elif kind == "gpt_neo":
+        out["window"] = [config.window_size if t == "local" else 0 for t in config.attention_layers]
     else:
         out["window"] = [0] * layers
-    if kind != "gpt2":
-        rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", None)
+    if rope:
         out["theta"] = float(rope.get("full_attention", rope)["rope_theta"])
         if rope.get("rope_type") == "dynamic":  # Hunyuan's, with alpha: another theta
             out["theta"] *= rope["alpha"] ** (out["D"] / (out["D"] - 2))

@@ -1,0 +1,51 @@
+/* GPT-J: parallel residual on one LayerNorm, a part of each head rotated in pairs of neighbours, a biased
+ * head. */
+#include "model/families/families.h"
+
+static const struct family_tensor gptj_tensors[] = {
+        TENSOR(EMBED, "wte.weight"),
+        GPT2_NORM1,
+        TENSOR(K_W, "attn.k_proj.weight"),
+        TENSOR(V_W, "attn.v_proj.weight"),
+        TENSOR(Q_W, "attn.q_proj.weight"),
+        TENSOR(O_W, "attn.out_proj.weight"),
+        TENSOR(UP_W, "mlp.fc_in.weight"),
+        TENSOR(UP_B, "mlp.fc_in.bias"),
+        TENSOR(DOWN_W, "mlp.fc_out.weight"),
+        TENSOR(DOWN_B, "mlp.fc_out.bias"),
+        GPT2_NORM_HEAD,
+        TENSOR(HEAD_B, "lm_head.bias"),
+        TENSORS_END,
+};
+
+const struct model_family family_gptj = {
+        .model_type = "gptj",
+        .prefix = "transformer.",
+        .blocks = "h",
+        .base_class = "GPTJModel",
+        .causal_class = "GPTJForCausalLM",
+        .tensors = gptj_tensors,
+        .buffers = gpt2_buffers,
+        .defaults = {.V = 50400,
+                .C = 4096,
+                .L = 28,
+                .H = 16,
+                .max_positions = 2048,
+                .norm = NORM_LAYER,
+                .norm_epsilon = 1e-5,
+                .act = ACT_GELU_TANH,
+                .parallel_residual = 1,
+                .rope_pairs = ROPE_NEIGHBOURS,
+                .eos_ids = {50256},
+                .eos_count = 1,
+                .bos_id = 50256,
+                .pad_id = -1},
+        .keys = {GPT2_KEYS},
+        .rope = {.dims = "rotary_dim", .dims_otherwise = 64},
+        .whole_heads = 1,
+        .one_size_of_heads = 1,
+        .pads_nothing = 1,
+        .ignored = {{"rope_scaling", "GPT-J has fixed rotary settings"},
+                {"rope_parameters", "GPT-J has fixed rotary settings"},
+                {"rope_theta", "GPT-J has fixed rotary settings"}},
+};
