@@ -80,6 +80,10 @@ struct model_config {
 	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: no cap */
 	int tied;              /* the head is the embedding */
 	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
+	struct {
+		int64_t rank; /* 0: no adapters */
+		double scale;
+	} adapter; /* model/adapter.h */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[16];               /* tokens that end a text */

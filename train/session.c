@@ -19,6 +19,7 @@
 #include "comm/world.h"
 #include "host/pool.h"
 #include "host/topology.h"
+#include "model/adapter.h"
 #include "model/families/open.h"
 #include "model/freeze.h"
 #include "placement/budget.h"
@@ -28,6 +29,7 @@
 #include "placement/ranks.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -38,6 +40,22 @@
 static char *model_dir_of(const char *path)
 {
 	return file_kind_of(path) == FILE_DIR ? mem_strdup(path) : file_dir_of(path);
+}
+
+/* Adds the adapters of lora_rank, once. */
+static int session_adapt(struct session *s)
+{
+	const struct config *c = s->config;
+	double rank = (double)c->lora_rank, alpha = c->lora_alpha != 0 ? c->lora_alpha : rank;
+	struct adapter_options o = {.rank = c->lora_rank,
+	        .scale = alpha / (c->use_rslora ? sqrt(rank) : rank),
+	        .targets = c->lora_target_modules};
+	int rc;
+
+	if (!c->lora_rank || s->model->config.adapter.rank)
+		return 0;
+	rc = model_adapt(s->model, &o);
+	return rc == ERR_INPUT ? err_note(rc, "%s", config_where(c, "lora_target_modules")) : rc;
 }
 
 int session_open_model(struct session *s, const struct config *c, enum session_weights weights)
@@ -51,6 +69,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	if (!s->model_dir)
 		return ERR_NOMEM;
 	rc = model_open_path(&s->model, c->model);
+	if (!rc)
+		rc = session_adapt(s);
 	if (!rc && c->verb == VERB_TRAIN && s->model->config.dropout > 0)
 		log_warn("%s: %s is %g: ferry trains without dropout", c->model, s->model->config.dropout_key,
 		        s->model->config.dropout);
@@ -73,12 +93,23 @@ static void formats_find(struct session *s)
 
 int session_freeze(struct session *s)
 {
+	static const char adapters[] = ".*\\.lora_[AB]\\.weight";
 	const struct config *c = s->config;
+	char *trainable = NULL;
+	int rc = session_adapt(s);
 
-	if (!c->freeze && !c->trainable)
-		return 0;
+	if (rc || (!c->freeze && !c->trainable && !c->lora_rank))
+		return rc;
+	if (c->lora_rank) {
+		trainable =
+		        c->trainable ? mem_printf("(?:%s)|%s", c->trainable, adapters) : mem_strdup(adapters);
+		if (!trainable)
+			return ERR_NOMEM;
+	}
 	formats_find(s);
-	return model_freeze(s->model, c->freeze, c->trainable);
+	rc = model_freeze(s->model, c->freeze, trainable ? trainable : c->trainable);
+	mem_free(trainable);
+	return rc;
 }
 
 /* Checks that a tokenizer named by a key fits the model. Vocabularies are often padded, and a few tokens may
@@ -523,8 +554,20 @@ static int weights_read(
         void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
 {
 	struct session *s = context;
+	struct plane_range *sorted = mem_alloc((size_t)range_count, sizeof(*sorted));
+	int64_t read = 0, drawn = range_count;
+	int rc = sorted ? 0 : ERR_NOMEM;
 
-	return hf_import_load(s->import, sink, ranges, range_count, s->pool);
+	for (int64_t i = 0; i < range_count && !rc; i++) /* adapters begin with values of their own */
+		sorted[model_tensor_is_adapter(&s->model->tensors[ranges[i].tensor]) ? --drawn : read++] =
+		        ranges[i];
+	if (!rc)
+		rc = hf_import_load(s->import, sink, sorted, read, s->pool);
+	if (!rc && drawn < range_count)
+		rc = fresh_weights_load(s->model, (uint64_t)s->config->seed, sink, sorted + drawn,
+		        range_count - drawn, s->pool);
+	mem_free(sorted);
+	return rc;
 }
 
 int session_load_weights(struct session *s)
