@@ -113,7 +113,7 @@ static void rope_rows(const struct rope_config *rope, float *table, int64_t posi
 		double frequency = pair_frequency(rope, pair, is_long);
 
 		for (int64_t position = 0; position < position_count; position++) {
-			double angle = (double)position * frequency;
+			double angle = (double)position * (rope->is_backwards ? -frequency : frequency);
 			float *row = table + position * rope->rotary;
 
 			row[pair] = (float)(cos(angle) * rope->attention_factor);

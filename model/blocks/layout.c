@@ -72,7 +72,7 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	s.dnorm = layout_take(&end, sums ? tokens * c->C : 0, 4);
 	s.dnorm_cast = layout_take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = layout_take(&end, partial, 4);
-	s.norm_zeros = layout_take(&end, c->norm_plain ? c->C : 0, e);
+	s.norm_zeros = layout_take(&end, norm_zero_count(c), e);
 	s.norm_sink = layout_take(&end, norm_sink_count(model), 4);
 	shared = end;
 	s.hidden = layout_take(&end, tokens * c->F, e);

@@ -21,6 +21,7 @@
 	ROW(granite)                                                                                         \
 	ROW(olmo)                                                                                            \
 	ROW(olmo2)                                                                                           \
+	ROW(nanochat)                                                                                        \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \
 	ROW(seed_oss)                                                                                        \
@@ -154,6 +155,7 @@ void cohere_read_scale(struct config_reader *r, struct model_config *c);
 
 /* gemma2_read_scales reads the scales of the embedding and of attention, and the cap of the logits; Gemma 3
  * shares it. GEMMA_DEFAULTS has the defaults that all generations share. */
+void gemma2_read_cap(struct config_reader *r, const char *key, double *cap); /* null: no cap */
 void gemma2_read_scales(struct config_reader *r, struct model_config *c);
 #define GEMMA_DEFAULTS                                                                                       \
 	.D = 256, .norm_epsilon = 1e-6, .norm_weight_offset = 1, .act = ACT_GELU_TANH, .tied = 1,            \
