@@ -64,7 +64,8 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 struct head_layout head_layout_of(
         const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows);
 
-/* Fused q, k and v by head, where heads of queries share k and v: products gather them in the usual order. */
+/* Fused q, k and v by head, where heads of q share k and v. Two products for each k and v put all q first,
+ * then k, v of head 0, k, v of head 1, ... */
 static inline int qkv_is_by_group(const struct model_config *c)
 {
 	return c->qkv_by_head && c->KV != c->H && c->KV > 1;

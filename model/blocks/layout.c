@@ -19,6 +19,8 @@ struct qkv_place qkv_place_of(const struct model_config *c)
 
 	if (c->qkv_by_head && c->KV == c->H)
 		return (struct qkv_place){stride, 0, c->D, 2 * c->D, 3 * c->D, 3 * c->D};
+	if (qkv_is_by_group(c))
+		return (struct qkv_place){stride, 0, c->H * c->D, (c->H + 1) * c->D, c->D, 2 * c->D};
 	return (struct qkv_place){stride, 0, c->H * c->D, (c->H + c->KV) * c->D, c->D, c->D};
 }
 
