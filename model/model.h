@@ -78,8 +78,9 @@ struct model {
 
 void model_close(struct model *model);
 
-/* Index of the tensor with this name in a checkpoint (with or without prefix, or an older spelling), -1 if
- * none. MODEL_NAME_BUFFER for a known non-parameter (inv_freq, masks) and for a tied head. */
+/* Index of the tensor with this name in a checkpoint (with all, a part or none of the prefix, or an older
+ * spelling), -1 if none. MODEL_NAME_BUFFER for a known non-parameter (inv_freq, masks) and for a tied head.
+ */
 enum { MODEL_NAME_UNKNOWN = -1, MODEL_NAME_BUFFER = -2 };
 int model_find_tensor(const struct model *model, const char *name);
 

@@ -26,9 +26,10 @@ struct rope_config {
 	double query_beta; /* 0: none. Else q is also multiplied by 1 + query_beta * log(1 + floor(position /
 	                      original_max_position_embeddings)) */
 	int64_t original_max_position_embeddings; /* llama3, yarn, longrope; any kind with query_beta */
-	double *factors; /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
-	                    to original_max_position_embeddings tokens, then for longer ones */
-	int64_t rotary;  /* rotated dims of each head, even; 0 with ROPE_NONE */
+	double *factors;  /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
+	                     to original_max_position_embeddings tokens, then for longer ones */
+	int64_t rotary;   /* rotated dims of each head, even; 0 with ROPE_NONE */
+	int is_backwards; /* rotates by negative angles (NanoChat) */
 	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less if a partial rotary
 	                          size was odd */
 };

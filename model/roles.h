@@ -20,11 +20,13 @@
  *   stage  the stage that reads it; GATE is UP if the model has no separate gate
  *   out, in  sizes, see model_dim
  *
- * NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and POST_NORM2 after them, before the sum.
- * GATE_UP has the gate's rows first, then up's. The order of rows is the order of tensors within a stage. */
+ * EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
+ * POST_NORM2 after them, before the sum. GATE_UP has the gate's rows first, then up's. The order of rows is
+ * the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
+	ROW(EMBED_NORM_W, MODEL, NORMS, NORM, EMBED, HIDDEN, ONE)                                            \
 	ROW(NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                                  \
 	ROW(NORM1_B, BLOCK, NORMS, BIAS, ATTN, HIDDEN, ONE)                                                  \
 	ROW(QKV_W, BLOCK, ATTENTION, MATRIX, ATTN, QKV, HIDDEN)                                              \

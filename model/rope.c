@@ -137,7 +137,7 @@ static void rope_rows(
 		double frequency = pair_frequency(rope, pair, is_long);
 
 		for (int64_t position = 0; position < position_count; position++) {
-			double angle = (double)position * frequency;
+			double angle = (double)position * (rope->is_backwards ? -frequency : frequency);
 			double factor = rope->attention_factor * (is_query ? query_scale(rope, position) : 1);
 			float *row = table + position * rope->rotary;
 

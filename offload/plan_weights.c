@@ -62,13 +62,18 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
 }
 
-/* Sets reads[unit][visit] for all units with weights that the visit reads. Backward of the embedding reads
- * none. */
+/* Backward of the embedding reads weights only if a norm follows it, whose input is gathered again. */
+static int visit_reads_weights(const struct builder *b, int v)
+{
+	return !visit_is_backward(b, v) || visit_group(b, v) > 0 || b->model->config.has[ROLE_EMBED_NORM_W];
+}
+
+/* Sets reads[unit][visit] for all units with weights that the visit reads. */
 static void visit_mark(const struct builder *b, char *reads, int v)
 {
 	int g = visit_group(b, v);
 
-	if (visit_is_backward(b, v) && g == 0)
+	if (!visit_reads_weights(b, v))
 		return;
 	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
 		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
@@ -219,7 +224,7 @@ void weights_arg(struct builder *b, int v, int s)
 	int units[STAGE_TENSORS_MAX];
 	int count = stage_units(b, s, STAGE_ALL, units);
 
-	if (!visit_is_backward(b, v) || visit_group(b, v) > 0)
+	if (visit_reads_weights(b, v))
 		for (int i = 0; i < count; i++)
 			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
 }

@@ -14,22 +14,21 @@ static int64_t projection_count(const struct model_config *c)
 {
 	if (!c->has[ROLE_QKV_W])
 		return 3;
-	return qkv_is_by_group(c) ? 3 * c->KV : 1;
+	return qkv_is_by_group(c) ? 2 * c->KV : 1;
 }
 
-/* With qkv_by_head, part 0, 1 or 2 (q, k, v) of a head of keys and values and the heads of queries that share
- * it. */
-static struct projection group_projection(const struct stage_call *call, int64_t group, int part)
+/* The heads of q that share k and v, or these k and v, which are neighbours in both places. */
+static struct projection group_projection(const struct stage_call *call, int64_t group, int is_kv)
 {
 	const struct model_config *c = call->c;
 	struct qkv_place place = qkv_place_of(c);
-	int64_t q_rows = c->H / c->KV * c->D, first = group * (q_rows + 2 * c->D);
-	int64_t column = part ? (part == 1 ? place.k : place.v) + group * c->D : place.q + group * q_rows;
+	int64_t q_rows = c->H / c->KV * c->D, kv_rows = 2 * c->D, first = group * (q_rows + kv_rows);
 
-	if (part)
-		first += q_rows + (part - 1) * c->D;
+	if (is_kv)
+		return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, kv_rows, c->C, 0, first + q_rows, 1},
+		        place.k + group * kv_rows};
 	return (struct projection){
-	        {ROLE_QKV_W, ROLE_QKV_B, part ? c->D : q_rows, c->C, 0, first, group || part}, column};
+	        {ROLE_QKV_W, ROLE_QKV_B, q_rows, c->C, 0, first, group > 0}, place.q + group * q_rows};
 }
 
 static struct projection projection_of(const struct stage_call *call, int64_t index)
@@ -44,7 +43,7 @@ static struct projection projection_of(const struct stage_call *call, int64_t in
 	if (!c->has[ROLE_QKV_W])
 		return list[index];
 	if (qkv_is_by_group(c))
-		return group_projection(call, index / 3, (int)(index % 3));
+		return group_projection(call, index / 2, (int)(index % 2));
 	return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0, 0}, 0};
 }
 
@@ -106,7 +105,7 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 	table[0] = model_rope_query_first(call->model, rope, positions);
 	table[1] = model_rope_table_first(call->model, rope, positions);
 	head_groups(call, groups);
-	if (groups[0].head_stride == c->D && table[0] == table[1]) { /* the heads of k follow those of q */
+	if (groups[1].head_stride == c->D && table[0] == table[1]) { /* the heads of k follow those of q */
 		groups[0].heads += groups[1].heads;
 		count = 1;
 	}
@@ -138,7 +137,8 @@ static void head_norms_forward(struct stage_call *call)
 		        &(struct op){.kind = OP_RMSNORM,
 		                .norm = {.y = column_at(call, acts_at(call, call->acts.qk), groups[i].column),
 		                        .x = column_at(call, acts_at(call, call->acts.qkv), groups[i].column),
-		                        .weight = weight_of(call, groups[i].norm),
+		                        .weight = norm_weight_of(call, groups[i].norm,
+		                                scratch_at(call, call->scratch.norm_zeros)),
 		                        .rstd = acts_at(call, groups[i].rstd),
 		                        .rows = call->tokens,
 		                        .groups = whole ? 1 : groups[i].heads,
@@ -168,7 +168,8 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                                scratch_at(call, call->scratch.norm_sink)),
 		                        .dy = column_at(call, dqkv, groups[i].column),
 		                        .x = column_at(call, acts_at(call, call->acts.qkv), groups[i].column),
-		                        .weight = weight_of(call, groups[i].norm),
+		                        .weight = norm_weight_of(call, groups[i].norm,
+		                                scratch_at(call, call->scratch.norm_zeros)),
 		                        .rstd = acts_at(call, groups[i].rstd),
 		                        .scratch = scratch_at(call, call->scratch.norm_partial),
 		                        .rows = call->tokens,

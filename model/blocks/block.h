@@ -41,7 +41,7 @@ struct scratch_layout {
 	int64_t dnorm;    /* F32 [tokens, C] gradient of norm1's or norm2's output */
 	int64_t dnorm_cast;   /* BF16 compute: the same, rounded */
 	int64_t norm_partial; /* F32, scratch of the norm gradients */
-	int64_t norm_zeros;   /* [C] with norm_plain */
+	int64_t norm_zeros;   /* [norm_zero_count] */
 	int64_t norm_sink;    /* F32 [norm_sink_count] for gradients of frozen norms; no room if all train */
 	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank] s A x and its gradient */
 	int64_t hidden;                /* [tokens, F] act(gate) * up, then its gradient */
@@ -65,7 +65,8 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 struct head_layout head_layout_of(
         const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows);
 
-/* Fused q, k and v by head, where heads of queries share k and v: products gather them in the usual order. */
+/* Fused q, k and v by head, where heads of q share k and v. Two products for each k and v put all q first,
+ * then k, v of head 0, k, v of head 1, ... */
 static inline int qkv_is_by_group(const struct model_config *c)
 {
 	return c->qkv_by_head && c->KV != c->H && c->KV > 1;
@@ -143,7 +144,7 @@ void linear_backward_weight(
 struct norm_place {
 	enum tensor_role weight, bias;
 	dev_addr rstd, mean;
-	dev_addr zeros; /* with norm_plain: room for C elements of the compute dtype */
+	dev_addr zeros; /* with norm_plain: room for norm_zero_count elements of the compute dtype */
 };
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);
@@ -152,6 +153,10 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 
 /* The address for the gradient of a norm's weight: the sink (F32, never read) if the weight is frozen. */
 dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink);
+/* The weight that a norm reads. A norm without one reads zeros, to which norm_weight_offset, 1, is added. */
+dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros);
+int64_t norm_zero_count(const struct model_config *c); /* 0 if norms have weights */
+
 int64_t norm_sink_count(const struct model *model); /* F32 elements of a sink; 0 if every norm trains */
 
 /* The gradient of a branch's output, computed from dx: through residual_scale and the norm after the branch,

@@ -1,25 +1,35 @@
-/* Forward and backward of the embedding of tokens and of learned positions. */
+/* Forward and backward of the embedding of tokens and of learned positions, and of the norm behind it. */
 #include "model/blocks/block.h"
 
 #include "base/num.h"
 
-/* Scratch: the sorted indices, then dx times embed_scale. */
+/* Scratch: the sorted indices, then dx times embed_scale. With EMBED_NORM_W the sum of the embeddings, the
+ * gradient of that sum, and what norms need. */
 struct embed_layout {
-	int64_t scaled, bytes;
+	int64_t scaled, sum, dsum, rstd, mean, norm_partial, norm_zeros, norm_sink, bytes;
 };
 
 static struct embed_layout embed_layout_of(const struct model *model, enum dtype dtype, int64_t tokens)
 {
 	const struct model_config *c = &model->config;
-	int64_t rows = c->V, end = 0;
-	struct embed_layout e;
+	int64_t rows = c->V, end = 0, e = dtype_bytes(dtype);
+	struct embed_layout l = {0};
 
 	if (c->has[ROLE_POSITION] && c->max_positions > rows)
 		rows = c->max_positions;
 	layout_take(&end, embed_grad_scratch_count(tokens, rows), 4);
-	e.scaled = layout_take(&end, c->embed_scale != 0 ? tokens * c->C : 0, dtype_bytes(dtype));
-	e.bytes = end;
-	return e;
+	l.scaled = layout_take(&end, c->embed_scale != 0 ? tokens * c->C : 0, e);
+	if (c->has[ROLE_EMBED_NORM_W]) {
+		l.sum = layout_take(&end, tokens * c->C, e);
+		l.dsum = layout_take(&end, tokens * c->C, e);
+		l.rstd = layout_take(&end, tokens, 4);
+		l.mean = layout_take(&end, tokens, 4);
+		l.norm_partial = layout_take(&end, norm_scratch_count(tokens, 1, c->C), 4);
+		l.norm_zeros = layout_take(&end, norm_zero_count(c), e);
+		l.norm_sink = layout_take(&end, norm_sink_count(model), 4);
+	}
+	l.bytes = end;
+	return l;
 }
 
 int64_t embed_scratch_bytes(const struct model *model, enum dtype dtype, int64_t tokens)
@@ -45,10 +55,11 @@ static dev_addr positions_at(const struct stage_call *call, dev_addr table, int6
 	return dev_is_none(table) ? table : dev_at(table, first * element_bytes);
 }
 
-static void gather(struct stage_call *call, dev_addr table, int64_t table_rows, dev_addr index, int add)
+static void gather(
+        struct stage_call *call, dev_addr out, dev_addr table, int64_t table_rows, dev_addr index, int add)
 {
 	call_op(call, &(struct op){.kind = OP_GATHER,
-	                      .gather = {.out = call->memory->y,
+	                      .gather = {.out = out,
 	                              .table = table,
 	                              .index = index,
 	                              .rows = call->tokens,
@@ -74,28 +85,67 @@ static void gather_backward(
 		                              .dtype = call->dtype}});
 }
 
-void embed_forward(struct stage_call *call)
+/* y = the embeddings of tokens and positions */
+static void sum_embeddings(struct stage_call *call, dev_addr y)
 {
 	const struct model_config *c = call->c;
-	dev_addr y = call->memory->y;
 
-	gather(call, weight_of(call, ROLE_EMBED), c->V, call->batch->id, 0);
+	gather(call, y, weight_of(call, ROLE_EMBED), c->V, call->batch->id, 0);
 	if (c->embed_scale != 0)
 		scale(call, y, y);
 	if (c->has[ROLE_POSITION])
-		gather(call, positions_at(call, weight_of(call, ROLE_POSITION), call->element_bytes),
+		gather(call, y, positions_at(call, weight_of(call, ROLE_POSITION), call->element_bytes),
 		        c->max_positions, call->batch->position, 1);
+}
+
+static struct norm_place embed_norm_of(const struct stage_call *call, const struct embed_layout *l)
+{
+	return (struct norm_place){ROLE_EMBED_NORM_W, ROLE_COUNT, scratch_at(call, l->rstd),
+	        scratch_at(call, l->mean), scratch_at(call, l->norm_zeros)};
+}
+
+/* y = norm(sum), or the sum alone */
+static void embed(struct stage_call *call, const struct embed_layout *l, dev_addr y)
+{
+	struct norm_place norm = embed_norm_of(call, l);
+	dev_addr sum = scratch_at(call, l->sum);
+
+	if (!call->c->has[ROLE_EMBED_NORM_W]) {
+		sum_embeddings(call, y);
+		return;
+	}
+	sum_embeddings(call, sum);
+	norm_forward(call, &norm, y, sum, call->tokens);
+}
+
+/* Computes the sum's gradient from dx. The sum and its statistics are computed again. */
+static dev_addr embed_norm_backward(struct stage_call *call, const struct embed_layout *l)
+{
+	struct norm_place norm = embed_norm_of(call, l);
+	dev_addr dsum = scratch_at(call, l->dsum);
+
+	embed(call, l, dsum);
+	norm_backward(call, &norm, dsum, call->memory->dx, scratch_at(call, l->sum), call->tokens,
+	        LINEAR_WRITE, scratch_at(call, l->norm_partial), scratch_at(call, l->norm_sink));
+	return dsum;
+}
+
+void embed_forward(struct stage_call *call)
+{
+	struct embed_layout l = embed_layout_of(call->model, call->dtype, call->tokens);
+
+	embed(call, &l, call->memory->y);
 }
 
 void embed_backward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
-	dev_addr dx = call->memory->dx, scaled = dx;
+	struct embed_layout l = embed_layout_of(call->model, call->dtype, call->tokens);
+	dev_addr dx = c->has[ROLE_EMBED_NORM_W] ? embed_norm_backward(call, &l) : call->memory->dx,
+	         scaled = dx;
 
 	if (c->embed_scale != 0 && !dev_is_none(grad_of(call, ROLE_EMBED))) {
-		struct embed_layout e = embed_layout_of(call->model, call->dtype, call->tokens);
-
-		scaled = dev_at(call->memory->scratch, e.scaled);
+		scaled = scratch_at(call, l.scaled);
 		scale(call, scaled, dx);
 	}
 	gather_backward(call, grad_of(call, ROLE_EMBED), c->V, call->batch->id, c->pad_id, scaled);

@@ -17,7 +17,7 @@ struct head_layout head_layout_of(
 	h.mean = layout_take(&end, rows, 4);
 	h.loss_partial = layout_take(&end, cross_entropy_scratch_count(rows), 4);
 	h.norm_partial = layout_take(&end, norm_scratch_count(rows, 1, c->C), 4);
-	h.norm_zeros = layout_take(&end, c->norm_plain ? c->C : 0, e);
+	h.norm_zeros = layout_take(&end, norm_zero_count(c), e);
 	h.norm_sink = layout_take(&end, norm_sink_count(model), 4);
 	h.logits = layout_take(&end, rows * c->V, 4);
 	h.bytes = end;

@@ -308,7 +308,7 @@ int64_t norm_sink_count(const struct model *model)
 	int64_t most = model->frozen_norm_count;
 
 	if (model->config.norm_plain)
-		return model->config.C;
+		return norm_zero_count(&model->config);
 	return most ? model->config.C + (most > model->config.C ? most : model->config.C) : 0;
 }
 
@@ -321,21 +321,27 @@ dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_
 	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
 }
 
-/* The weight that a norm reads. A norm without one reads zeros, to which norm_weight_offset, 1, is added. */
-static dev_addr norm_weight_of(struct stage_call *call, const struct norm_place *norm)
+int64_t norm_zero_count(const struct model_config *c)
 {
-	if (!call->c->norm_plain)
-		return weight_of(call, norm->weight);
-	call_op(call, &(struct op){.kind = OP_FILL,
-	                      .fill = {.dst = norm->zeros, .bytes = call->c->C * call->element_bytes}});
-	return norm->zeros;
+	return !c->norm_plain ? 0 : c->has[ROLE_Q_NORM_W] && c->D > c->C ? c->D : c->C;
+}
+
+dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros)
+{
+	int64_t count = norm_zero_count(call->c);
+
+	if (!count)
+		return weight_of(call, role);
+	call_op(call,
+	        &(struct op){.kind = OP_FILL, .fill = {.dst = zeros, .bytes = count * call->element_bytes}});
+	return zeros;
 }
 
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows)
 {
 	int is_layer = call->c->norm == NORM_LAYER;
-	dev_addr weight = norm_weight_of(call, norm);
+	dev_addr weight = norm_weight_of(call, norm->weight, norm->zeros);
 
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM : OP_RMSNORM,
 	                      .norm = {.y = y,
@@ -358,7 +364,7 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
         dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial, dev_addr sink)
 {
 	int is_layer = call->c->norm == NORM_LAYER;
-	dev_addr weight = norm_weight_of(call, norm);
+	dev_addr weight = norm_weight_of(call, norm->weight, norm->zeros);
 
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD,
 	                      .norm_grad = {.dx = dx,

@@ -19,6 +19,8 @@ struct qkv_place qkv_place_of(const struct model_config *c)
 
 	if (c->qkv_by_head && c->KV == c->H)
 		return (struct qkv_place){stride, 0, c->D, 2 * c->D, 3 * c->D, 3 * c->D};
+	if (qkv_is_by_group(c))
+		return (struct qkv_place){stride, 0, c->H * c->D, (c->H + 1) * c->D, c->D, 2 * c->D};
 	return (struct qkv_place){stride, 0, c->H * c->D, (c->H + c->KV) * c->D, c->D, c->D};
 }
 
@@ -72,7 +74,7 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	s.dnorm = layout_take(&end, sums ? tokens * c->C : 0, 4);
 	s.dnorm_cast = layout_take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = layout_take(&end, partial, 4);
-	s.norm_zeros = layout_take(&end, c->norm_plain ? c->C : 0, e);
+	s.norm_zeros = layout_take(&end, norm_zero_count(c), e);
 	s.norm_sink = layout_take(&end, norm_sink_count(model), 4);
 	s.adapter = layout_take(&end, tokens * c->adapter.rank, e);
 	s.adapter_grad = layout_take(&end, tokens * c->adapter.rank, e);

@@ -28,6 +28,7 @@
 	ROW(olmo3)                                                                                           \
 	ROW(cwm)                                                                                             \
 	ROW(hunyuan_v1_dense)                                                                                \
+	ROW(nanochat)                                                                                        \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \
 	ROW(seed_oss)                                                                                        \
@@ -171,6 +172,7 @@ void cohere_read_scale(struct config_reader *r, struct model_config *c);
 /* gemma2_read_scales reads the scales of the embedding and of attention, and the cap of the logits; Gemma 3
  * shares it. gemma2_read also reads the cap of the scores; VaultGemma shares it. GEMMA_DEFAULTS has the
  * defaults that all generations share. */
+void gemma2_read_cap(struct config_reader *r, const char *key, double *cap); /* null: no cap */
 void gemma2_read_scales(struct config_reader *r, struct model_config *c);
 void gemma2_read(struct config_reader *r, struct model_config *c);
 #define GEMMA_DEFAULTS                                                                                       \

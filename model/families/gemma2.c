@@ -11,8 +11,7 @@ static const struct family_tensor gemma2_tensors[] = {
         LLAMA_NORM_HEAD,
 };
 
-/* A null cap means no cap. */
-static void read_cap(struct config_reader *r, const char *key, double *cap)
+void gemma2_read_cap(struct config_reader *r, const char *key, double *cap)
 {
 	if (config_is_null(r, key)) {
 		*cap = 0;
@@ -33,7 +32,7 @@ void gemma2_read_scales(struct config_reader *r, struct model_config *c)
 	if (!r->err)
 		config_check_positive(r, "query_pre_attn_scalar", scalar);
 	c->attention_scale = 1 / sqrt(scalar);
-	read_cap(r, "final_logit_softcapping", &c->logit_cap);
+	gemma2_read_cap(r, "final_logit_softcapping", &c->logit_cap);
 }
 
 void gemma2_read(struct config_reader *r, struct model_config *c)
@@ -41,7 +40,7 @@ void gemma2_read(struct config_reader *r, struct model_config *c)
 	double score_cap = 50;
 
 	gemma2_read_scales(r, c);
-	read_cap(r, "attn_logit_softcapping", &score_cap);
+	gemma2_read_cap(r, "attn_logit_softcapping", &score_cap);
 	for (int64_t l = 0; l < c->L && !r->err; l++)
 		c->block[l].score_cap = score_cap;
 }

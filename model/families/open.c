@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/families/families.h"
 #include "model/families/text_part.h"
@@ -73,6 +74,11 @@ static int open_text(struct model **model, const json_t *config, const char *whe
 	if (!family)
 		return err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; supported: %s",
 		        where, type, family_names);
+	if (strcmp(family->model_type, type) != 0)
+		log_warn("%s: model_type \"%s\" is an older name of \"%s\"; transformers loads the result "
+		         "only with "
+		         "the model's own code",
+		        where, type, family->model_type);
 	err = model_config_read(&read, family, config, where);
 	if (!err)
 		err = model_build(model, family, &read);

@@ -77,6 +77,7 @@ BASE["gpt_bigcode"] = dict(BASE["gpt2"])
 BASE["opt"] = dict(vocab_size=37, hidden_size=16, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
                    max_position_embeddings=32)
 BASE["olmo"] = dict(BASE["mistral"], pad_token_id=None)
+BASE["nanochat"] = dict(BASE["mistral"], pad_token_id=None)
 BASE["falcon"] = dict(BASE["llama"])
 del BASE["falcon"]["intermediate_size"]
 
@@ -534,6 +535,12 @@ WHOLES = [
     ("olmo biases, tied, pad", "olmo", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
                                             clip_qkv=None, rms_norm_eps=0.1, rope_theta=50.0)),
     ("olmo null kv heads", "olmo", dict(num_key_value_heads=None)),
+    ("nanochat plain", "nanochat", {}),
+    ("nanochat biases, tied, pad, no cap", "nanochat", dict(
+        attention_bias=True, tie_word_embeddings=True, pad_token_id=3, final_logit_softcapping=None)),
+    ("nanochat wide heads, cap, linear", "nanochat", dict(
+        head_dim=24, final_logit_softcapping=1.5, num_key_value_heads=None, rms_norm_eps=0.1, hidden_act="gelu",
+        rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=50.0))),
     ("falcon plain", "falcon", {}),
     ("falcon 7b's file", "falcon", dict(num_kv_heads=4, new_decoder_architecture=False, parallel_attn=True, alibi=False,
                                         ffn_hidden_size=20, activation="relu", rope_theta=50.0, pad_token_id=3)),
@@ -558,7 +565,8 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
                                                     "granite", "cohere", "cohere2", "glm", "glm4",
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
-                                                    "gpt_bigcode", "opt", "falcon", "olmo")] + [
+                                                    "gpt_bigcode", "opt", "falcon", "olmo",
+                                                    "nanochat")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
