@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/mem.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -94,4 +95,40 @@ int model_adapter_of(const struct model *model, int tensor)
 	enum tensor_role a = role_adapter(t->role);
 
 	return a == ROLE_COUNT ? -1 : model_tensor_of(model, a, t->layer);
+}
+
+int model_matrix_is_turned(const struct model *model, const struct model_tensor *matrix)
+{
+	enum role_kind kind = role_facts[matrix->role].kind;
+
+	return model->config.weight_in_out && (kind == KIND_MATRIX || kind == KIND_RESIDUAL);
+}
+
+int model_base_open(struct model **base, const struct model *model)
+{
+	struct model_config config = model->config;
+	struct model *m = mem_alloc(1, sizeof(*m));
+	int err;
+
+	*base = NULL;
+	if (!m)
+		return ERR_NOMEM;
+	for (int role = 0; role < ROLE_COUNT; role++)
+		if (role_facts[role].kind == KIND_ADAPTER)
+			config.has[role] = 0;
+	config.adapter.rank = 0;
+	*m = *model;
+	err = model_rebuild_copy(m, &config);
+	if (err)
+		mem_free(m);
+	else
+		*base = m;
+	return err;
+}
+
+void model_base_close(struct model *base)
+{
+	if (base)
+		model_tables_free(base);
+	mem_free(base);
 }

@@ -32,4 +32,11 @@ int model_tensor_is_adapter(const struct model_tensor *tensor);
 /* The tensor of A, or -1; B is the next one. */
 int model_adapter_of(const struct model *model, int tensor);
 
+/* 1 if the files store the matrix [in, out]. */
+int model_matrix_is_turned(const struct model *model, const struct model_tensor *matrix);
+
+/* The model without adapters. It shares what `model` owns, which must outlive it. ERR_NOMEM. */
+int model_base_open(struct model **base, const struct model *model);
+void model_base_close(struct model *base);
+
 #endif

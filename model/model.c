@@ -239,7 +239,7 @@ static int stages_build(struct model *model)
 
 /* ---- open and close ---- */
 
-static void tables_free(struct model *model)
+void model_tables_free(struct model *model)
 {
 	for (int i = 0; i < model->tensor_count; i++)
 		mem_free(model->tensors[i].name);
@@ -286,40 +286,49 @@ void model_close(struct model *model)
 {
 	if (!model)
 		return;
-	tables_free(model);
+	model_tables_free(model);
 	model_config_free(&model->config);
 	mem_free(model);
 }
 
-int model_rebuild(struct model *model, const struct model_config *config)
+int model_rebuild_copy(struct model *model, const struct model_config *config)
 {
-	struct model next = *model;
+	struct model was = *model;
 	int err;
 
-	next.config = *config;
-	next.tensor_count = next.stage_count = 0;
-	next.tensors = NULL;
-	next.stages = NULL;
-	next.role_tensor = next.stage_tensor = next.by_name = NULL;
-	err = tables_build(&next);
+	model->config = *config;
+	model->tensor_count = model->stage_count = 0;
+	model->tensors = NULL;
+	model->stages = NULL;
+	model->role_tensor = model->stage_tensor = model->by_name = NULL;
+	err = tables_build(model);
 	if (err) {
-		tables_free(&next);
+		model_tables_free(model);
+		*model = was;
 		return err;
 	}
-	for (int i = 0; i < next.tensor_count; i++) {
-		struct model_tensor *t = &next.tensors[i];
-		int was = model_tensor_of(model, t->role, t->layer);
+	for (int i = 0; i < model->tensor_count; i++) {
+		struct model_tensor *t = &model->tensors[i];
+		int before = model_tensor_of(&was, t->role, t->layer);
 
-		if (was < 0 && t->role == ROLE_HEAD_W)
-			was = model_tensor_of(model, ROLE_EMBED, -1);
-		if (was < 0)
+		if (before < 0 && t->role == ROLE_HEAD_W)
+			before = model_tensor_of(&was, ROLE_EMBED, -1);
+		if (before < 0)
 			continue;
-		t->trainable = model->tensors[was].trainable;
-		t->storage = model->tensors[was].storage;
+		t->trainable = was.tensors[before].trainable;
+		t->storage = was.tensors[before].storage;
 	}
-	tables_free(model);
-	*model = next;
 	return 0;
+}
+
+int model_rebuild(struct model *model, const struct model_config *config)
+{
+	struct model was = *model;
+	int err = model_rebuild_copy(model, config);
+
+	if (!err)
+		model_tables_free(&was);
+	return err;
 }
 
 int model_untie(struct model *model)

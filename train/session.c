@@ -1,6 +1,7 @@
 /* Opens the objects of a session, cheap ones first. */
 #include "train/session.h"
 
+#include "train/adapters.h"
 #include "train/context_length.h"
 #include "train/data_cache.h"
 #include "train/data_config.h"
@@ -19,7 +20,6 @@
 #include "comm/world.h"
 #include "host/pool.h"
 #include "host/topology.h"
-#include "model/adapter.h"
 #include "model/families/open.h"
 #include "model/freeze.h"
 #include "placement/budget.h"
@@ -29,7 +29,6 @@
 #include "placement/ranks.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -40,22 +39,6 @@
 static char *model_dir_of(const char *path)
 {
 	return file_kind_of(path) == FILE_DIR ? mem_strdup(path) : file_dir_of(path);
-}
-
-/* Adds the adapters of lora_rank, once. */
-static int session_adapt(struct session *s)
-{
-	const struct config *c = s->config;
-	double rank = (double)c->lora_rank, alpha = c->lora_alpha != 0 ? c->lora_alpha : rank;
-	struct adapter_options o = {.rank = c->lora_rank,
-	        .scale = alpha / (c->use_rslora ? sqrt(rank) : rank),
-	        .targets = c->lora_target_modules};
-	int rc;
-
-	if (!c->lora_rank || s->model->config.adapter.rank)
-		return 0;
-	rc = model_adapt(s->model, &o);
-	return rc == ERR_INPUT ? err_note(rc, "%s", config_where(c, "lora_target_modules")) : rc;
 }
 
 int session_open_model(struct session *s, const struct config *c, enum session_weights weights)
@@ -93,19 +76,14 @@ static void formats_find(struct session *s)
 
 int session_freeze(struct session *s)
 {
-	static const char adapters[] = ".*\\.lora_[AB]\\.weight";
 	const struct config *c = s->config;
 	char *trainable = NULL;
 	int rc = session_adapt(s);
 
-	if (rc || (!c->freeze && !c->trainable && !c->lora_rank))
+	if (!rc && s->model->config.adapter.rank)
+		rc = adapters_pattern(&trainable, c);
+	if (rc || (!c->freeze && !c->trainable && !trainable))
 		return rc;
-	if (c->lora_rank) {
-		trainable =
-		        c->trainable ? mem_printf("(?:%s)|%s", c->trainable, adapters) : mem_strdup(adapters);
-		if (!trainable)
-			return ERR_NOMEM;
-	}
 	formats_find(s);
 	rc = model_freeze(s->model, c->freeze, trainable ? trainable : c->trainable);
 	mem_free(trainable);
@@ -550,31 +528,11 @@ static int weights_draw(struct session *s)
 	return rc;
 }
 
-static int weights_read(
-        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
-{
-	struct session *s = context;
-	struct plane_range *sorted = mem_alloc((size_t)range_count, sizeof(*sorted));
-	int64_t read = 0, drawn = range_count;
-	int rc = sorted ? 0 : ERR_NOMEM;
-
-	for (int64_t i = 0; i < range_count && !rc; i++) /* adapters begin with values of their own */
-		sorted[model_tensor_is_adapter(&s->model->tensors[ranges[i].tensor]) ? --drawn : read++] =
-		        ranges[i];
-	if (!rc)
-		rc = hf_import_load(s->import, sink, sorted, read, s->pool);
-	if (!rc && drawn < range_count)
-		rc = fresh_weights_load(s->model, (uint64_t)s->config->seed, sink, sorted + drawn,
-		        range_count - drawn, s->pool);
-	mem_free(sorted);
-	return rc;
-}
-
 int session_load_weights(struct session *s)
 {
 	int rc = s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
 	                 ? world_agree(weights_draw(s))
-	                 : ranks_load(s->engine, s->config, weights_read, s);
+	                 : ranks_load(s->engine, s->config, session_read_weights, s);
 
 	hf_import_close(s->import);
 	s->import = NULL;
