@@ -20,29 +20,64 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 /* ---- writing ---- */
 
-/* The names of the modules with adapters, without block and prefix, each once: "self_attn.q_proj" as
- * "q_proj". */
+static int has_adapter(const struct model *model, int tensor)
+{
+	return model_adapter_of(model, tensor) >= 0;
+}
+
+/* The last `parts` parts of a module's name, of a tensor of it. */
+static json_t *module_name(const char *tensor_name, int parts)
+{
+	const char *end = strrchr(tensor_name, '.'), *begin = end;
+
+	for (; begin > tensor_name && (begin[-1] != '.' || --parts); begin--)
+		;
+	return json_stringn(begin, (size_t)(end - begin));
+}
+
+/* Whether a module of block 0 without an adapter has the same last part, as GPT-2's two c_proj. */
+static int is_ambiguous(const struct model *model, int tensor)
+{
+	json_t *name = module_name(model->tensors[tensor].name, 1);
+	int found = 0;
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		const struct model_tensor *other = &model->tensors[t];
+		json_t *its;
+
+		if (other->layer > 0 || other->rank != 2 || model_tensor_is_adapter(other) ||
+		        has_adapter(model, t))
+			continue;
+		its = module_name(other->name, 1);
+		found |= json_equal(its, name);
+		json_decref(its);
+	}
+	json_decref(name);
+	return found;
+}
+
+static int list_has(const json_t *list, const json_t *item)
+{
+	for (size_t i = 0; i < json_array_size(list); i++)
+		if (json_equal(json_array_get(list, i), item))
+			return 1;
+	return 0;
+}
+
+/* The modules with adapters by the last parts of their names, each once. */
 static json_t *module_list(const struct model *model)
 {
 	json_t *list = json_array();
 
 	for (int t = 0; t < model->tensor_count && list; t++) {
-		const char *name = model->tensors[t].name, *end, *begin;
-		json_t *module;
-		int seen = 0;
+		json_t *name;
 
-		if (model->tensors[t].layer != 0 || model_adapter_of(model, t) < 0 ||
-		        model_tensor_of(model, role_adapter(model->tensors[t].role), 0) < 0)
+		if (model->tensors[t].layer != 0 || !has_adapter(model, t))
 			continue;
-		end = strrchr(name, '.');
-		for (begin = end; begin > name && begin[-1] != '.'; begin--)
-			;
-		module = json_stringn(begin, (size_t)(end - begin));
-		for (size_t i = 0; i < json_array_size(list); i++)
-			seen |= json_equal(json_array_get(list, i), module);
-		if (seen)
-			json_decref(module);
-		else if (json_array_append_new(list, module)) {
+		name = module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1);
+		if (list_has(list, name)) {
+			json_decref(name);
+		} else if (json_array_append_new(list, name)) {
 			json_decref(list);
 			return NULL;
 		}
@@ -50,15 +85,22 @@ static json_t *module_list(const struct model *model)
 	return list;
 }
 
+/* As an integer if it is one: not every reader takes 16.0. */
+static json_t *alpha_of(const struct model_config *c)
+{
+	double alpha = c->adapter.scale * (double)c->adapter.rank;
+
+	return alpha == floor(alpha) && alpha < 1e9 ? json_integer((json_int_t)alpha) : json_real(alpha);
+}
+
 static int write_config(const char *dir, const struct peft_export *o, const struct model *model)
 {
 	const struct model_config *c = &model->config;
-	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:f,s:f,s:s,s:o,s:b,s:b,s:b,s:b,s:b}", "peft_type",
+	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:o,s:f,s:s,s:o,s:b,s:b,s:b,s:b,s:b}", "peft_type",
 	        "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", json_of_text(o->base), "r",
-	        (json_int_t)c->adapter.rank, "lora_alpha", c->adapter.scale * (double)c->adapter.rank,
-	        "lora_dropout", 0.0, "bias", "none", "target_modules", module_list(model), "fan_in_fan_out",
-	        c->weight_in_out, "use_rslora", 0, "use_dora", 0, "inference_mode", 1, "init_lora_weights",
-	        1);
+	        (json_int_t)c->adapter.rank, "lora_alpha", alpha_of(c), "lora_dropout", 0.0, "bias", "none",
+	        "target_modules", module_list(model), "fan_in_fan_out", c->weight_in_out, "use_rslora", 0,
+	        "use_dora", 0, "inference_mode", 1, "init_lora_weights", 1);
 	char *path = file_join(dir, config_name), *text = NULL;
 	int err = json_write(&text, config, JSON_INDENT(2));
 
