@@ -135,7 +135,10 @@ int text_part_config(json_t **text, const char **whole, const json_t *config, co
 	if (err < 0)
 		return err;
 	if (!err && w->text_type)
-		return err_set(ERR_INPUT, "%s: text_config is missing; a %s model has one", where, type);
+		return err_set(ERR_INPUT,
+		        "%s: text_config is missing; a %s model of transformers has one (their names end in "
+		        "-hf)",
+		        where, type);
 	*whole = w->model_type;
 	*text = json_copy(err ? part : (json_t *)config);
 	return *text ? make_own(*text, w, config, where) : ERR_NOMEM;

@@ -279,6 +279,10 @@ CASES += [
     ("exaone4 plain", "exaone4", dict(sliding_window=5)),
     ("exaone4 pattern", "exaone4", dict(sliding_window=5, sliding_window_pattern=2, tie_word_embeddings=True)),
     ("exaone4 no window", "exaone4", dict(sliding_window=None, layer_types=["full_attention"] * 4)),
+    ("exaone4 layer types, pattern in letters", "exaone4", dict(sliding_window=3, sliding_window_pattern="LLLG", layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
+    ("exaone4 no window, pattern 0", "exaone4", dict(sliding_window=None, sliding_window_pattern=0, layer_types=[
+        "full_attention"] * 4)),
     ("exaone4 layer types", "exaone4", dict(sliding_window=3, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
     ("smollm3 plain", "smollm3", {}),
