@@ -100,6 +100,21 @@ static int check_utf8(const struct config *c)
 
 /* ---- contradictions ---- */
 
+/* Keys of adapters where there are none. */
+static int check_adapters(const struct config *c)
+{
+	static const char why[] = "has no effect without lora_rank; set it";
+	int has_some = c->lora_rank || c->lora_adapter;
+
+	if (!has_some && c->lora_alpha != 0)
+		return contradiction(c, "lora_alpha", why);
+	if (!has_some && strcmp(c->lora_target_modules, "all-linear"))
+		return contradiction(c, "lora_target_modules", why);
+	if (!has_some && c->use_rslora)
+		return contradiction(c, "use_rslora", why);
+	return 0;
+}
+
 static int check_train(const struct config *c)
 {
 	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
@@ -126,7 +141,7 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	return 0;
+	return check_adapters(c);
 }
 
 static int check_generate(const struct config *c)

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -17,6 +18,36 @@ static int names_module(const char *name, const struct model_tensor *t)
 
 	return len && len <= whole && !strncmp(t->name + whole - len, name, len) &&
 	       (len == whole || t->name[whole - len - 1] == '.');
+}
+
+/* "q_proj, k_proj": the modules of block 0 that can have adapters. */
+static void list_modules(struct str *out, const struct model *model)
+{
+	for (int i = 0; i < model->tensor_count; i++) {
+		const struct model_tensor *t = &model->tensors[i];
+		const char *end = strrchr(t->name, '.'), *begin = end;
+
+		if (t->layer != 0 || role_adapter(t->role) == ROLE_COUNT)
+			continue;
+		while (begin > t->name && begin[-1] != '.')
+			begin--;
+		str_printf(out, "%s%.*s", out->len_bytes ? ", " : "", (int)(end - begin), begin);
+	}
+}
+
+static int fail_name(const struct model *model, const char *name, int is_other)
+{
+	struct str modules = {0};
+	int err;
+
+	list_modules(&modules, model);
+	err = str_check(&modules) ? ERR_NOMEM
+	                          : err_set(ERR_INPUT, "%.80s: %s: %s", name,
+	                                    is_other ? "only the matrices of blocks can have adapters"
+	                                             : "the model has no such module; it has",
+	                                    modules.data ? modules.data : "");
+	str_free(&modules);
+	return err;
 }
 
 /* Counts the matrices of each role that `name` means. ERR_INPUT if it means none. */
@@ -35,11 +66,7 @@ static int count_matches(int64_t count[ROLE_COUNT], const struct model *model, c
 		others += !is_adaptable;
 		count[t->role] += is_adaptable;
 	}
-	if (found)
-		return 0;
-	return err_set(ERR_INPUT, "%.80s: %s", name,
-	        others ? "only the matrices of blocks can have adapters, not embedding and head"
-	               : "the model has no such module");
+	return found ? 0 : fail_name(model, name, others > 0);
 }
 
 static int count_all(int64_t count[ROLE_COUNT], const struct model *model, const char *targets)
