@@ -95,6 +95,8 @@ int cli_export(const struct config *c)
 		err = dir ? model_open_path(&model, dir) : ERR_NOMEM;
 	}
 	if (!err)
+		err = checkpoint_adapt(checkpoint, model);
+	if (!err)
 		err = checkpoint_match(checkpoint, model);
 	if (!err)
 		err = choose_dtype(&options.dtype, c, path);
