@@ -318,6 +318,31 @@ static void test_refused_adapters(void **state)
 	assert_non_null(strstr(ferry_said(), "has shape [32, 3]; the model needs [64, 3]"));
 }
 
+/* How adapters are made, in runs that make none. */
+static void test_without_effect(void **state)
+{
+	static const char all[] =
+	        "train model=%s data=%s output_dir=%s/no max_steps=1 overwrite_output_dir=on %s%s";
+	char adapter[400];
+
+	(void)state;
+	train("a", "");
+	snprintf(adapter, sizeof(adapter), "lora_adapter=%s/a/adapter ", work_dir);
+	for (int i = 0; i < 2; i++) {
+		char text[100];
+
+		snprintf(text, sizeof(text), "has no effect %s",
+		        i ? "with lora_adapter" : "without lora_rank");
+		assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, i ? adapter : "",
+		        "lora_alpha=6 use_rslora=on lora_target_modules=q_proj");
+		assert_int_equal(count_of(ferry_said(), text), 3);
+	}
+	assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, "lora_rank=3 ", "lora_alpha=6");
+	assert_int_equal(count_of(ferry_said(), "has no effect"), 0);
+	assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, adapter, "lora_rank=3 lora_alpha=6");
+	assert_int_equal(count_of(ferry_said(), "has no effect"), 0);
+}
+
 /* Kinds of adapters that ferry lacks, by name. */
 static void test_refused_kinds(void **state)
 {
@@ -368,6 +393,7 @@ int main(void)
 	        cmocka_unit_test(test_refused_modules),
 	        cmocka_unit_test(test_refused_adapters),
 	        cmocka_unit_test(test_refused_kinds),
+	        cmocka_unit_test(test_without_effect),
 	};
 	int failed;
 
