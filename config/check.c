@@ -100,18 +100,26 @@ static int check_utf8(const struct config *c)
 
 /* ---- contradictions ---- */
 
-/* Keys of adapters where there are none. */
+/* Keys that say how adapters are made, in a run that makes none. */
 static int check_adapters(const struct config *c)
 {
-	static const char why[] = "has no effect without lora_rank; set it";
-	int has_some = c->lora_rank || c->lora_adapter;
+	const struct {
+		const char *key;
+		int is_set, is_read;
+	} keys[] = {
+	        {"lora_alpha", c->lora_alpha != 0, c->lora_rank > 0},
+	        {"use_rslora", c->use_rslora, c->lora_rank > 0},
+	        {"lora_target_modules", strcmp(c->lora_target_modules, "all-linear") != 0,
+	                c->lora_rank > 0 && !c->lora_adapter},
+	};
 
-	if (!has_some && c->lora_alpha != 0)
-		return contradiction(c, "lora_alpha", why);
-	if (!has_some && strcmp(c->lora_target_modules, "all-linear"))
-		return contradiction(c, "lora_target_modules", why);
-	if (!has_some && c->use_rslora)
-		return contradiction(c, "use_rslora", why);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		if (!keys[i].is_set || keys[i].is_read)
+			continue;
+		if (!c->lora_adapter)
+			return contradiction(c, keys[i].key, "has no effect without lora_rank; set it");
+		log_warn("%s has no effect with lora_adapter, which has its own", config_where(c, keys[i].key));
+	}
 	return 0;
 }
 

@@ -711,6 +711,14 @@ def names_in_files(model):
             return [n for n in file.keys() if text_name(n) or n.startswith(("model.embed", "model.layers", "model.norm"))]
 
 
+def gradient_entry(name, parameter):
+    """Name, shape, the gradient's norm, and some of its elements."""
+    g = parameter.grad.reshape(-1).numpy()
+    index = sorted({int(np.abs(g).argmax()), int(np.abs(g).argmin()), len(g) // 2})
+    return [name, list(parameter.shape), float(f"{np.sqrt((g * g).sum()):.10g}"), index,
+            [float(f"{g[i]:.10g}") for i in index]]
+
+
 def run(name, model_type, keys, whole=False):
     keys = {k: v for k, v in dict({} if whole else BASE[model_type], **keys).items() if v is not ABSENT}
     keys = dict(model_type=model_type, **keys)
@@ -739,12 +747,7 @@ def run(name, model_type, keys, whole=False):
         case["settings"]["tied"] = int("lm_head.weight" not in dict(parameters))
         case["files"] = names_in_files(model)
     case["losses"] = losses
-    case["tensors"] = []
-    for n, p in parameters:
-        g = p.grad.reshape(-1).numpy()
-        index = sorted({int(np.abs(g).argmax()), int(np.abs(g).argmin()), len(g) // 2})
-        case["tensors"].append([n, list(p.shape), float(f"{np.sqrt((g * g).sum()):.10g}"), index,
-                                [float(f"{g[i]:.10g}") for i in index]])
+    case["tensors"] = [gradient_entry(n, p) for n, p in parameters]
     return case
 
 
