@@ -130,11 +130,12 @@ static int whole_open(struct whole *w, const struct config *c, struct model *mod
 	if (err || !then)
 		return err;
 	snprintf(now, sizeof(now), "%016" PRIx64, hash);
-	return strcmp(then, now) ? err_set(ERR_INPUT,
-	                                   "%s=%s has other files of weights than the model that the adapter in "
-	                                   "%s was trained on",
-	                                   config_where(c, "model"), c->model, checkpoint_path(w->checkpoint))
-	                         : 0;
+	return strcmp(then, now)
+	               ? err_set(ERR_INPUT,
+	                         "%s=%s has other files of weights than the model that the adapter in "
+	                         "%s was trained on",
+	                         config_where(c, "model"), c->model, checkpoint_path(w->checkpoint))
+	               : 0;
 }
 
 int cli_export(const struct config *c)

@@ -116,9 +116,11 @@ static int check_adapters(const struct config *c)
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		if (!keys[i].is_set || keys[i].is_read)
 			continue;
-		if (!c->lora_adapter)
+		if (!c->lora_adapter && !config_was_set(c, "lora_rank"))
 			return contradiction(c, keys[i].key, "has no effect without lora_rank; set it");
-		log_warn("%s has no effect with lora_adapter, which has its own", config_where(c, keys[i].key));
+		log_warn("%s has no effect %s", config_where(c, keys[i].key),
+		        c->lora_adapter ? "with lora_adapter, which has its own"
+		                        : "with lora_rank=0; this trains the model's own weights");
 	}
 	return 0;
 }

@@ -224,7 +224,7 @@ static void test_resume_refusals(void **state)
 	assert_non_null(strstr(ferry_said(), "lora_alpha is 9 from here on; the checkpoint had 6"));
 }
 
-/* A checkpoint holds the model and its adapters; export merges them. */
+/* A checkpoint holds adapters; export merges them into the model that it is told. */
 static void test_export(void **state)
 {
 	static const char *const more[] = {
@@ -237,7 +237,8 @@ static void test_export(void **state)
 		remove_run("out");
 		train("a", more[i]);
 		assert_ferry(0, NULL, "verify %s/a", work_dir);
-		assert_ferry(0, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
+		assert_ferry(0, NULL, "export checkpoint=%s/a model=%s output_dir=%s/out", work_dir, tiny.dir,
+		        work_dir);
 		snprintf(path, sizeof(path), "%s/a/model/model.safetensors", work_dir);
 		snprintf(other, sizeof(other), "%s/out/model.safetensors", work_dir);
 		assert_same_files(path, other, "the exported checkpoint");
@@ -246,13 +247,27 @@ static void test_export(void **state)
 	assert_true(json_real_value(json_object_get(json_object_get(got, "training"), "adapter_scale")) ==
 	            5 / sqrt(3));
 	json_decref(got);
+	remove_run("out");
+	assert_ferry(2, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "has an adapter without its model; set model"));
+	assert_ferry(0, NULL, "init config=%s/tiny.json output_dir=%s/second seed=2", work_dir, work_dir);
+	assert_ferry(2, NULL, "export checkpoint=%s/a model=%s/second output_dir=%s/out", work_dir, work_dir,
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "has other files of weights than the model that the adapter"));
+	assert_ferry(2, NULL,
+	        "train %s/a/config.yaml model=%s/second resume_from_checkpoint=auto max_steps=6 "
+	        "overwrite_output_dir=off",
+	        work_dir, work_dir);
+	assert_non_null(
+	        strstr(ferry_said(), "has other files of weights than the model that the run's adapters"));
 
 	/* one that began with an adapter's files */
 	snprintf(path, sizeof(path),
 	        "lora_rank=0 lora_alpha=auto lora_adapter=%s/a/adapter export_dtype=fp32", work_dir);
 	train("b", path);
 	remove_run("out");
-	assert_ferry(0, NULL, "export checkpoint=%s/b output_dir=%s/out", work_dir, work_dir);
+	assert_ferry(
+	        0, NULL, "export checkpoint=%s/b model=%s output_dir=%s/out", work_dir, tiny.dir, work_dir);
 	snprintf(path, sizeof(path), "%s/b/model/model.safetensors", work_dir);
 	assert_same_files(path, other, "the exported checkpoint");
 	assert_differ("a/model/model.safetensors", "b/model/model.safetensors");
@@ -273,8 +288,8 @@ static void test_refused_modules(void **state)
 	        {"lora_target_modules='[\"q_proj\",\"q_prj\"]'",
 	                "lora_target_modules: q_prj: the model has no such module"},
 	        {"lora_target_modules=proj", "proj: the model has no such module"},
-	        {"lora_target_modules=embed_tokens", "embed_tokens: only the matrices of blocks can have "
-	                                             "adapters, not embedding and head"},
+	        {"lora_target_modules=embed_tokens",
+	                "embed_tokens: only the matrices of blocks can have adapters: "},
 	        {"lora_target_modules='[\"q_proj\",\"lm_head\"]'", "lm_head: only the matrices of blocks"},
 	        {"lora_target_modules=input_layernorm", "input_layernorm: only the matrices of blocks"},
 	        {"lora_target_modules=layers.1.self_attn.q_proj",
