@@ -343,14 +343,14 @@ static void test_without_effect(void **state)
 	(void)state;
 	train("a", "");
 	snprintf(adapter, sizeof(adapter), "lora_adapter=%s/a/adapter ", work_dir);
+	assert_ferry(2, NULL, all, tiny.dir, tiny.data, work_dir, "", "lora_alpha=6");
+	assert_non_null(strstr(ferry_said(), "lora_alpha=6 has no effect without lora_rank; set it"));
 	for (int i = 0; i < 2; i++) {
-		char text[100];
-
-		snprintf(text, sizeof(text), "has no effect %s",
-		        i ? "with lora_adapter" : "without lora_rank");
-		assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, i ? adapter : "",
+		assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, i ? adapter : "lora_rank=0 ",
 		        "lora_alpha=6 use_rslora=on lora_target_modules=q_proj");
-		assert_int_equal(count_of(ferry_said(), text), 3);
+		assert_int_equal(count_of(ferry_said(), i ? "has no effect with lora_adapter"
+		                                          : "has no effect with lora_rank=0"),
+		        3);
 	}
 	assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, "lora_rank=3 ", "lora_alpha=6");
 	assert_int_equal(count_of(ferry_said(), "has no effect"), 0);
