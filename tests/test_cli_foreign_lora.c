@@ -14,7 +14,11 @@
 #define TRL "model_name_or_path: m\ndataset_name: rows.jsonl\noutput_dir: o\n"
 #define TORCHTUNE                                                                                            \
 	"checkpointer:\n  checkpoint_dir: m\n  adapter_checkpoint: null\noutput_dir: o\n"                    \
-	"save_adapter_weights_only: False\nmodel:\n  _component_: "                                          \
+	"save_adapter_weights_only: False\nbatch_size: 2\nbatch_size_val: ${batch_size}\nlow_cpu_ram: "      \
+	"False\n"                                                                                            \
+	"run_val_every_n_steps: null\ndataset_val:\n  _component_: "                                         \
+	"torchtune.datasets.alpaca_cleaned_dataset\n"                                                        \
+	"  split: train[95%:]\nmodel:\n  _component_: "                                                      \
 	"torchtune.models.llama3_1.lora_llama3_1_8b\n"
 #define OBJECT                                                                                               \
 	TRL "peft_config:\n  peft_type: LORA\n  r: 4\n  lora_alpha: 12\n  target_modules:\n    - q_proj\n"   \
@@ -259,18 +263,22 @@ static const struct {
         {TRL "peft_config:\n  alpha_pattern:\n    q_proj: 4\n",
                 "YAML:6: peft_config.alpha_pattern.q_proj=4: " NO_SUCH_FORM},
         {TORCHTUNE "  lora_rank: 8\n",
-                "YAML:7: model._component_=torchtune.models.llama3_1.lora_llama3_1_8b: needs "
+                "YAML:14: model._component_=torchtune.models.llama3_1.lora_llama3_1_8b: needs "
                 "lora_attn_modules, as in [q_proj, v_proj]"},
         {TORCHTUNE "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: True\n  quantize_base: True\n",
-                "2 problems:\n  YAML:9: model.apply_lora_to_output=True: only matrices of the blocks can "
+                "2 problems:\n  YAML:16: model.apply_lora_to_output=True: only matrices of the blocks can "
                 "have "
-                "adapters; set it to False\n  YAML:10: model.quantize_base=True: " NOT_QUANTIZED "remove it"},
+                "adapters; set it to False\n  YAML:17: model.quantize_base=True: " NOT_QUANTIZED "remove it"},
         {"model:\n  _component_: torchtune.models.llama3.qlora_llama3_8b\n",
                 "YAML:2: model._component_=torchtune.models.llama3.qlora_llama3_8b: " NOT_QUANTIZED
                 "write lora in place of qlora"},
         {"model:\n  _component_: torchtune.models.llama3.llama3_8b\n  lora_rank: 8\n",
                 "YAML:3: model.lora_rank=8 has no effect without a model._component_ of LoRA; add that, or "
                 "remove the key"},
+        {"metric_logger:\n  log_dir: a\nrun_val_every_n_steps: 20\nquantizer:\n  groupsize: 256\n",
+                "2 problems:\n  YAML:3: run_val_every_n_steps=20: set eval_data or eval_split, and "
+                "eval_steps\n  "
+                "YAML:5: quantizer.groupsize=256: quantization-aware training is not supported; remove it"},
         {"use_lora: true\n", "YAML:1: use_lora=true: needs lora_rank"},
 };
 
