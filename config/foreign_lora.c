@@ -61,7 +61,7 @@ int lora_switch(const struct item *s)
 {
 	size_t i = 0;
 
-	while (strcmp(s->name, switches[i].name) && i + 1 < sizeof(switches) / sizeof(*switches))
+	while (!config_name_equal(s->name, switches[i].name) && i + 1 < sizeof(switches) / sizeof(*switches))
 		i++;
 	if (item_is_off(s->text) || config_name_equal(s->text, "full"))
 		return switched(s, FOREIGN_LORA_OFF);
@@ -71,8 +71,8 @@ int lora_switch(const struct item *s)
 		                           : switches[i].by);
 	if (config_name_equal(s->text, "qlora"))
 		return item_refuse(s, ITEM_NOT_QUANTIZED "set it to lora");
-	return item_refuse(s, switches[i].on == (const char *)ON ? "is neither on nor off"
-	                                                         : "of adapters only lora is supported");
+	return item_refuse(s, config_name_in("on", switches[i].on) ? "is neither on nor off"
+	                                                           : "of adapters only lora is supported");
 }
 
 /* ---- which modules ---- */
@@ -259,41 +259,44 @@ static int defaults_apply(const struct foreign_lora *lora, struct config *c)
 	return rc;
 }
 
-/* Settings of LoRA in a file that does not ask for LoRA. */
+/* What its trainer does with a setting of LoRA in a file that does not ask for LoRA. */
+static const struct unasked {
+	enum dialect dialect;
+	const char *key, *as, *ask;
+	int is_error; /* else it has no effect there */
+} unasked[] = {
+        {DIALECT_AXOLOTL, "lora_rank", "lora_r", "adapter: lora", 0},
+        {DIALECT_AXOLOTL, "lora_adapter", "lora_model_dir", "adapter: lora", 0},
+        {DIALECT_LLAMA_FACTORY, "lora_rank", "lora_rank", "finetuning_type: lora", 0},
+        {DIALECT_LLAMA_FACTORY, "lora_adapter", "adapter_name_or_path", "finetuning_type: lora", 1},
+        {DIALECT_TRL, "lora_rank", "lora_r", "use_peft: true", 1}, /* it may be meant for ferry */
+        {DIALECT_TRANSFORMERS, "lora_rank", "lora_r", "use_peft: true", 1},
+        {DIALECT_TORCHTUNE, "lora_rank", "model.lora_rank", "a model._component_ of LoRA", 1},
+};
+
 static int check_unasked(const struct foreign *f, struct config *c)
 {
-	static const struct {
-		enum dialect dialect;
-		const char *as, *ask;
-		int refuses; /* else it has no effect there */
-	} rows[] = {{DIALECT_AXOLOTL, "lora_r lora_model_dir", "adapter: lora", 0},
-	        {DIALECT_LLAMA_FACTORY, "lora_rank adapter_name_or_path", "finetuning_type: lora", 0},
-	        {DIALECT_TRL, "lora_r", "use_peft: true", 1},
-	        {DIALECT_TRANSFORMERS, "lora_r", "use_peft: true", 1},
-	        {DIALECT_TORCHTUNE, "model.lora_rank", "a model._component_ of LoRA", 1}};
-	static const char *const keys[] = {"lora_rank", "lora_adapter"};
+	for (size_t i = 0; i < sizeof(unasked) / sizeof(*unasked); i++) {
+		const struct unasked *u = &unasked[i];
+		const struct config_origin *o = &c->origins[config_key_find(u->key) - config_keys];
+		int is_rank = config_name_equal(u->key, "lora_rank");
 
-	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++)
-		for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-			const struct config_origin *o = &c->origins[config_key_find(keys[k]) - config_keys];
-
-			if (f->file_dialect != rows[i].dialect || !o->place || !*o->place ||
-			        !config_name_in(o->as, rows[i].as) || (k ? !c->lora_adapter : !c->lora_rank))
-				continue;
-			if (rows[i].refuses)
-				return err_set(ERR_INPUT,
-				        "%s=%s has no effect without %s; add that, or remove the key",
-				        config_where(c, keys[k]), config_text(c, keys[k]), rows[i].ask);
-			log_warn("%s=%s has no effect without %s, as in %s: every weight is trained",
-			        config_where(c, keys[k]), config_text(c, keys[k]), rows[i].ask,
-			        dialect_name(f->file_dialect));
-			if (!k) {
-				c->lora_rank = 0;
-			} else {
-				mem_free(c->lora_adapter);
-				c->lora_adapter = NULL;
-			}
+		if (f->file_dialect != u->dialect || !o->place || !*o->place ||
+		        !config_name_equal(o->as, u->as) || (is_rank ? !c->lora_rank : !c->lora_adapter))
+			continue;
+		if (u->is_error)
+			return err_set(ERR_INPUT,
+			        "%s=%s has no effect without %s; add that, or remove the key",
+			        config_where(c, u->key), config_text(c, u->key), u->ask);
+		log_warn("%s=%s has no effect without %s, as in %s: every weight is trained",
+		        config_where(c, u->key), config_text(c, u->key), u->ask, dialect_name(u->dialect));
+		if (is_rank) {
+			c->lora_rank = 0;
+		} else {
+			mem_free(c->lora_adapter);
+			c->lora_adapter = NULL;
 		}
+	}
 	return 0;
 }
 

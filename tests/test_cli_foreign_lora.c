@@ -77,6 +77,8 @@ static const struct {
         {TRL "use_peft: true\nlora_target_modules: [all-linear]\nlora_r: 4\nlora_task_type: CAUSAL_LM\n", "",
                 "lora_target_modules", "all-linear"},
         {TRL "use_peft: false\n", "", "lora_rank", "off"},
+        {TRL, "--use-peft --lora-target-modules q_proj", "lora_rank", "16"},
+        {TRL, "--use-peft --lora-target-modules q_proj", "lora_target_modules", "q_proj"},
         {TRL "optim: adamw_torch\nlora_rank: 6\n", "", "lora_rank", "6"}, /* ferry's own key */
         {OBJECT, "", "lora_rank", "4"},
         {OBJECT, "", "lora_alpha", "12"},
@@ -159,9 +161,12 @@ static void test_said(void **state)
 	        {LORA_AXOLOTL "lora_target_linear: true\n", "adapter=none",
 	                ": lora_r=32 has no effect without adapter: lora, as in axolotl: every weight is "
 	                "trained\n"},
-	        {LLAMA_FACTORY "finetuning_type: full\nadapter_name_or_path: a\n", "",
-	                ": adapter_name_or_path=a has no effect without finetuning_type: lora, as in "
-	                "LLaMA-Factory"},
+	        {LLAMA_FACTORY "finetuning_type: full\nlora_rank: 8\n", "",
+	                ": lora_rank=8 has no effect without finetuning_type: lora, as in LLaMA-Factory: "
+	                "every "
+	                "weight is trained\n"},
+	        {AXOLOTL "lora_model_dir: a\n", "",
+	                ": lora_model_dir=a has no effect without adapter: lora, as in"},
 	        {LLAMA_FACTORY, "",
 	                "LoRA, with the defaults of LLaMA-Factory where nothing is set: lora_rank=8, "
 	                "lora_alpha=16, lora_target_modules=all-linear\n"},
@@ -249,6 +254,9 @@ static const struct {
         {"stage: sft\nadapter_name_or_path: a\ncreate_new_adapter: true\n",
                 "YAML:3: create_new_adapter=true: training goes on with the adapter that is named; for a new "
                 "one merge it into the model first"},
+        {LLAMA_FACTORY "finetuning_type: full\nadapter_name_or_path: a\n",
+                "YAML:6: adapter_name_or_path=a has no effect without finetuning_type: lora; add that, or "
+                "remove the key"},
         {TRL "lora_r: 8\n",
                 "YAML:4: lora_r=8 has no effect without use_peft: true; add that, or remove the key"},
         {TRL "use_peft: true\n",
