@@ -69,6 +69,25 @@ static int count_matches(int64_t count[ROLE_COUNT], const struct model *model, c
 	return found ? 0 : fail_name(model, name, others > 0);
 }
 
+/* "a,b"; no name of a module holds a comma or a blank. */
+static int count_commas(int64_t count[ROLE_COUNT], const struct model *model, const char *targets)
+{
+	static const char between[] = ", ";
+	const char *p = targets + strspn(targets, between);
+	int err = *p ? 0 : count_matches(count, model, targets);
+
+	while (*p && !err) {
+		size_t len = strcspn(p, between);
+		char *name = mem_printf("%.*s", (int)len, p);
+
+		err = name ? count_matches(count, model, name) : ERR_NOMEM;
+		mem_free(name);
+		p += len;
+		p += strspn(p, between);
+	}
+	return err;
+}
+
 static int count_all(int64_t count[ROLE_COUNT], const struct model *model, const char *targets)
 {
 	json_t *list = NULL;
@@ -77,7 +96,7 @@ static int count_all(int64_t count[ROLE_COUNT], const struct model *model, const
 	int err = 0;
 
 	if (*targets != '[')
-		return count_matches(count, model, targets);
+		return count_commas(count, model, targets);
 	err = json_parse(&list, "target modules", targets, strlen(targets));
 	json_array_foreach(list, i, item) if (!err) err =
 	        json_is_string(item) ? count_matches(count, model, json_string_value(item))
