@@ -198,7 +198,7 @@ static void test_dropout(void **state)
 	gpt2_with("");
 	assert_ferry(0, NULL, "train model=%s/gpt2 data=%s output_dir=%s/dropout --dry-run %s", work_dir,
 	        tiny.data, work_dir, common);
-	assert_non_null(strstr(ferry_said(), "attn_pdrop is 0.1: ferry trains without dropout"));
+	assert_non_null(strstr(ferry_said(), "resid_pdrop is 0.1: ferry trains without dropout"));
 	assert_ferry(0, NULL, "eval model=%s/gpt2 data=%s device=host", work_dir, tiny.data);
 	assert_null(strstr(ferry_said(), "dropout"));
 	gpt2_with(none);
