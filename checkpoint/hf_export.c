@@ -9,6 +9,7 @@
 #include "base/quantity.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/hf_dtype.h"
+#include "checkpoint/merge.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -280,7 +281,7 @@ static int check_room(const struct work *work)
 	return err;
 }
 
-int hf_export_write(
+static int export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source)
 {
 	struct work work = {.options = options, .model = model, .source = source};
@@ -300,5 +301,20 @@ int hf_export_write(
 	mem_free(work.hi);
 	mem_free(work.lo);
 	mem_free(work.out);
+	return err;
+}
+
+int hf_export_write(
+        const struct hf_export *options, const struct model *model, const struct plane_source *source)
+{
+	struct merge *merge;
+	int err;
+
+	if (!model->config.adapter.rank)
+		return export_write(options, model, source);
+	err = merge_open(&merge, model, source);
+	if (!err)
+		err = export_write(options, merge_model(merge), merge_source(merge));
+	merge_close(merge);
 	return err;
 }

@@ -7,6 +7,8 @@
  * dtype in config.json becomes that of the tensors (checkpoint/hf_dtype.h). A model trained on chats gets
  * their template and end-of-turn ids (checkpoint/hf_chat.h).
  *
+ * Adapters are merged: a matrix with one is written as W + s B A (checkpoint/merge.h).
+ *
  * F32 is the exact master weight. BF16 is the hi plane, the weights that bf16 training computes with:
  * nearest, with ties away from zero. Other programs round ties to even, so half of the ties, 1 value in
  * 131072, differ in the last bit. F16 rounds to nearest even; a value beyond its range is an error.

@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/quantity.h"
 #include "base/str.h"
+#include "model/adapter.h"
 #include "model/families/open.h"
 
 #include <assert.h>
@@ -239,7 +240,7 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 	int err = 0, head = 0;
 
 	for (int t = 0; t < model->tensor_count; t++) {
-		if (import->places[t].tensor)
+		if (import->places[t].tensor || model_tensor_is_adapter(&model->tensors[t]))
 			continue;
 		list_add(&missing, model->tensors[t].name);
 		head |= model->tensors[t].role == ROLE_HEAD_W;
@@ -333,7 +334,8 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 	}
 	err = match(import, model);
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		model->tensors[t].storage = import->places[t].format;
+		if (import->places[t].tensor)
+			model->tensors[t].storage = import->places[t].format;
 out:
 	if (err)
 		hf_import_close(import);

@@ -40,6 +40,10 @@ const char *checkpoint_path(const struct checkpoint *checkpoint);
 /* Directory with config.json and the tokenizer inside the checkpoint (mem_free); may not exist. */
 char *checkpoint_model_dir(const struct checkpoint *checkpoint);
 
+/* Adds the adapters that the checkpoint's run trained, if any. Call before checkpoint_match, with the model
+ * of checkpoint_model_dir. ERR_INPUT, ERR_NOMEM. */
+int checkpoint_adapt(const struct checkpoint *checkpoint, struct model *model);
+
 /* Checks that the table of `model` equals the checkpoint's: names, shapes, order. Unties a model that is
  * tied in config.json if the checkpoint has a separate head, so call it before anything uses the table.
  * ERR_INPUT names the first difference. */
@@ -49,6 +53,9 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model);
  * the storage of frozen tensors to the saved format. Call after checkpoint_match and before units are
  * made. */
 int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *model);
+
+/* 1 if frozen tensors are not in the checkpoint but in the model's files. */
+int checkpoint_leaves_frozen(const struct checkpoint *checkpoint);
 
 /* Reads elements of one plane in the manifest's state format. ERR_INPUT "FILE: byte OFFSET: ..." for damage,
  * or if the plane was not saved. One thread per checkpoint. */

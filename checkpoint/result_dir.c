@@ -31,8 +31,13 @@ static int is_shard(const char *name)
 
 int result_dir_writes(const char *name)
 {
-	return !strcmp(name, "model.safetensors") || !strcmp(name, "model.safetensors.index.json") ||
-	       is_shard(name) || side_file_is(name);
+	static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+	        "adapter_model.safetensors", "adapter_config.json"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strcmp(name, names[i]))
+			return 1;
+	return is_shard(name) || side_file_is(name);
 }
 
 static int is_own(const char *path, const char *name)

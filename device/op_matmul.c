@@ -17,8 +17,6 @@ int op_describe_matmul(struct op_facts *f, const struct op_matmul *p)
 	if (p->c_dtype != DTYPE_F32 && p->c_dtype != p->ab_dtype)
 		return op_refuse(
 		        f, "c_dtype %s needs ab_dtype %s", dtype_name(p->c_dtype), dtype_name(p->c_dtype));
-	if (p->accumulate && p->c_dtype != DTYPE_F32)
-		return op_refuse(f, "accumulate needs c_dtype F32");
 	if (p->accumulate && !dev_is_none(p->bias))
 		return op_refuse(f, "accumulate and bias exclude each other");
 	READ(a, .dtype = p->ab_dtype, .rows = a_rows, .stride = p->a_stride, .cols = a_cols);

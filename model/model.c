@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "model/family.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,8 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim)
 		return c->F;
 	case DIM_INNER_TWICE:
 		return 2 * c->F;
+	case DIM_RANK:
+		return c->adapter.rank;
 	}
 	return 0;
 }
@@ -59,7 +62,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 {
 	const struct role_facts *facts = &role_facts[role];
 	int is_matrix = facts->kind != KIND_NORM && facts->kind != KIND_BIAS;
-	int is_turned = c->weight_in_out && is_matrix && facts->kind != KIND_TABLE;
+	int is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
 	int64_t out = dim_of(c, facts->out), in = dim_of(c, facts->in);
 
 	return (struct model_tensor){.role = role,
@@ -72,33 +75,61 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	        .storage = FORMAT_F32};
 }
 
-static int tensor_add(struct model *model, const struct family_tensor *part, int layer, uint64_t *total)
+/* Adds a tensor of this name (owned). */
+static int tensor_put(struct model *model, enum tensor_role role, int layer, char *name, uint64_t *total)
 {
-	const struct model_family *family = model->family;
 	struct model_tensor *t = &model->tensors[model->tensor_count];
 	int row = layer < 0 ? (int)model->config.L : layer, err;
 	uint64_t count;
 
-	if (!role_is_present(&model->config, part->role) ||
-	        (part->set && part->set != model->config.tensor_set))
-		return 0;
-	*t = tensor_of_role(&model->config, part->role, layer);
+	*t = tensor_of_role(&model->config, role, layer);
+	t->name = name;
 	err = size_add(total, *total, (uint64_t)t->count);
 	if (!err)
 		err = size_mul(&count, *total, 16); /* bytes of weights, gradient and moments fit */
-	if (err || *total > INT64_MAX / 16)
+	if (name && (err || *total > INT64_MAX / 16)) {
+		mem_free(name);
+		t->name = NULL;
 		return err_set(ERR_RANGE, "the model has more parameters than can be counted");
+	}
+	if (!name)
+		return ERR_NOMEM;
+	model->role_tensor[(int64_t)row * ROLE_COUNT + role] = model->tensor_count++;
+	return 0;
+}
+
+/* Adds A and B of a matrix's adapter, if it has one. */
+static int adapter_add(struct model *model, int matrix, uint64_t *total)
+{
+	static const char *const names[] = {"lora_A", "lora_B"};
+	const struct model_tensor *t = &model->tensors[matrix];
+	enum tensor_role a = role_adapter(t->role);
+	int module = (int)(strrchr(t->name, '.') - t->name), err = 0;
+
+	for (int i = 0; a != ROLE_COUNT && model->config.has[a] && i < 2 && !err; i++)
+		err = tensor_put(model, a + i, t->layer,
+		        mem_printf("%.*s.%s.weight", module, t->name, names[i]), total);
+	return err;
+}
+
+static int tensor_add(struct model *model, const struct family_tensor *part, int layer, uint64_t *total)
+{
+	const struct model_family *family = model->family;
+	char *name;
+	int err;
+
+	if (!role_is_present(&model->config, part->role) ||
+	        (part->set && part->set != model->config.tensor_set))
+		return 0;
 	if (layer >= 0)
-		t->name = mem_printf("%s%s.%d.%s", model->prefix, family->blocks ? family->blocks : "layers",
+		name = mem_printf("%s%s.%d.%s", model->prefix, family->blocks ? family->blocks : "layers",
 		        layer, part->name);
 	else if (role_facts[part->role].part == MODEL_PART_HEAD)
-		t->name = mem_strdup(part->name);
+		name = mem_strdup(part->name);
 	else
-		t->name = mem_printf("%s%s", model->prefix, part->name);
-	if (!t->name)
-		return ERR_NOMEM;
-	model->role_tensor[(int64_t)row * ROLE_COUNT + part->role] = model->tensor_count++;
-	return 0;
+		name = mem_printf("%s%s", model->prefix, part->name);
+	err = tensor_put(model, part->role, layer, name, total);
+	return err ? err : adapter_add(model, model->tensor_count - 1, total);
 }
 
 /* Follows the family's list and repeats its run of block tensors for every block. */
@@ -208,7 +239,7 @@ static int stages_build(struct model *model)
 
 /* ---- open and close ---- */
 
-static void tables_free(struct model *model)
+void model_tables_free(struct model *model)
 {
 	for (int i = 0; i < model->tensor_count; i++)
 		mem_free(model->tensors[i].name);
@@ -255,40 +286,63 @@ void model_close(struct model *model)
 {
 	if (!model)
 		return;
-	tables_free(model);
+	model_tables_free(model);
 	model_config_free(&model->config);
 	mem_free(model);
 }
 
+int model_rebuild_copy(struct model *model, const struct model_config *config)
+{
+	struct model was = *model;
+	int err;
+
+	model->config = *config;
+	model->tensor_count = model->stage_count = 0;
+	model->tensors = NULL;
+	model->stages = NULL;
+	model->role_tensor = model->stage_tensor = model->by_name = NULL;
+	err = tables_build(model);
+	if (err) {
+		model_tables_free(model);
+		*model = was;
+		return err;
+	}
+	for (int i = 0; i < model->tensor_count; i++) {
+		struct model_tensor *t = &model->tensors[i];
+		int before = model_tensor_of(&was, t->role, t->layer);
+
+		if (before < 0 && t->role == ROLE_HEAD_W)
+			before = model_tensor_of(&was, ROLE_EMBED, -1);
+		if (before < 0)
+			continue;
+		t->trainable = was.tensors[before].trainable;
+		t->storage = was.tensors[before].storage;
+	}
+	return 0;
+}
+
+int model_rebuild(struct model *model, const struct model_config *config)
+{
+	struct model was = *model;
+	int err = model_rebuild_copy(model, config);
+
+	if (!err)
+		model_tables_free(&was);
+	return err;
+}
+
 int model_untie(struct model *model)
 {
-	struct model untied = {.config = model->config,
-	        .family = model->family,
-	        .prefix = model->prefix,
-	        .whole = model->whole,
-	        .is_untied = 1};
+	struct model_config untied = model->config;
 	int err;
 
 	if (!model->config.tied)
 		return 0;
-	untied.config.tied = 0;
-	err = tables_build(&untied);
-	if (err) {
-		tables_free(&untied);
-		return err;
-	}
-	for (int i = 0; i < untied.tensor_count; i++) {
-		struct model_tensor *t = &untied.tensors[i];
-		int was = model_tensor_of(model, t->role == ROLE_HEAD_W ? ROLE_EMBED : t->role, t->layer);
-
-		t->trainable = model->tensors[was].trainable;
-		t->storage = model->tensors[was].storage;
-	}
-	untied.frozen_norm_count = model->frozen_norm_count;
-	untied.storage = model->storage;
-	tables_free(model);
-	*model = untied;
-	return 0;
+	untied.tied = 0;
+	err = model_rebuild(model, &untied);
+	if (!err)
+		model->is_untied = 1;
+	return err;
 }
 
 const char *family_prefix(const struct model_family *family)
@@ -427,6 +481,11 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 
 	if (kind == KIND_NORM)
 		return (float)(1 - c->norm_weight_offset);
+	if (kind == KIND_ADAPTER) /* A or, zero, B */
+		return role_facts[t->role].out == DIM_RANK
+		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /
+		                         sqrt((double)t->shape[1]))
+		               : 0;
 	if (kind == KIND_BIAS || (t->role == ROLE_EMBED && c->pad_id >= 0 && index / c->C == c->pad_id))
 		return 0;
 	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
@@ -439,6 +498,7 @@ int model_gradient_is_product(const struct model *model, int tensor)
 	switch (role_facts[role].kind) {
 	case KIND_MATRIX:
 	case KIND_RESIDUAL:
+	case KIND_ADAPTER:
 		return 1;
 	case KIND_TABLE:
 		return role_facts[role].stage == STAGE_HEAD || (role == ROLE_EMBED && model->config.tied);

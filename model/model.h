@@ -92,6 +92,14 @@ const char *model_text_name(const struct model *model, const char *name);
  * ERR_RANGE if it has too many parameters. */
 int model_untie(struct model *model);
 
+/* Builds the tables again for this config: that of the model with other tensors. Tensors of both keep
+ * `trainable` and `storage`. Errors and effect as model_untie. */
+int model_rebuild(struct model *model, const struct model_config *config);
+
+/* The same for a copy of a struct model, whose old tables stay with the original. For model/adapter.h. */
+int model_rebuild_copy(struct model *model, const struct model_config *config);
+void model_tables_free(struct model *model);
+
 /* The tensor of a role in block `layer` (-1: outside of blocks); -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 

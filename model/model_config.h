@@ -29,6 +29,7 @@ struct rope_config {
 	double *factors;  /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
 	                     to original_max_position_embeddings tokens, then for longer ones */
 	int64_t rotary;   /* rotated dims of each head, even; 0 with ROPE_NONE */
+	int is_bounded;   /* "dynamic": other angles, which ferry lacks, beyond max_positions tokens */
 	int is_backwards; /* rotates by negative angles (NanoChat) */
 	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less if a partial rotary
 	                          size was odd */
@@ -81,6 +82,10 @@ struct model_config {
 	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: no cap */
 	int tied;              /* the head is the embedding */
 	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
+	struct {
+		int64_t rank; /* 0: no adapters */
+		double scale;
+	} adapter; /* model/adapter.h */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[16];               /* tokens that end a text */

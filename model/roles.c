@@ -9,6 +9,19 @@ const struct role_facts role_facts[ROLE_COUNT] = {
 #undef ROLE_ROW
 };
 
+enum tensor_role role_adapter(enum tensor_role matrix)
+{
+	switch (matrix) {
+#define ROLE_ADAPTED(MATRIX, A)                                                                              \
+	case ROLE_##MATRIX:                                                                                  \
+		return ROLE_##A;
+		ROLE_ADAPTER_LIST(ROLE_ADAPTED)
+#undef ROLE_ADAPTED
+	default:
+		return ROLE_COUNT;
+	}
+}
+
 const char *model_part_name(enum model_part part)
 {
 	static const char *const names[MODEL_PART_COUNT] = {

@@ -14,6 +14,7 @@
  *   kind   TABLE    matrix [out, in], always stored so: embeddings and heads
  *          MATRIX   matrix of a block, [out, in], or [in, out] if the family stores it so
  *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
+ *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so
  *          NORM     vector of `out` elements that scales a norm
  *          BIAS     vector of `out` elements that is added
  *   stage  the stage that reads it; GATE is UP if the model has no separate gate
@@ -51,6 +52,24 @@
 	ROW(DOWN_W, BLOCK, MLP, RESIDUAL, DOWN, HIDDEN, INNER)                                               \
 	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
 	ROW(POST_NORM2_W, BLOCK, NORMS, NORM, DOWN, HIDDEN, ONE)                                             \
+	ROW(QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                         \
+	ROW(QKV_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QKV, RANK)                                            \
+	ROW(Q_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
+	ROW(Q_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q, RANK)                                                \
+	ROW(K_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
+	ROW(K_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
+	ROW(V_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
+	ROW(V_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
+	ROW(O_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, Q)                                                \
+	ROW(O_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, HIDDEN, RANK)                                           \
+	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
+	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER, RANK)                                         \
+	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                     \
+	ROW(GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER_TWICE, RANK)                                \
+	ROW(UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                            \
+	ROW(UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER, RANK)                                             \
+	ROW(DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, DOWN, RANK, INNER)                                         \
+	ROW(DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, DOWN, HIDDEN, RANK)                                        \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
 	ROW(HEAD_W, MODEL, HEAD, TABLE, HEAD, VOCAB, HIDDEN)                                                 \
@@ -64,7 +83,7 @@ enum tensor_role {
 };
 
 enum role_scope { SCOPE_MODEL, SCOPE_BLOCK };
-enum role_kind { KIND_TABLE, KIND_MATRIX, KIND_RESIDUAL, KIND_NORM, KIND_BIAS };
+enum role_kind { KIND_TABLE, KIND_MATRIX, KIND_RESIDUAL, KIND_ADAPTER, KIND_NORM, KIND_BIAS };
 
 /* PART(NAME, "as plan prints it") */
 #define MODEL_PART_LIST(PART)                                                                                \
@@ -72,7 +91,8 @@ enum role_kind { KIND_TABLE, KIND_MATRIX, KIND_RESIDUAL, KIND_NORM, KIND_BIAS };
 	PART(ATTENTION, "attention")                                                                         \
 	PART(MLP, "mlp")                                                                                     \
 	PART(NORMS, "norms")                                                                                 \
-	PART(HEAD, "head")
+	PART(HEAD, "head")                                                                                   \
+	PART(ADAPTER, "adapter")
 
 enum model_part {
 #define PART_ENUM(NAME, text) MODEL_PART_##NAME,
@@ -81,6 +101,18 @@ enum model_part {
 	        MODEL_PART_COUNT
 };
 const char *model_part_name(enum model_part part);
+
+/* Matrices that may have an adapter. ADAPTED(matrix, A) */
+#define ROLE_ADAPTER_LIST(ADAPTED)                                                                           \
+	ADAPTED(QKV_W, QKV_LORA_A)                                                                           \
+	ADAPTED(Q_W, Q_LORA_A)                                                                               \
+	ADAPTED(K_W, K_LORA_A)                                                                               \
+	ADAPTED(V_W, V_LORA_A)                                                                               \
+	ADAPTED(O_W, O_LORA_A)                                                                               \
+	ADAPTED(GATE_W, GATE_LORA_A)                                                                         \
+	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
+	ADAPTED(UP_W, UP_LORA_A)                                                                             \
+	ADAPTED(DOWN_W, DOWN_LORA_A)
 
 /* The stages, in the order of a forward pass; those of blocks run once for each block. PASS(NAME, name,
  * scope): the functions are name_forward and name_backward. The head does both at once (model_head). */
@@ -113,7 +145,8 @@ enum model_dim {
 	DIM_Q_NORM,
 	DIM_K_NORM,
 	DIM_INNER,
-	DIM_INNER_TWICE
+	DIM_INNER_TWICE,
+	DIM_RANK
 };
 
 struct role_facts {
@@ -124,6 +157,9 @@ struct role_facts {
 	enum stage_kind stage;
 	enum model_dim out, in;
 };
+/* The A of a matrix's adapter; B is the next role. ROLE_COUNT: such a matrix has none. */
+enum tensor_role role_adapter(enum tensor_role matrix);
+
 extern const struct role_facts role_facts[ROLE_COUNT];
 extern const char *const stage_names[STAGE_COUNT]; /* "embed", "attn", ... */
 

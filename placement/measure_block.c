@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "device/op.h"
+#include "model/adapter.h"
 #include "model/blocks/blocks.h"
 
 /* Down to the ENOUGH numbers, a cut leaves the sample typical of the whole. */
@@ -47,11 +48,14 @@ static int64_t scratch_bytes(const struct block *b)
 	return most;
 }
 
-/* Elements after a cut: both dimensions of a matrix are cut. Vectors stay, they take little time. */
+/* Elements after a cut: both dimensions of a matrix are cut, but not an adapter's rank. Vectors stay, they
+ * take little time. */
 static int64_t tensor_count(const struct block *b, int tensor)
 {
 	const struct model_tensor *t = &b->model.tensors[tensor];
 
+	if (model_tensor_is_adapter(t))
+		return t->count / b->divisor;
 	return t->rank == 2 ? t->count / (b->divisor * b->divisor) : t->count;
 }
 
@@ -61,8 +65,10 @@ static double block_flops(const struct block *b)
 	double tokens = (double)b->tokens, matrices = 0;
 
 	for (int t = 0; t < b->model.tensor_count; t++)
-		if (in_block(b, t) && b->model.tensors[t].rank == 2)
-			matrices += (double)tensor_count(b, t);
+		if (in_block(b, t) &&
+		        b->model.tensors[t].rank == 2) /* of an adapter four products, not three */
+			matrices += (model_tensor_is_adapter(&b->model.tensors[t]) ? 4.0 / 3 : 1) *
+			            (double)tensor_count(b, t);
 	return 6 * tokens * matrices + 7 * tokens * (double)(b->document_tokens * c->H * c->D);
 }
 

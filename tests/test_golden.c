@@ -3,13 +3,10 @@
 /* Sums of whole models: the operations, test_model_stages and test_checkpoint_hf run there. */
 /* The program on every golden model, command by command, against PyTorch in fp64 on the same files. With
  * FERRY_TEST_DEVICE=cuda it runs on the GPU. Tolerances are those of the golden data's README. */
-#include "tests/ferry_run.h"
+#include "tests/golden_reference.h"
 #include "tests/sparing.h"
 
-#include "checkpoint/safetensors.h"
-
 #include <dirent.h>
-#include <math.h>
 
 static const char *golden;
 static const char *device; /* FERRY_TEST_DEVICE, or host */
@@ -97,40 +94,6 @@ static void each_model(model_test *test)
 	int found = models_in("", test) + models_in("more/", test);
 
 	assert_true(found >= (only ? 1 : 8));
-}
-
-static double number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	assert_true(json_is_number(value));
-	return json_number_value(value);
-}
-
-static void assert_relative(double got, double want, double bound, const char *what)
-{
-	if (!(fabs(got - want) <= bound * fabs(want)))
-		fail_msg("%s: %.10g, reference %.10g, relative error %.3g > %.3g", what, got, want,
-		        fabs(got - want) / fabs(want), bound);
-}
-
-/* A tensor of a safetensors file as doubles. */
-static double *tensor_read(const struct safetensors *file, const char *name, int64_t *count)
-{
-	const struct safetensors_tensor *t = safetensors_find(file, name);
-	double *values;
-
-	if (!t)
-		fail_msg("%s: no tensor %s", file->path, name);
-	*count = t->count;
-	values = calloc((size_t)t->count + 1, sizeof(*values));
-	assert_int_equal(t->dtype, SAFETENSORS_F32);
-	float *raw = calloc((size_t)t->count + 1, sizeof(*raw));
-	assert_int_equal(safetensors_read(file, t, raw, 0, t->len_bytes), 0);
-	for (int64_t i = 0; i < t->count; i++)
-		values[i] = raw[i];
-	free(raw);
-	return values;
 }
 
 /* ---- eval ---- */

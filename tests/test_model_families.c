@@ -1,57 +1,16 @@
 /* links: host_cpu device_meta model_families model_blocks */
 /* Models from config.json files of every family, against transformers. */
-#include "tests/model_rig.h"
+#include "tests/formula_cases.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "model/families/families.h"
 #include "model/families/open.h"
-
-#include <math.h>
 
 /* Odd config.json files of every family against what transformers makes of them
  * (tests/golden/make_config_golden.py). */
 
 static json_t *golden;
 static struct rig_batch rows;
-
-static uint64_t splitmix(uint64_t x)
-{
-	x += 0x9E3779B97F4A7C15;
-	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-	x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-	return x ^ (x >> 31);
-}
-
-/* The script's weight_of: norms scale by something around 1. */
-static void weights_of(float *values, const struct model *model, const struct model_tensor *t)
-{
-	uint64_t seed = 0xCBF29CE484222325;
-	size_t len = strlen(t->name);
-	int is_norm = t->rank == 1 && len > 6 && !strcmp(t->name + len - 6, "weight");
-
-	for (const char *c = t->name; *c; c++)
-		seed = (seed ^ (unsigned char)*c) * 0x100000001B3;
-	for (int64_t i = 0; i < t->count; i++)
-		values[i] = (float)(splitmix(seed + (uint64_t)i) >> 40) / (1 << 24) - 0.5f +
-		            (is_norm ? 1 - (float)model->config.norm_weight_offset : 0);
-}
-
-static double number(const json_t *object, const char *key)
-{
-	json_t *value = json_object_get(object, key);
-
-	assert_true(json_is_number(value));
-	return json_number_value(value);
-}
-
-static const json_t *entry(const json_t *array, size_t index)
-{
-	const json_t *value = json_array_get(array, index);
-
-	assert_non_null(value);
-	return value;
-}
 
 static void equal(const char *what, double got, double want)
 {
@@ -108,38 +67,6 @@ static void check_shapes(const struct model *model, const json_t *test)
 	}
 }
 
-/* How near a dtype comes: token losses absolute, gradients relative to the tensor's norm or a part of that of
- * all. */
-struct bounds {
-	enum dtype dtype;
-	double loss, gradient, floor;
-};
-
-static void check_gradient(
-        struct rig *r, int tensor, const json_t *want, double all, const struct bounds *bounds)
-{
-	const struct model_tensor *t = &r->model->tensors[tensor];
-	const json_t *index = entry(want, 3), *value = entry(want, 4);
-	double norm = json_number_value(entry(want, 2)), sum = 0;
-	double bound = bounds->gradient * fmax(norm, bounds->floor * all);
-	float *got = mem_alloc((size_t)t->count, sizeof(*got));
-
-	rig_get_grad(r, tensor, got);
-	for (int64_t i = 0; i < t->count; i++)
-		sum += (double)got[i] * got[i];
-	for (size_t i = 0; i <= json_array_size(index); i++) {
-		double a = i ? got[json_integer_value(entry(index, i - 1))] : sqrt(sum);
-		double b = i ? json_number_value(entry(value, i - 1)) : norm;
-
-		if (!(fabs(a - b) <= bound)) {
-			print_error("gradient of %s: %s is %g, wanted %g within %g\n", t->name,
-			        i ? "an element" : "norm", a, b, bound);
-			fail();
-		}
-	}
-	mem_free(got);
-}
-
 static void check_run(const struct model *model, const json_t *test, const struct bounds *bounds)
 {
 	const json_t *losses = json_object_get(test, "losses"), *tensors = json_object_get(test, "tensors");
@@ -161,16 +88,9 @@ static void check_run(const struct model *model, const json_t *test, const struc
 		mem_free(values);
 	}
 	rig_run(&r, got, &rows, HEAD_TRAIN, RIG_RECOMPUTE, 1 / (float)rows.targets);
-	for (int64_t i = 0; i < rows.targets; i++) {
-		double want = json_number_value(entry(losses, (size_t)i));
-
-		if (!(fabs(got[i] - want) <= bounds->loss)) {
-			print_error("token loss %lld is %.9g, wanted %.9g\n", (long long)i, got[i], want);
-			fail();
-		}
-	}
+	check_losses(got, losses, bounds->loss);
 	for (int t = 0; t < model->tensor_count; t++)
-		check_gradient(&r, t, entry(tensors, (size_t)t), sqrt(all), bounds);
+		check_gradient(&r, t, entry(tensors, (size_t)t), 1, sqrt(all), bounds);
 	rig_check_guards(&r);
 	rig_close(&r);
 	mem_free(got);
@@ -206,24 +126,6 @@ static void test_case(void **state)
 	} else
 		check_shapes(model, test);
 	model_close(model);
-}
-
-static void read_rows(void)
-{
-	const json_t *list = json_object_get(golden, "rows");
-	int32_t ids[64], labels[64];
-
-	for (size_t r = 0; r < json_array_size(list); r++) {
-		const json_t *row = entry(list, r), *id = json_object_get(row, "input_ids");
-		size_t count = json_array_size(id);
-
-		assert_true(count <= 64);
-		for (size_t i = 0; i < count; i++) {
-			ids[i] = (int32_t)json_integer_value(entry(id, i));
-			labels[i] = (int32_t)json_integer_value(entry(json_object_get(row, "labels"), i));
-		}
-		rig_batch_add(&rows, ids, labels, (int64_t)count);
-	}
 }
 
 static int has_case(const json_t *cases, const char *family)
@@ -274,9 +176,6 @@ static int families_left(const json_t *cases)
 int main(void)
 {
 	char path[4096];
-	const json_t *cases;
-	struct CMUnitTest *tests;
-	size_t count;
 	int failed;
 
 	snprintf(path, sizeof(path), "%s/tests/golden/config_golden.json", getenv("FERRY_SOURCE"));
@@ -284,18 +183,10 @@ int main(void)
 		fprintf(stderr, "%s\n", err_text());
 		return 1;
 	}
-	read_rows();
-	cases = json_object_get(golden, "cases");
-	count = json_array_size(cases);
-	tests = mem_alloc(count, sizeof(*tests));
-	for (size_t i = 0; i < count; i++)
-		tests[i] = (struct CMUnitTest){
-		        .name = json_string_value(json_object_get(entry(cases, i), "name")),
-		        .test_func = test_case,
-		        .initial_state = json_array_get(cases, i)};
-	failed = _cmocka_run_group_tests("config_golden", tests, count, NULL, NULL) + families_left(cases);
-	mem_free(tests);
+	read_rows(&rows, golden);
+	failed = formula_cases_run(golden, "config_golden", test_case) +
+	         families_left(json_object_get(golden, "cases"));
 	rig_batch_free(&rows);
 	json_decref(golden);
-	return failed || !count;
+	return failed != 0;
 }

@@ -121,7 +121,7 @@ static void product_random(struct product *p, uint64_t seed, int64_t high)
 	p->b_layout = case_int(&c, 0, 1) ? MATMUL_TRANSPOSED : MATMUL_NORMAL;
 	p->ab_dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
 	p->c_dtype = p->ab_dtype == DTYPE_BF16 && case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
-	p->accumulate = p->c_dtype == DTYPE_F32 && case_int(&c, 0, 1);
+	p->accumulate = (int)case_int(&c, 0, 1);
 	p->bias = !p->accumulate && case_int(&c, 0, 1);
 	p->gaps = (int)case_int(&c, 0, 1);
 }

@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/hf_export.h"
+#include "checkpoint/peft.h"
+#include "model/adapter.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -31,6 +33,30 @@ static char *model_dir(const struct trainer *t, const char *fallback)
 	return fallback ? file_join(fallback, "model") : run_dir_model(t->output_dir);
 }
 
+/* Beside model/. */
+static int export_adapter(const struct result *r, const struct plane_source *source)
+{
+	const struct trainer *t = r->trainer;
+	const struct model *model = t->session.model;
+	char *dir = file_join(r->fallback ? r->fallback : t->output_dir, "adapter");
+	struct peft_export export = {.dir = dir,
+	        .existing = HF_EXPORT_REPLACE,
+	        .base = t->config->model,
+	        .may_appear = r->fallback ? NULL : run_owner_check};
+	int rc = dir ? peft_write(&export, model, source) : ERR_NOMEM;
+
+	for (int i = 0; i < model->tensor_count && !rc; i++)
+		if (model->tensors[i].trainable && !model_tensor_is_adapter(&model->tensors[i])) {
+			log_warn("%s has the adapter only; %s and other trained parameters of the model are "
+			         "in "
+			         "model/",
+			        dir, model->tensors[i].name);
+			break;
+		}
+	mem_free(dir);
+	return rc;
+}
+
 static int export_model(void *context, const struct plane_source *source)
 {
 	const struct result *r = context;
@@ -48,6 +74,8 @@ static int export_model(void *context, const struct plane_source *source)
 
 	if (!rc)
 		rc = hf_export_write(&export, t->session.model, source);
+	if (!rc && t->session.model->config.adapter.rank)
+		rc = export_adapter(r, source);
 	if (rc) {
 		mem_free(dir);
 		return rc;

@@ -66,6 +66,9 @@ int train_check_model(const struct trainer *t)
 /* Keys that a checkpoint answers: a change of them is without effect. */
 static const char settled[] = "model init_weights";
 
+/* They say what the adapters compute. Another rank or other modules are other tensors, which are refused. */
+static const char adapters[] = "lora_rank lora_alpha lora_target_modules use_rslora";
+
 /* Keys that make the rows or their order; paths are left out, as the same file may have another one. */
 static int makes_rows(const struct config_key *key)
 {
@@ -81,7 +84,7 @@ static int is_setting(const struct config_key *key)
 	static const char *const groups[] = {"optimizer", "numbers"};
 	static const char except[] = "optimizer_state nonfinite_limit export_dtype deterministic";
 
-	if (makes_rows(key) || config_name_in(key->name, settled))
+	if (makes_rows(key) || config_name_in(key->name, settled) || config_name_in(key->name, adapters))
 		return 1;
 	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
 		if (!strcmp(key->group, groups[i]))
@@ -130,7 +133,7 @@ void train_tell_settings(const struct trainer *t)
 		const struct config_key *key = &config_keys[i];
 		const char *then = other_value(t, key);
 
-		if (then && config_name_in(key->name, settled))
+		if (then && config_name_in(key->name, settled) && !*t->session.base)
 			log_warn("%s=%s is not what the run began with (%s); the weights come from the "
 			         "checkpoint all the same",
 			        config_where(t->config, key->name), config_text(t->config, key->name), then);

@@ -47,16 +47,27 @@ int run_dir_is_run(const char *dir)
 	return found;
 }
 
+const char *const run_dir_results[] = {"model", "adapter", NULL};
+
+static int is_result(const char *name)
+{
+	for (const char *const *result = run_dir_results; *result; result++)
+		if (!strcmp(*result, name))
+			return 1;
+	return 0;
+}
+
 /* Whether a run writes a file of this name. The contents show whether ferry wrote it. */
 static int is_reserved(const char *name)
 {
 	static const char *const names[] = {
-	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json", "model"};
+	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))
 			return 1;
-	return checkpoint_step_of(name) >= 0 || !strncmp(name, ABANDONED, strlen(ABANDONED));
+	return is_result(name) || checkpoint_step_of(name) >= 0 ||
+	       !strncmp(name, ABANDONED, strlen(ABANDONED));
 }
 
 /* Whether ferry wrote all of DIR/NAME. A link and its target belong to the user. */
@@ -66,7 +77,7 @@ static int is_ours(const char *dir, const char *name)
 	size_t count = 0;
 	int ours = path && is_reserved(name) && !file_is_link(path);
 
-	if (ours && !strcmp(name, "model"))
+	if (ours && is_result(name))
 		ours = file_kind_of(path) == FILE_DIR && !result_dir_check(path);
 	else if (ours && checkpoint_step_of(name) >= 0)
 		ours = file_is_in(path, manifest_name) && !checkpoint_check_own(path);
@@ -112,7 +123,7 @@ static int refuse_foreign(const char *dir, const char *name)
 
 	if (path && checkpoint_step_of(name) >= 0 && file_is_in(path, manifest_name))
 		err = checkpoint_check_own(path);
-	else if (path && !strcmp(name, "model") && file_kind_of(path) == FILE_DIR)
+	else if (path && is_result(name) && file_kind_of(path) == FILE_DIR)
 		err = result_dir_check(path);
 	mem_free(path);
 	if (err)
@@ -378,8 +389,8 @@ static int remove_ours(const char *dir)
 	size_t count = 0;
 	int err = temp_dir_clean(dir, "step-", TEMP_DIR_NUMBERED), removed = 0;
 
-	if (!err)
-		err = temp_dir_clean(dir, "model", TEMP_DIR_WHOLE);
+	for (const char *const *result = run_dir_results; *result && !err; result++)
+		err = temp_dir_clean(dir, *result, TEMP_DIR_WHOLE);
 	if (!err)
 		err = file_list_dir(dir, &names, &count);
 	for (size_t i = 0; i < count && !err; i++) {

@@ -1,6 +1,7 @@
 /* Opens the objects of a session, cheap ones first. */
 #include "train/session.h"
 
+#include "train/adapters.h"
 #include "train/context_length.h"
 #include "train/data_cache.h"
 #include "train/data_config.h"
@@ -51,6 +52,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	if (!s->model_dir)
 		return ERR_NOMEM;
 	rc = model_open_path(&s->model, c->model);
+	if (!rc)
+		rc = session_adapt(s);
 	if (!rc && c->verb == VERB_TRAIN && s->model->config.dropout > 0)
 		log_warn("%s: %s is %g: ferry trains without dropout", c->model, s->model->config.dropout_key,
 		        s->model->config.dropout);
@@ -74,11 +77,17 @@ static void formats_find(struct session *s)
 int session_freeze(struct session *s)
 {
 	const struct config *c = s->config;
+	char *trainable = NULL;
+	int rc = session_adapt(s);
 
-	if (!c->freeze && !c->trainable)
-		return 0;
+	if (!rc && s->model->config.adapter.rank)
+		rc = adapters_pattern(&trainable, c);
+	if (rc || (!c->freeze && !c->trainable && !trainable))
+		return rc;
 	formats_find(s);
-	return model_freeze(s->model, c->freeze, c->trainable);
+	rc = model_freeze(s->model, c->freeze, trainable ? trainable : c->trainable);
+	mem_free(trainable);
+	return rc;
 }
 
 /* Checks that a tokenizer named by a key fits the model. Vocabularies are often padded, and a few tokens may
@@ -519,19 +528,11 @@ static int weights_draw(struct session *s)
 	return rc;
 }
 
-static int weights_read(
-        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
-{
-	struct session *s = context;
-
-	return hf_import_load(s->import, sink, ranges, range_count, s->pool);
-}
-
 int session_load_weights(struct session *s)
 {
 	int rc = s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
 	                 ? world_agree(weights_draw(s))
-	                 : ranks_load(s->engine, s->config, weights_read, s);
+	                 : ranks_load(s->engine, s->config, session_read_weights, s);
 
 	hf_import_close(s->import);
 	s->import = NULL;

@@ -143,14 +143,18 @@ static void tile_product_bf16(const struct matmul_run *run, const struct tile *t
 	}
 }
 
-/* Completes a tile after its sums: adds bias, and rounds if the op's c is bf16. */
+/* Completes a tile after its sums: adds bias and, if the op's c is bf16, what it had before, and rounds. */
 static void tile_finish(
-        const struct op_matmul *o, const struct tile *t, float *c, int64_t c_stride, float *bias_buffer)
+        const struct op_matmul *o, const struct tile *t, float *c, int64_t c_stride, float *buffer)
 {
 	const struct cpu_kernels *k = cpu_kernels();
 
+	for (int64_t r = 0; r < t->m && o->accumulate && o->c_dtype != DTYPE_F32; r++)
+		k->add(c + r * c_stride, c + r * c_stride,
+		        cpu_load(k, buffer, cpu_ptr(o->c), (t->i + r) * o->c_stride + t->j, t->n, o->c_dtype),
+		        t->n);
 	if (!dev_is_none(o->bias)) {
-		const float *bias = cpu_load(k, bias_buffer, cpu_ptr(o->bias), t->j, t->n, o->ab_dtype);
+		const float *bias = cpu_load(k, buffer, cpu_ptr(o->bias), t->j, t->n, o->ab_dtype);
 
 		for (int64_t r = 0; r < t->m; r++)
 			k->add(c + r * c_stride, c + r * c_stride, bias, t->n);
@@ -232,7 +236,7 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	const struct op_matmul *o = &run->op;
 	float *buffer = run->scratch + run->scratch_count * worker,
 	      *rest = buffer + round_up(run->tiling.m * run->tiling.n, 16);
-	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut;
+	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut && o->c_dtype == DTYPE_F32;
 	matmul_bf16 *own = run->by_rows ? NULL : own_product(matmul_choice(o->ab_dtype)->way);
 	const void *a, *b;
 	uint16_t *rounded = NULL;
@@ -244,7 +248,7 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	c = tile_target(run, &t, buffer, &c_stride);
 	a = operand_at(o->a, t.i, t.l, o->a_stride, o->a_layout, o->ab_dtype);
 	b = operand_at(o->b, t.l, t.j, o->b_stride, o->b_layout, o->ab_dtype);
-	if (own && c == buffer && dev_is_none(o->bias))
+	if (own && c == buffer && dev_is_none(o->bias) && !o->accumulate)
 		rounded = (uint16_t *)cpu_ptr(o->c) + t.i * o->c_stride + t.j;
 	if (run->by_rows)
 		tile_product_of_rows(o, &t, c, c_stride, accumulate);
@@ -292,7 +296,7 @@ static void combine_piece(void *context, int64_t row, int worker)
 		t.n = min_i64(CPU_CHUNK, o->n - t.j);
 		for (int64_t l = 1; l < run->tiling.count_k; l++)
 			k->add(c, c, c + l * o->m * o->n, t.n);
-		if (o->accumulate)
+		if (o->accumulate && o->c_dtype == DTYPE_F32)
 			k->add(c, c, out, t.n);
 		tile_finish(o, &t, c, o->n, buffer);
 		if (o->c_dtype == DTYPE_F32)

@@ -25,10 +25,10 @@ static struct projection group_projection(const struct stage_call *call, int64_t
 	int64_t q_rows = c->H / c->KV * c->D, kv_rows = 2 * c->D, first = group * (q_rows + kv_rows);
 
 	if (is_kv)
-		return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, kv_rows, c->C, 0, first + q_rows},
+		return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, kv_rows, c->C, 0, first + q_rows, 1},
 		        place.k + group * kv_rows};
 	return (struct projection){
-	        {ROLE_QKV_W, ROLE_QKV_B, q_rows, c->C, 0, first}, place.q + group * q_rows};
+	        {ROLE_QKV_W, ROLE_QKV_B, q_rows, c->C, 0, first, group > 0}, place.q + group * q_rows};
 }
 
 static struct projection projection_of(const struct stage_call *call, int64_t index)
@@ -36,22 +36,22 @@ static struct projection projection_of(const struct stage_call *call, int64_t in
 	const struct model_config *c = call->c;
 	struct qkv_place place = qkv_place_of(c);
 	const struct projection list[3] = {
-	        {{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out, 0}, place.q},
-	        {{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.k},
-	        {{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.v}};
+	        {{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out, 0, 0}, place.q},
+	        {{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out, 0, 0}, place.k},
+	        {{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out, 0, 0}, place.v}};
 
 	if (!c->has[ROLE_QKV_W])
 		return list[index];
 	if (qkv_is_by_group(c))
 		return group_projection(call, index / 2, (int)(index % 2));
-	return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0}, 0};
+	return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0, 0}, 0};
 }
 
 static struct linear output_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 
-	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out, 0};
+	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out, 0, 0};
 }
 
 static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t column)

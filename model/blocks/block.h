@@ -43,10 +43,11 @@ struct scratch_layout {
 	int64_t norm_partial; /* F32, scratch of the norm gradients */
 	int64_t norm_zeros;   /* [norm_zero_count] */
 	int64_t norm_sink;    /* F32 [norm_sink_count] for gradients of frozen norms; no room if all train */
-	int64_t hidden;       /* [tokens, F] act(gate) * up, then its gradient */
-	int64_t dmixed;       /* [tokens, H D] */
-	int64_t dqkv;         /* [tokens, (H + 2 KV) D] */
-	int64_t attention;    /* F32, scratch of the attention gradient */
+	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank] s A x and its gradient */
+	int64_t hidden;                /* [tokens, F] act(gate) * up, then its gradient */
+	int64_t dmixed;                /* [tokens, H D] */
+	int64_t dqkv;                  /* [tokens, (H + 2 KV) D] */
+	int64_t attention;             /* F32, scratch of the attention gradient */
 	int64_t bytes;
 };
 
@@ -113,6 +114,7 @@ struct linear {
 	int64_t out, in;
 	int in_out;    /* stored [in, out] */
 	int64_t first; /* row at which this matrix begins in a fused tensor; only if not in_out */
+	int is_later;  /* backward of another matrix of the tensor comes before */
 };
 
 struct rows {
@@ -125,7 +127,7 @@ static inline struct rows rows_at(const struct stage_call *call, dev_addr base, 
 	return (struct rows){base, call->tokens, stride};
 }
 
-/* y = x W (+ bias), y in y_dtype. */
+/* y = x W (+ bias), y in y_dtype. All three include the matrix's adapter, if it has one. */
 void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         struct rows x);
 /* dx = dy W^T, or with LINEAR_ADD dx += dy W^T into F32. */

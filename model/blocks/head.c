@@ -26,7 +26,7 @@ struct head_layout head_layout_of(
 
 static struct linear head_of(const struct stage_call *call)
 {
-	return (struct linear){ROLE_HEAD_W, ROLE_HEAD_B, call->c->V, call->c->C, 0, 0};
+	return (struct linear){ROLE_HEAD_W, ROLE_HEAD_B, call->c->V, call->c->C, 0, 0, 0};
 }
 
 static struct norm_place final_norm(const struct stage_call *call, const struct head_layout *h)

@@ -67,6 +67,164 @@ void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t coun
 	                              .src_dtype = DTYPE_F32}});
 }
 
+/* y (+)= op(a) op(b), shapes as in op_matmul. */
+struct product {
+	struct rows y;
+	int64_t n, k;
+	enum dtype y_dtype;
+	int adds;
+	dev_addr a, b, bias;
+	int64_t a_stride, b_stride;
+	enum matmul_layout a_layout, b_layout;
+};
+
+static void call_product(struct stage_call *call, const struct product *p)
+{
+	call_op(call, &(struct op){.kind = OP_MATMUL,
+	                      .matmul = {.c = p->y.base,
+	                              .a = p->a,
+	                              .b = p->b,
+	                              .bias = p->bias,
+	                              .m = p->y.count,
+	                              .n = p->n,
+	                              .k = p->k,
+	                              .a_stride = p->a_stride,
+	                              .b_stride = p->b_stride,
+	                              .c_stride = p->y.stride,
+	                              .a_layout = p->a_layout,
+	                              .b_layout = p->b_layout,
+	                              .ab_dtype = call->dtype,
+	                              .c_dtype = p->y_dtype,
+	                              .accumulate = p->adds}});
+}
+
+/* ---- adapters ---- */
+
+/* A [rank, in], and the rows of B [out, rank] for this matrix. */
+struct adapter {
+	int64_t rank;
+	dev_addr a, b, a_grad, b_grad;
+};
+
+static int adapter_find(struct adapter *p, const struct stage_call *call, const struct linear *linear)
+{
+	enum tensor_role a = role_adapter(linear->weight);
+	int64_t rank = call->c->adapter.rank, first = linear->first * rank;
+
+	if (a == ROLE_COUNT || !call->c->has[a])
+		return 0;
+	*p = (struct adapter){
+	        rank, weight_of(call, a), weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1)};
+	p->b = dev_at(p->b, first * call->element_bytes);
+	if (!dev_is_none(p->b_grad))
+		p->b_grad = dev_at(p->b_grad, first * 4);
+	return 1;
+}
+
+/* s x A^T, in scratch */
+static dev_addr adapter_inner(
+        struct stage_call *call, const struct linear *linear, const struct adapter *p, struct rows x)
+{
+	dev_addr inner = scratch_at(call, call->scratch.adapter);
+
+	call_product(call, &(struct product){.y = {inner, x.count, p->rank},
+	                           .n = p->rank,
+	                           .k = linear->in,
+	                           .y_dtype = call->dtype,
+	                           .a = x.base,
+	                           .a_stride = x.stride,
+	                           .b = p->a,
+	                           .b_stride = linear->in,
+	                           .b_layout = MATMUL_TRANSPOSED});
+	call_scale(call, inner, inner, x.count * p->rank, call->c->adapter.scale);
+	return inner;
+}
+
+/* s dy B, in scratch: the gradient of A x */
+static dev_addr adapter_inner_grad(
+        struct stage_call *call, const struct linear *linear, const struct adapter *p, struct rows dy)
+{
+	dev_addr inner = scratch_at(call, call->scratch.adapter_grad);
+
+	call_product(call, &(struct product){.y = {inner, dy.count, p->rank},
+	                           .n = p->rank,
+	                           .k = linear->out,
+	                           .y_dtype = call->dtype,
+	                           .a = dy.base,
+	                           .a_stride = dy.stride,
+	                           .b = p->b,
+	                           .b_stride = p->rank});
+	call_scale(call, inner, inner, dy.count * p->rank, call->c->adapter.scale);
+	return inner;
+}
+
+static void adapter_forward(struct stage_call *call, const struct linear *linear, struct rows y,
+        enum dtype y_dtype, struct rows x)
+{
+	struct adapter p;
+
+	if (!adapter_find(&p, call, linear))
+		return;
+	call_product(call, &(struct product){.y = y,
+	                           .n = linear->out,
+	                           .k = p.rank,
+	                           .y_dtype = y_dtype,
+	                           .adds = 1,
+	                           .a = adapter_inner(call, linear, &p, x),
+	                           .a_stride = p.rank,
+	                           .b = p.b,
+	                           .b_stride = p.rank,
+	                           .b_layout = MATMUL_TRANSPOSED});
+}
+
+static void adapter_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
+        enum dtype dx_dtype, struct rows dy)
+{
+	struct adapter p;
+
+	if (!adapter_find(&p, call, linear))
+		return;
+	call_product(call, &(struct product){.y = dx,
+	                           .n = linear->in,
+	                           .k = p.rank,
+	                           .y_dtype = dx_dtype,
+	                           .adds = 1,
+	                           .a = adapter_inner_grad(call, linear, &p, dy),
+	                           .a_stride = p.rank,
+	                           .b = p.a,
+	                           .b_stride = linear->in});
+}
+
+/* A [rank, in] of a fused tensor gets a part of its gradient from each of the tensor's matrices. */
+static void adapter_backward_weight(
+        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x)
+{
+	struct adapter p;
+
+	if (!adapter_find(&p, call, linear) || dev_is_none(p.a_grad))
+		return;
+	call_product(call, &(struct product){.y = {p.b_grad, linear->out, p.rank},
+	                           .n = p.rank,
+	                           .k = dy.count,
+	                           .y_dtype = DTYPE_F32,
+	                           .adds = !call->writes_gradients,
+	                           .a = dy.base,
+	                           .a_stride = dy.stride,
+	                           .a_layout = MATMUL_TRANSPOSED,
+	                           .b = adapter_inner(call, linear, &p, x),
+	                           .b_stride = p.rank});
+	call_product(call, &(struct product){.y = {p.a_grad, p.rank, linear->in},
+	                           .n = linear->in,
+	                           .k = dy.count,
+	                           .y_dtype = DTYPE_F32,
+	                           .adds = !call->writes_gradients || linear->is_later,
+	                           .a = adapter_inner_grad(call, linear, &p, dy),
+	                           .a_stride = p.rank,
+	                           .a_layout = MATMUL_TRANSPOSED,
+	                           .b = x.base,
+	                           .b_stride = x.stride});
+}
+
 /* ---- linear layers ---- */
 
 /* The address of the matrix within its tensor, or of the bias. */
@@ -83,41 +241,35 @@ static dev_addr bias_at(const struct linear *linear, dev_addr tensor, int64_t el
 void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         struct rows x)
 {
-	call_op(call,
-	        &(struct op){.kind = OP_MATMUL,
-	                .matmul = {.c = y.base,
-	                        .a = x.base,
-	                        .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
-	                        .bias = bias_at(linear, weight_of(call, linear->bias), call->element_bytes),
-	                        .m = y.count,
-	                        .n = linear->out,
-	                        .k = linear->in,
-	                        .a_stride = x.stride,
-	                        .b_stride = linear->in_out ? linear->out : linear->in,
-	                        .c_stride = y.stride,
-	                        .b_layout = linear->in_out ? MATMUL_NORMAL : MATMUL_TRANSPOSED,
-	                        .ab_dtype = call->dtype,
-	                        .c_dtype = y_dtype}});
+	call_product(
+	        call, &(struct product){.y = y,
+	                      .n = linear->out,
+	                      .k = linear->in,
+	                      .y_dtype = y_dtype,
+	                      .a = x.base,
+	                      .a_stride = x.stride,
+	                      .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
+	                      .b_stride = linear->in_out ? linear->out : linear->in,
+	                      .b_layout = linear->in_out ? MATMUL_NORMAL : MATMUL_TRANSPOSED,
+	                      .bias = bias_at(linear, weight_of(call, linear->bias), call->element_bytes)});
+	adapter_forward(call, linear, y, y_dtype, x);
 }
 
 void linear_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, enum linear_sum sum, struct rows dy)
 {
-	call_op(call,
-	        &(struct op){.kind = OP_MATMUL,
-	                .matmul = {.c = dx.base,
-	                        .a = dy.base,
-	                        .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
-	                        .m = dy.count,
-	                        .n = linear->in,
-	                        .k = linear->out,
-	                        .a_stride = dy.stride,
-	                        .b_stride = linear->in_out ? linear->out : linear->in,
-	                        .c_stride = dx.stride,
-	                        .b_layout = linear->in_out ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
-	                        .ab_dtype = call->dtype,
-	                        .c_dtype = dx_dtype,
-	                        .accumulate = sum == LINEAR_ADD}});
+	call_product(
+	        call, &(struct product){.y = dx,
+	                      .n = linear->in,
+	                      .k = linear->out,
+	                      .y_dtype = dx_dtype,
+	                      .adds = sum == LINEAR_ADD,
+	                      .a = dy.base,
+	                      .a_stride = dy.stride,
+	                      .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
+	                      .b_stride = linear->in_out ? linear->out : linear->in,
+	                      .b_layout = linear->in_out ? MATMUL_TRANSPOSED : MATMUL_NORMAL});
+	adapter_backward_input(call, linear, dx, dx_dtype, dy);
 }
 
 void linear_backward_weight(
@@ -128,20 +280,16 @@ void linear_backward_weight(
 	dev_addr weight = grad_of(call, linear->weight), bias = grad_of(call, linear->bias);
 
 	if (!dev_is_none(weight))
-		call_op(call, &(struct op){.kind = OP_MATMUL,
-		                      .matmul = {.c = matrix_at(linear, weight, 4),
-		                              .a = a.base,
-		                              .b = b.base,
-		                              .m = m,
-		                              .n = n,
-		                              .k = dy.count,
-		                              .a_stride = a.stride,
-		                              .b_stride = b.stride,
-		                              .c_stride = n,
-		                              .a_layout = MATMUL_TRANSPOSED,
-		                              .ab_dtype = call->dtype,
-		                              .c_dtype = DTYPE_F32,
-		                              .accumulate = !call->writes_gradients}});
+		call_product(call, &(struct product){.y = {matrix_at(linear, weight, 4), m, n},
+		                           .n = n,
+		                           .k = dy.count,
+		                           .y_dtype = DTYPE_F32,
+		                           .adds = !call->writes_gradients,
+		                           .a = a.base,
+		                           .a_stride = a.stride,
+		                           .a_layout = MATMUL_TRANSPOSED,
+		                           .b = b.base,
+		                           .b_stride = b.stride});
 	if (!dev_is_none(bias))
 		call_op(call, &(struct op){.kind = OP_COLSUM,
 		                      .colsum = {.sum = bias_at(linear, bias, 4),
@@ -150,6 +298,7 @@ void linear_backward_weight(
 		                              .cols = linear->out,
 		                              .x_stride = dy.stride,
 		                              .dtype = call->dtype}});
+	adapter_backward_weight(call, linear, dy, x);
 }
 
 /* ---- norms ---- */

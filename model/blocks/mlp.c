@@ -8,8 +8,8 @@ static struct linear gate_of(const struct stage_call *call)
 	const struct model_config *c = call->c;
 
 	if (c->has[ROLE_GATE_UP_W])
-		return (struct linear){ROLE_GATE_UP_W, ROLE_COUNT, c->F, c->C, 0, 0};
-	return (struct linear){ROLE_GATE_W, ROLE_GATE_B, c->F, c->C, c->weight_in_out, 0};
+		return (struct linear){ROLE_GATE_UP_W, ROLE_COUNT, c->F, c->C, 0, 0, 1};
+	return (struct linear){ROLE_GATE_W, ROLE_GATE_B, c->F, c->C, c->weight_in_out, 0, 0};
 }
 
 static struct linear up_of(const struct stage_call *call)
@@ -17,13 +17,14 @@ static struct linear up_of(const struct stage_call *call)
 	const struct model_config *c = call->c;
 
 	if (c->has[ROLE_GATE_UP_W])
-		return (struct linear){ROLE_GATE_UP_W, ROLE_COUNT, c->F, c->C, 0, c->F};
-	return (struct linear){ROLE_UP_W, ROLE_UP_B, c->F, c->C, c->weight_in_out, 0};
+		return (struct linear){ROLE_GATE_UP_W, ROLE_COUNT, c->F, c->C, 0, c->F, 0};
+	return (struct linear){ROLE_UP_W, ROLE_UP_B, c->F, c->C, c->weight_in_out, 0, 0};
 }
 
 static struct linear down_of(const struct stage_call *call)
 {
-	return (struct linear){ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->c->F, call->c->weight_in_out, 0};
+	return (struct linear){
+	        ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->c->F, call->c->weight_in_out, 0, 0};
 }
 
 static struct norm_place norm2_of(const struct stage_call *call)

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Small models with adapters, and what peft computes for them.
+
+    python make_lora.py                     writes lora.json beside this script (needs transformers 5 and peft)
+
+Rows, weights and the form of a case are those of make_config_golden.py; the adapters' values follow the same
+formula, so B is not zero. A case has the token losses and the gradients of all adapters in float64.
+"""
+import json
+import warnings
+from pathlib import Path
+
+import peft
+import torch
+import transformers
+
+from make_config_golden import BASE, ROWS, Float64, gradient_entry, load_config, open_model, parameters_of, weight_of
+
+OUT = Path(__file__).with_name("lora.json")
+PREFIX = "base_model.model."
+
+# name, model_type, keys over BASE, rank, alpha, rslora, target modules
+CASES = [
+    ("llama", "llama", dict(num_key_value_heads=2), 3, 6, False, "all-linear"),
+    ("llama two modules, rslora", "llama", dict(attention_bias=True), 4, 2, True, ["q_proj", "v_proj"]),
+    ("llama k and up", "llama", dict(num_key_value_heads=1), 2, 3, False, ["self_attn.k_proj", "up_proj"]),
+    ("phi3", "phi3", {}, 3, 6, False, "all-linear"),
+    ("phi3 fused tensors", "phi3", {}, 5, 10, False, ["qkv_proj", "gate_up_proj"]),
+    ("gpt2", "gpt2", {}, 3, 3, False, "all-linear"),
+    ("gpt2 two modules", "gpt2", {}, 3, 6, True, ["c_attn", "mlp.c_proj"]),
+    ("gpt_neox", "gpt_neox", {}, 3, 6, False, "all-linear"),
+    ("gpt_neox in sequence", "gpt_neox", dict(use_parallel_residual=False), 2, 2, False, ["query_key_value", "dense"]),
+    ("falcon", "falcon", dict(new_decoder_architecture=True, num_kv_heads=2), 3, 6, False, "all-linear"),
+    ("falcon one norm, biases", "falcon", dict(
+        new_decoder_architecture=True, num_kv_heads=3, num_attention_heads=6, hidden_size=24, bias=True,
+        num_ln_in_parallel_attn=1), 3, 2, False, ["query_key_value"]),
+    ("gemma2", "gemma2", {}, 3, 6, False, "all-linear"),
+    ("cohere", "cohere", {}, 3, 6, False, "all-linear"),
+    ("nemotron", "nemotron", {}, 3, 6, False, "all-linear"),
+    ("opt", "opt", {}, 3, 6, False, ["out_proj", "fc1", "fc2"]),
+    ("granite", "granite", {}, 3, 6, False, "all-linear"),
+    ("olmo2", "olmo2", {}, 3, 6, False, ["o_proj", "down_proj"]),
+]
+
+
+def run(name, model_type, keys, rank, alpha, rslora, targets):
+    keys = dict(BASE[model_type], model_type=model_type, **keys)
+    with Float64():
+        model = open_model(load_config(keys)).to(torch.float64).eval()
+        shift = 0 if model_type.startswith(("gemma", "nemotron")) else 1  # these scale by 1 + w
+        with torch.no_grad():
+            for n, p in parameters_of(model):
+                p.copy_(weight_of(n, p.shape, shift))
+        model = peft.get_peft_model(model, peft.LoraConfig(
+            r=rank, lora_alpha=alpha, use_rslora=rslora, target_modules=targets, task_type="CAUSAL_LM",
+            fan_in_fan_out=model_type == "gpt2")).to(torch.float64).eval()
+        adapters = [(n.removeprefix(PREFIX).replace(".default.", "."), p) for n, p in model.named_parameters()
+                    if p.requires_grad]
+        with torch.no_grad():
+            for n, p in adapters:
+                p.copy_(weight_of(n, p.shape))
+        losses = []
+        for ids, labels in ROWS:
+            labels = labels or ids
+            logits = model(torch.tensor([ids])).logits[0]
+            losses += [torch.logsumexp(logits[t - 1], 0) - logits[t - 1, labels[t]]
+                       for t in range(1, len(ids)) if labels[t] != -100]
+        (sum(losses) / len(losses)).backward()
+    return {"name": name, "config": keys, "rank": rank, "scale": alpha / (rank**0.5 if rslora else rank),
+            "targets": targets if isinstance(targets, str) else json.dumps(targets),
+            "losses": [round(x.item(), 10) for x in losses], "tensors": [gradient_entry(n, p) for n, p in adapters]}
+
+
+def main():
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
+    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES)
+    OUT.write_text(f'{{"peft":"{peft.__version__}","transformers":"{transformers.__version__}",'
+                   f'"rows":{json.dumps(rows)},"cases":[\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()

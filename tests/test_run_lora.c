@@ -1,0 +1,420 @@
+/* links: cli */
+/* Runs that train adapters: no setting of offload changes a bit, resumed runs equal others, checkpoints
+ * verify and export, the result goes round, and refusals. */
+#include "tests/run_fixture.h"
+#include "tests/sparing.h"
+
+#include <math.h>
+
+static struct run_model tiny;
+
+#define LORA                                                                                                 \
+	"lora_rank=3 lora_alpha=6 learning_rate=1e-2 per_device_train_batch_size=2 max_steps=5 threads=1 "   \
+	"logging_steps=1 lr_scheduler_type=constant overwrite_output_dir=on "
+
+static void train(const char *out, const char *more)
+{
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/%s " LORA "gradient_accumulation_steps=2 %s", tiny.dir,
+	        tiny.data, work_dir, out, more);
+}
+
+/* Metrics, model and adapter. */
+static void assert_same_results(const char *a, const char *b, const char *why)
+{
+	static const char *const files[] = {
+	        "adapter/adapter_model.safetensors", "adapter/adapter_config.json"};
+	char a_path[400], b_path[400];
+
+	assert_same_runs(a, b, why);
+	for (int i = 0; i < 2; i++) {
+		snprintf(a_path, sizeof(a_path), "%s/%s/%s", work_dir, a, files[i]);
+		snprintf(b_path, sizeof(b_path), "%s/%s/%s", work_dir, b, files[i]);
+		assert_same_files(a_path, b_path, why);
+	}
+}
+
+static void assert_differ(const char *a, const char *b)
+{
+	char command[1000];
+
+	snprintf(command, sizeof(command), "cmp -s %s/%s %s/%s", work_dir, a, work_dir, b);
+	assert_int_not_equal(system(command), 0);
+}
+
+static double loss_of(const char *model_and_keys, const char *path)
+{
+	json_t *got;
+	double loss;
+
+	assert_ferry_json(
+	        &got, "eval %s%s data=%s compute_dtype=fp32 --json", model_and_keys, path, tiny.data);
+	loss = json_number_value(json_object_get(got, "loss"));
+	json_decref(got);
+	return loss;
+}
+
+static void test_offload_changes_no_bit(void **state)
+{
+	static const char *const dtypes[] = {"compute_dtype=bf16", "compute_dtype=fp32 optimizer_state=8bit"};
+	static const char *const others[] = {
+	        "cpu_offload=on vram_budget=off",
+	        "cpu_offload=on activations=offload",
+	        "cpu_offload=params activations=recompute",
+	        "cpu_offload=optimizer activations=keep stream_delay_seed=4",
+	        "cpu_offload=off activations=recompute",
+	        "cpu_offload=on vram_budget=off schedule=micro_batch_major",
+	        "cpu_offload=off schedule=micro_batch_major",
+	        "cpu_offload=on wrap_policy=size min_num_params=3000 stream_delay_seed=2",
+	        "cpu_offload=on threads=2 wrap_policy=none",
+	};
+	char more[300];
+
+	(void)state;
+	for (size_t d = 0; d < 2; d++) {
+		snprintf(more, sizeof(more), "%s cpu_offload=off activations=keep", dtypes[d]);
+		train("base", more);
+		for (size_t i = 0; i < sizeof(others) / sizeof(*others); i += (size_t)sparing(2)) {
+			snprintf(more, sizeof(more), "%s %s", dtypes[d], others[i]);
+			train("other", more);
+			assert_same_results("base", "other", more);
+		}
+	}
+}
+
+/* B is zero at first: the first loss is the model's own. Without a step the result is the model. */
+static void test_start(void **state)
+{
+	char *with, *without;
+
+	(void)state;
+	train("with", "max_steps=1 learning_rate=0");
+	train("without", "max_steps=1 learning_rate=0 lora_rank=0");
+	with = run_numbers("with");
+	without = run_numbers("without");
+	*strstr(with, " grad_norm") = 0;
+	*strstr(without, " grad_norm") = 0;
+	assert_string_equal(with, without);
+	mem_free(with);
+	mem_free(without);
+	assert_false(run_has("without/adapter"));
+	with = mem_printf("%s/with/model/model.safetensors", work_dir);
+	without = mem_printf("%s/without/model/model.safetensors", work_dir);
+	assert_same_files(with, without, "no step was made");
+	mem_free(with);
+	mem_free(without);
+}
+
+/* The frozen model with the adapter beside it computes what the merged model does. */
+static void test_merged(void **state)
+{
+	char adapter[1000];
+	double merged, beside, base;
+
+	(void)state;
+	train("a", "export_dtype=fp32");
+	snprintf(adapter, sizeof(adapter), "%s lora_adapter=%s/a/adapter", tiny.dir, work_dir);
+	beside = loss_of("model=", adapter);
+	snprintf(adapter, sizeof(adapter), "%s/a/model", work_dir);
+	merged = loss_of("model=", adapter);
+	base = loss_of("model=", tiny.dir);
+	assert_true(fabs(merged - beside) <= 1e-6 * beside);
+	assert_true(fabs(base - beside) > 1e-3 * base);
+}
+
+/* Without a step, an adapter comes out as it went in. */
+static void test_adapter_comes_back(void **state)
+{
+	char more[1000];
+
+	(void)state;
+	train("a", "use_rslora=on lora_target_modules='[\"v_proj\",\"mlp.down_proj\"]'");
+	snprintf(more, sizeof(more), "lora_rank=0 lora_alpha=auto lora_adapter=%s/a/adapter learning_rate=0",
+	        work_dir);
+	train("b", more);
+	snprintf(more, sizeof(more),
+	        "cmp %s/a/adapter/adapter_model.safetensors "
+	        "%s/b/adapter/adapter_model.safetensors",
+	        work_dir, work_dir);
+	assert_int_equal(system(more), 0);
+	snprintf(more, sizeof(more), "cmp %s/a/model/model.safetensors %s/b/model/model.safetensors",
+	        work_dir, work_dir);
+	assert_int_equal(system(more), 0);
+}
+
+static void test_ranks(void **state)
+{
+	char *one, *two, *at, *other;
+	int rows = 0;
+
+	(void)state;
+	train("one", "compute_dtype=fp32 export_dtype=fp32");
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/two " LORA "compute_dtype=fp32 export_dtype=fp32 "
+	        "gradient_accumulation_steps=1 ranks=2",
+	        tiny.dir, tiny.data, work_dir);
+	one = at = run_numbers("one");
+	two = other = run_numbers("two");
+	while ((at = strstr(at, " loss ")) && (other = strstr(other, " loss "))) {
+		double a = strtod(at += 6, NULL), b = strtod(other += 6, NULL);
+
+		if (!(fabs(a - b) <= 1e-5 * a))
+			fail_msg("one rank %.9g, two %.9g", a, b);
+		rows++;
+	}
+	assert_int_equal(rows, 5);
+	mem_free(one);
+	mem_free(two);
+}
+
+/* A run that SIGTERM stops, and its rest. With sparse saves and with offload. */
+static void test_resumed(void **state)
+{
+	static const char *const more[] = {
+	        "cpu_offload=off", "cpu_offload=on vram_budget=off optimizer_state=8bit"};
+	const char *binary = getenv("FERRY_BINARY");
+	char command[2000];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		pid_t pid;
+
+		train("whole", more[i]);
+		remove_run("part");
+		snprintf(command, sizeof(command),
+		        "%s train model=%s data=%s output_dir=%s/part " LORA
+		        "gradient_accumulation_steps=2 %s host_copy_gbps=0.0005",
+		        binary ? binary : "build/ferry", tiny.dir, tiny.data, work_dir, more[i]);
+		pid = run_start(command);
+		assert_int_equal(run_signal(pid, SIGTERM, "part", 2, 0), 3);
+		assert_false(run_has("part/model"));
+		assert_false(run_has("part/adapter"));
+		assert_ferry(0, NULL,
+		        "train %s/part/config.yaml resume_from_checkpoint=auto host_copy_gbps=off "
+		        "overwrite_output_dir=off",
+		        work_dir);
+		assert_non_null(strstr(ferry_said(), "at step "));
+		assert_same_results("whole", "part", more[i]);
+	}
+}
+
+/* Another rank, other modules, no adapters: other tensors. */
+static void test_resume_refusals(void **state)
+{
+	static const char *const others[][2] = {
+	        {"lora_rank=4", "has shape [3, 32], the model's [4, 32]"},
+	        {"lora_target_modules=q_proj", "belongs to another model"},
+	        {"lora_rank=0", "belongs to another model"},
+	};
+
+	(void)state;
+	train("a", "max_steps=2");
+	for (int i = 0; i < 3; i++) {
+		assert_ferry(2, NULL,
+		        "train %s/a/config.yaml resume_from_checkpoint=auto max_steps=3 %s "
+		        "overwrite_output_dir=off",
+		        work_dir, others[i][0]);
+		if (!strstr(ferry_said(), others[i][1]))
+			fail_msg("%s: %s", others[i][0], ferry_said());
+	}
+	assert_ferry(0, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=auto max_steps=3 lora_alpha=9 "
+	        "overwrite_output_dir=off",
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "lora_alpha is 9 from here on; the checkpoint had 6"));
+}
+
+/* A checkpoint holds adapters; export merges them into the model that it is told. */
+static void test_export(void **state)
+{
+	static const char *const more[] = {
+	        "", "use_rslora=on lora_alpha=5 lora_target_modules=q_proj export_dtype=fp32"};
+	char path[400], other[400];
+	json_t *got;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		remove_run("out");
+		train("a", more[i]);
+		assert_ferry(0, NULL, "verify %s/a", work_dir);
+		assert_ferry(0, NULL, "export checkpoint=%s/a model=%s output_dir=%s/out", work_dir, tiny.dir,
+		        work_dir);
+		snprintf(path, sizeof(path), "%s/a/model/model.safetensors", work_dir);
+		snprintf(other, sizeof(other), "%s/out/model.safetensors", work_dir);
+		assert_same_files(path, other, "the exported checkpoint");
+	}
+	assert_ferry_json(&got, "inspect path=%s/a/checkpoint-000005 --json", work_dir);
+	assert_true(json_real_value(json_object_get(json_object_get(got, "training"), "adapter_scale")) ==
+	            5 / sqrt(3));
+	json_decref(got);
+	remove_run("out");
+	assert_ferry(2, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "has an adapter without its model; set model"));
+	assert_ferry(0, NULL, "init config=%s/tiny.json output_dir=%s/second seed=2", work_dir, work_dir);
+	assert_ferry(2, NULL, "export checkpoint=%s/a model=%s/second output_dir=%s/out", work_dir, work_dir,
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "has other files of weights than the model that the adapter"));
+	assert_ferry(2, NULL,
+	        "train %s/a/config.yaml model=%s/second resume_from_checkpoint=auto max_steps=6 "
+	        "overwrite_output_dir=off",
+	        work_dir, work_dir);
+	assert_non_null(
+	        strstr(ferry_said(), "has other files of weights than the model that the run's adapters"));
+
+	/* one that began with an adapter's files */
+	snprintf(path, sizeof(path),
+	        "lora_rank=0 lora_alpha=auto lora_adapter=%s/a/adapter export_dtype=fp32", work_dir);
+	train("b", path);
+	remove_run("out");
+	assert_ferry(
+	        0, NULL, "export checkpoint=%s/b model=%s output_dir=%s/out", work_dir, tiny.dir, work_dir);
+	snprintf(path, sizeof(path), "%s/b/model/model.safetensors", work_dir);
+	assert_same_files(path, other, "the exported checkpoint");
+	assert_differ("a/model/model.safetensors", "b/model/model.safetensors");
+}
+
+static void refuse(const char *keys, const char *says)
+{
+	assert_ferry(2, NULL, "train model=%s data=%s output_dir=%s/no max_steps=1 %s", tiny.dir, tiny.data,
+	        work_dir, keys);
+	if (!strstr(ferry_said(), says))
+		fail_msg("%s: wanted \"%s\": %s", keys, says, ferry_said());
+	assert_false(run_has("no/model"));
+}
+
+static void test_refused_modules(void **state)
+{
+	static const char *const cases[][2] = {
+	        {"lora_target_modules='[\"q_proj\",\"q_prj\"]'",
+	                "lora_target_modules: q_prj: the model has no such module"},
+	        {"lora_target_modules=proj", "proj: the model has no such module"},
+	        {"lora_target_modules=embed_tokens",
+	                "embed_tokens: only the matrices of blocks can have adapters: "},
+	        {"lora_target_modules='[\"q_proj\",\"lm_head\"]'", "lm_head: only the matrices of blocks"},
+	        {"lora_target_modules=input_layernorm", "input_layernorm: only the matrices of blocks"},
+	        {"lora_target_modules=layers.1.self_attn.q_proj",
+	                "adapters for 1 of 3 blocks are not supported"},
+	        {"lora_target_modules='[]'", "lora_target_modules"},
+	};
+	char keys[300];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		snprintf(keys, sizeof(keys), "lora_rank=3 %s", cases[i][0]);
+		refuse(keys, cases[i][1]);
+	}
+}
+
+static void test_refused_adapters(void **state)
+{
+	char keys[400];
+
+	(void)state;
+	train("a", "");
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/a/adapter lora_rank=4", work_dir);
+	refuse(keys, "lora_rank=4, but the adapter in");
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/a/adapter lora_rank=3 lora_alpha=3", work_dir);
+	refuse(keys, "lora_alpha=3 is a scale of 1, but the adapter in");
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/nothing", work_dir);
+	refuse(keys, "lora_adapter");
+
+	/* of a model with other shapes */
+	write_file("wide.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":64,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"max_position_embeddings\":128}");
+	assert_ferry(0, NULL, "init config=%s/wide.json output_dir=%s/wide", work_dir, work_dir);
+	assert_ferry(2, NULL,
+	        "train model=%s/wide data=%s output_dir=%s/no max_steps=1 lora_adapter=%s/a/adapter",
+	        work_dir, tiny.data, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "has shape [32, 3]; the model needs [64, 3]"));
+	assert_false(run_has("no/model"));
+	assert_ferry(2, NULL, "eval model=%s/wide data=%s lora_adapter=%s/a/adapter", work_dir, tiny.data,
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "has shape [32, 3]; the model needs [64, 3]"));
+}
+
+/* How adapters are made, in runs that make none. */
+static void test_without_effect(void **state)
+{
+	static const char all[] =
+	        "train model=%s data=%s output_dir=%s/no max_steps=1 overwrite_output_dir=on %s%s";
+	char adapter[400];
+
+	(void)state;
+	train("a", "");
+	snprintf(adapter, sizeof(adapter), "lora_adapter=%s/a/adapter ", work_dir);
+	assert_ferry(2, NULL, all, tiny.dir, tiny.data, work_dir, "", "lora_alpha=6");
+	assert_non_null(strstr(ferry_said(), "lora_alpha=6 has no effect without lora_rank; set it"));
+	for (int i = 0; i < 2; i++) {
+		assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, i ? adapter : "lora_rank=0 ",
+		        "lora_alpha=6 use_rslora=on lora_target_modules=q_proj");
+		assert_int_equal(count_of(ferry_said(), i ? "has no effect with lora_adapter"
+		                                          : "has no effect with lora_rank=0"),
+		        3);
+	}
+	assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, "lora_rank=3 ", "lora_alpha=6");
+	assert_int_equal(count_of(ferry_said(), "has no effect"), 0);
+	assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, adapter, "lora_rank=3 lora_alpha=6");
+	assert_int_equal(count_of(ferry_said(), "has no effect"), 0);
+}
+
+/* Kinds of adapters that ferry lacks, by name. */
+static void test_refused_kinds(void **state)
+{
+	static const char *const kinds[][2] = {
+	        {"\"use_dora\":true", "use_dora"},
+	        {"\"rank_pattern\":{\"q_proj\":4}", "rank_pattern"},
+	        {"\"alpha_pattern\":{\"q_proj\":4}", "alpha_pattern"},
+	        {"\"modules_to_save\":[\"lm_head\"]", "modules_to_save"},
+	        {"\"layers_to_transform\":[0]", "layers_to_transform"},
+	        {"\"bias\":\"all\"", "bias"},
+	        {"\"lora_bias\":true", "lora_bias"},
+	        {"\"peft_type\":\"IA3\"", "peft_type"},
+	};
+	char keys[400], path[400], to[400];
+
+	(void)state;
+	train("a", "");
+	remove_run("kind");
+	path_of(path, "kind");
+	assert_int_equal(file_make_dir(path), 0);
+	path_of(path, "a/adapter/adapter_model.safetensors");
+	path_of(to, "kind/adapter_model.safetensors");
+	assert_int_equal(file_copy(path, to), 0);
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/kind", work_dir);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		write_file("kind/adapter_config.json",
+		        "{%s\"r\":3,\"lora_alpha\":6,\"target_modules\":[\"q_proj\"],%s}",
+		        strstr(kinds[i][0], "peft_type") ? "" : "\"peft_type\":\"LORA\",", kinds[i][0]);
+		refuse(keys, kinds[i][1]);
+	}
+	/* its tensors are of more modules than these */
+	write_file("kind/adapter_config.json",
+	        "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6,\"target_modules\":[\"q_proj\"]}");
+	refuse(keys, "k_proj");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_offload_changes_no_bit),
+	        cmocka_unit_test(test_start),
+	        cmocka_unit_test(test_merged),
+	        cmocka_unit_test(test_adapter_comes_back),
+	        cmocka_unit_test(test_ranks),
+	        cmocka_unit_test(test_resumed),
+	        cmocka_unit_test(test_resume_refusals),
+	        cmocka_unit_test(test_export),
+	        cmocka_unit_test(test_refused_modules),
+	        cmocka_unit_test(test_refused_adapters),
+	        cmocka_unit_test(test_refused_kinds),
+	        cmocka_unit_test(test_without_effect),
+	};
+	int failed;
+
+	ferry_run_begin("lora");
+	tiny_model(&tiny);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}

@@ -1,0 +1,26 @@
+/* Adapters of a run: which, what they begin with, where they go. */
+#ifndef FERRY_TRAIN_ADAPTERS_H
+#define FERRY_TRAIN_ADAPTERS_H
+
+#include "checkpoint/plane_io.h"
+#include "train/session.h"
+
+/* Adds the adapters of lora_adapter or lora_rank to the session's model, once. */
+int session_adapt(struct session *s);
+
+/* The pattern of names that train: the adapters, and what the key trainable names (mem_free). */
+int adapters_pattern(char **pattern, const struct config *c);
+
+/* Reads the weights into these ranges: the model's from its files, the adapters' from lora_adapter or new
+ * ones. For ranks_load; context: the session. */
+int session_read_weights(
+        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count);
+
+/* Whether checkpoints leave the frozen weights to the model's files. */
+int adapters_leave_base(const struct session *s);
+
+/* Finds the hash of the model's files, which checkpoints name, or compares it with that of `resumed`, a
+ * checkpoint's training state (NULL: a new run). Call with the files open. ERR_INPUT: other weights. */
+int adapters_check_base(struct session *s, const json_t *resumed);
+
+#endif
