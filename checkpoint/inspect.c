@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "checkpoint/hf_dir.h"
 #include "checkpoint/load.h"
+#include "checkpoint/peft.h"
 #include "checkpoint/save.h"
 
 #include <stdlib.h>
@@ -80,6 +81,15 @@ static int inspect_file(json_t **out, const char *path)
 	safetensors_close(file);
 	json_decref(list);
 	json_decref(metadata);
+	return err;
+}
+
+static int inspect_adapter(json_t **out, const char *dir)
+{
+	char *path = file_join(dir, peft_weights_name);
+	int err = path ? inspect_file(out, path) : ERR_NOMEM;
+
+	mem_free(path);
 	return err;
 }
 
@@ -310,6 +320,8 @@ int inspect_path(json_t **out, const char *path)
 		return inspect_checkpoint(out, path);
 	if (file_is_in(path, "model.safetensors") || file_is_in(path, "model.safetensors.index.json"))
 		return inspect_model(out, path);
+	if (file_is_in(path, peft_weights_name))
+		return inspect_adapter(out, path);
 	err = inspect_output(out, path, &found);
 	if (!err && !found)
 		err = inspect_model(out, path); /* its message says what is missing */

@@ -12,6 +12,9 @@
 #include "checkpoint/result_dir.h"
 #include "model/model.h"
 
+/* The names of the two files. */
+extern const char peft_config_name[], peft_weights_name[];
+
 struct peft_export {
 	const char *dir;
 	enum hf_export_existing existing;

@@ -243,6 +243,7 @@ static void test_export(void **state)
 		snprintf(other, sizeof(other), "%s/out/model.safetensors", work_dir);
 		assert_same_files(path, other, "the exported checkpoint");
 	}
+	assert_ferry(0, NULL, "inspect path=%s/a/adapter", work_dir);
 	assert_ferry_json(&got, "inspect path=%s/a/checkpoint-000005 --json", work_dir);
 	assert_true(json_real_value(json_object_get(json_object_get(got, "training"), "adapter_scale")) ==
 	            5 / sqrt(3));
