@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "device/op.h"
+#include "model/adapter.h"
 #include "model/blocks/blocks.h"
 
 /* Down to the ENOUGH numbers, a cut leaves the sample typical of the whole. */
@@ -47,11 +48,14 @@ static int64_t scratch_bytes(const struct block *b)
 	return most;
 }
 
-/* Elements after a cut: both dimensions of a matrix are cut. Vectors stay, they take little time. */
+/* Elements after a cut: both dimensions of a matrix are cut, but not an adapter's rank. Vectors stay, they
+ * take little time. */
 static int64_t tensor_count(const struct block *b, int tensor)
 {
 	const struct model_tensor *t = &b->model.tensors[tensor];
 
+	if (model_tensor_is_adapter(t))
+		return t->count / b->divisor;
 	return t->rank == 2 ? t->count / (b->divisor * b->divisor) : t->count;
 }
 

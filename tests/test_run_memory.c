@@ -177,6 +177,18 @@ static void with_a_smaller_state(void **state)
 	check_run("model", "cpu_offload=on optimizer_state=8bit", 8 + 2 * 4.0 / 256);
 }
 
+/* A frozen weight takes the 2 bytes of its file, a parameter of an adapter what every trained one does. */
+static void with_adapters(void **state)
+{
+	enum { RANK = 512, Q = HIDDEN, KV = HIDDEN / 2 };
+	int64_t adapters =
+	        RANK * (int64_t)LAYERS * (2 * (HIDDEN + Q) + 2 * (HIDDEN + KV) + 3 * (HIDDEN + INTERMEDIATE));
+
+	(void)state;
+	parameters = write_zeros("model", "BF16", 2);
+	check_run("model", "vram_budget=off lora_rank=512", 2 + 14 * (double)adapters / (double)parameters);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -202,6 +214,7 @@ int main(void)
 	        cmocka_unit_test(a_whole_run_takes_what_is_planned),
 	        cmocka_unit_test(from_fp32_files_without_clipping),
 	        cmocka_unit_test(with_a_smaller_state),
+	        cmocka_unit_test(with_adapters),
 	};
 
 	return cmocka_run_group_tests_name("run_memory", tests, setup, teardown);
