@@ -318,6 +318,39 @@ static void test_refused_adapters(void **state)
 	assert_non_null(strstr(ferry_said(), "has shape [32, 3]; the model needs [64, 3]"));
 }
 
+/* output_dir/adapter is a run's, as output_dir/model is: overwriting removes it, unless the run reads it or
+ * it has files of others; a branch leaves it behind. */
+static void test_output_dir(void **state)
+{
+	char keys[2000], path[400];
+
+	(void)state;
+	remove_run("a");
+	train("a", "save_steps=2 save_total_limit=all");
+	snprintf(keys, sizeof(keys), "model=%s data=%s output_dir=%s/a max_steps=1 overwrite_output_dir=on",
+	        tiny.dir, tiny.data, work_dir);
+	assert_ferry(2, NULL, "train %s lora_adapter=%s/a/adapter", keys, work_dir);
+	assert_non_null(strstr(ferry_said(), "overwrite_output_dir would remove lora_adapter="));
+	write_file("a/adapter/mine", "x");
+	assert_ferry(2, NULL, "train %s", keys);
+	assert_non_null(strstr(ferry_said(), "mine"));
+	path_of(path, "a/adapter/mine");
+	assert_int_equal(remove(path), 0);
+
+	assert_ferry(0, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=%s/a/checkpoint-000002 max_steps=3 "
+	        "overwrite_output_dir=off learning_rate=1e-3",
+	        work_dir, work_dir);
+	assert_true(run_has("a/abandoned-1/adapter/adapter_model.safetensors"));
+	assert_true(run_has("a/abandoned-1/model"));
+	assert_differ(
+	        "a/adapter/adapter_model.safetensors", "a/abandoned-1/adapter/adapter_model.safetensors");
+
+	assert_ferry(0, NULL, "train %s", keys);
+	assert_true(run_has("a/model"));
+	assert_false(run_has("a/adapter") || run_has("a/abandoned-1"));
+}
+
 /* How adapters are made, in runs that make none. */
 static void test_without_effect(void **state)
 {
@@ -394,6 +427,7 @@ int main(void)
 	        cmocka_unit_test(test_refused_adapters),
 	        cmocka_unit_test(test_refused_kinds),
 	        cmocka_unit_test(test_without_effect),
+	        cmocka_unit_test(test_output_dir),
 	};
 	int failed;
 

@@ -167,6 +167,8 @@ static int decide(struct run_branch *b, struct decision *d, char **names, size_t
 	b->is_fork |= common < d->step || d->step < branch_begin(d->in_force);
 	if (b->is_fork && file_is_in(d->config->output_dir, "model"))
 		err = abandon(b, "model"); /* the result of the abandoned steps */
+	if (!err && b->is_fork && file_is_in(d->config->output_dir, "adapter"))
+		err = abandon(b, "adapter");
 	b->line = b->is_fork ? branch_fork(d->resumed, d->step) : json_incref(d->in_force);
 	return err ? err : b->line ? 0 : ERR_NOMEM;
 }

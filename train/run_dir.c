@@ -47,16 +47,22 @@ int run_dir_is_run(const char *dir)
 	return found;
 }
 
+static int is_result(const char *name)
+{
+	return !strcmp(name, "model") || !strcmp(name, "adapter");
+}
+
 /* Whether a run writes a file of this name. The contents show whether ferry wrote it. */
 static int is_reserved(const char *name)
 {
 	static const char *const names[] = {
-	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json", "model"};
+	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))
 			return 1;
-	return checkpoint_step_of(name) >= 0 || !strncmp(name, ABANDONED, strlen(ABANDONED));
+	return is_result(name) || checkpoint_step_of(name) >= 0 ||
+	       !strncmp(name, ABANDONED, strlen(ABANDONED));
 }
 
 /* Whether ferry wrote all of DIR/NAME. A link and its target belong to the user. */
@@ -66,7 +72,7 @@ static int is_ours(const char *dir, const char *name)
 	size_t count = 0;
 	int ours = path && is_reserved(name) && !file_is_link(path);
 
-	if (ours && !strcmp(name, "model"))
+	if (ours && is_result(name))
 		ours = file_kind_of(path) == FILE_DIR && !result_dir_check(path);
 	else if (ours && checkpoint_step_of(name) >= 0)
 		ours = file_is_in(path, manifest_name) && !checkpoint_check_own(path);
@@ -112,7 +118,7 @@ static int refuse_foreign(const char *dir, const char *name)
 
 	if (path && checkpoint_step_of(name) >= 0 && file_is_in(path, manifest_name))
 		err = checkpoint_check_own(path);
-	else if (path && !strcmp(name, "model") && file_kind_of(path) == FILE_DIR)
+	else if (path && is_result(name) && file_kind_of(path) == FILE_DIR)
 		err = result_dir_check(path);
 	mem_free(path);
 	if (err)
@@ -155,7 +161,8 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 	const struct {
 		const char *key, *path;
 	} reads[] = {{"model", c->model}, {"data", c->data}, {"eval_data", c->eval_data},
-	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint}};
+	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint},
+	        {"lora_adapter", c->lora_adapter}};
 
 	for (size_t i = 0; i < sizeof(reads) / sizeof(*reads); i++)
 		if (would_remove(c, reads[i].path) || would_remove_set(c, reads[i].path))
@@ -380,6 +387,8 @@ static int remove_ours(const char *dir)
 
 	if (!err)
 		err = temp_dir_clean(dir, "model", TEMP_DIR_WHOLE);
+	if (!err)
+		err = temp_dir_clean(dir, "adapter", TEMP_DIR_WHOLE);
 	if (!err)
 		err = file_list_dir(dir, &names, &count);
 	for (size_t i = 0; i < count && !err; i++) {

@@ -63,6 +63,7 @@ static int train_take(const struct config *c)
 	if (!err && c->resume_from_checkpoint) {
 		(void)!temp_dir_clean(c->output_dir, "step-", TEMP_DIR_NUMBERED);
 		(void)!temp_dir_clean(c->output_dir, "model", TEMP_DIR_WHOLE);
+		(void)!temp_dir_clean(c->output_dir, "adapter", TEMP_DIR_WHOLE);
 	}
 	return err;
 }
