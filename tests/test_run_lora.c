@@ -105,11 +105,20 @@ static void test_start(void **state)
 	mem_free(without);
 }
 
+static void generate(struct str *out, const char *model)
+{
+	assert_ferry(0, out,
+	        "generate model=%s prompt_ids=1,2,3 max_new_tokens=20 do_sample=off compute_dtype=fp32 "
+	        "--json",
+	        model);
+}
+
 /* The frozen model with the adapter beside it computes what the merged model does. */
 static void test_merged(void **state)
 {
 	char adapter[1000];
 	double merged, beside, base;
+	struct str with = {0}, of_merged = {0};
 
 	(void)state;
 	train("a", "export_dtype=fp32");
@@ -120,6 +129,34 @@ static void test_merged(void **state)
 	base = loss_of("model=", tiny.dir);
 	assert_true(fabs(merged - beside) <= 1e-6 * beside);
 	assert_true(fabs(base - beside) > 1e-3 * base);
+	snprintf(adapter, sizeof(adapter), "%s lora_adapter=%s/a/adapter", tiny.dir, work_dir);
+	generate(&with, adapter);
+	snprintf(adapter, sizeof(adapter), "%s/a/model", work_dir);
+	generate(&of_merged, adapter);
+	assert_string_equal(with.data, of_merged.data);
+	str_free(&with);
+	str_free(&of_merged);
+}
+
+/* A parameter of the model that trains as well is in the merged model and the checkpoint, not in the adapter.
+ */
+static void test_trainable(void **state)
+{
+	char path[400], other[400];
+
+	(void)state;
+	train("base", "trainable=lm_head.weight activations=keep cpu_offload=off");
+	assert_non_null(
+	        strstr(ferry_said(), "has the adapter only; lm_head.weight and other trained parameters"));
+	train("a", "trainable=lm_head.weight cpu_offload=on vram_budget=off");
+	assert_same_results("base", "a", "a trained head");
+	train("b", "");
+	assert_differ("a/adapter/adapter_model.safetensors", "b/adapter/adapter_model.safetensors");
+	remove_run("out");
+	assert_ferry(0, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
+	path_of(path, "a/model/model.safetensors");
+	path_of(other, "out/model.safetensors");
+	assert_same_files(path, other, "the exported checkpoint");
 }
 
 /* Without a step, an adapter comes out as it went in. */
@@ -144,27 +181,34 @@ static void test_adapter_comes_back(void **state)
 
 static void test_ranks(void **state)
 {
+	static const char *const strategies[] = {"FULL_SHARD", "NO_SHARD"};
 	char *one, *two, *at, *other;
-	int rows = 0;
 
 	(void)state;
 	train("one", "compute_dtype=fp32 export_dtype=fp32");
-	assert_ferry(0, NULL,
-	        "train model=%s data=%s output_dir=%s/two " LORA "compute_dtype=fp32 export_dtype=fp32 "
-	        "gradient_accumulation_steps=1 ranks=2",
-	        tiny.dir, tiny.data, work_dir);
-	one = at = run_numbers("one");
-	two = other = run_numbers("two");
-	while ((at = strstr(at, " loss ")) && (other = strstr(other, " loss "))) {
-		double a = strtod(at += 6, NULL), b = strtod(other += 6, NULL);
+	one = run_numbers("one");
+	for (int i = 0; i < 2; i++) {
+		int rows = 0;
 
-		if (!(fabs(a - b) <= 1e-5 * a))
-			fail_msg("one rank %.9g, two %.9g", a, b);
-		rows++;
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s output_dir=%s/two " LORA
+		        "compute_dtype=fp32 export_dtype=fp32 gradient_accumulation_steps=1 ranks=2 "
+		        "sharding_strategy=%s",
+		        tiny.dir, tiny.data, work_dir, strategies[i]);
+		at = one;
+		other = two = run_numbers("two");
+		while ((at = strstr(at, " loss ")) && (other = strstr(other, " loss "))) {
+			double a = strtod(at += 6, NULL), b = strtod(other += 6, NULL);
+
+			if (!(fabs(a - b) <= 1e-5 * a))
+				fail_msg("one rank %.9g, two %.9g", a, b);
+			rows++;
+		}
+		assert_int_equal(rows, 5);
+		mem_free(two);
+		assert_ferry(0, NULL, "verify %s/two", work_dir);
 	}
-	assert_int_equal(rows, 5);
 	mem_free(one);
-	mem_free(two);
 }
 
 /* A run that SIGTERM stops, and its rest. With sparse saves and with offload. */
@@ -418,6 +462,7 @@ int main(void)
 	        cmocka_unit_test(test_offload_changes_no_bit),
 	        cmocka_unit_test(test_start),
 	        cmocka_unit_test(test_merged),
+	        cmocka_unit_test(test_trainable),
 	        cmocka_unit_test(test_adapter_comes_back),
 	        cmocka_unit_test(test_ranks),
 	        cmocka_unit_test(test_resumed),
