@@ -251,6 +251,8 @@ static void test_resume_refusals(void **state)
 	        {"lora_rank=0", "belongs to another model"},
 	};
 
+	char path[400];
+
 	(void)state;
 	train("a", "max_steps=2");
 	for (int i = 0; i < 3; i++) {
@@ -266,6 +268,17 @@ static void test_resume_refusals(void **state)
 	        "overwrite_output_dir=off",
 	        work_dir);
 	assert_non_null(strstr(ferry_said(), "lora_alpha is 9 from here on; the checkpoint had 6"));
+
+	/* an adapter whose config was changed meanwhile */
+	snprintf(path, sizeof(path), "lora_rank=0 lora_alpha=auto lora_adapter=%s/a/adapter max_steps=2",
+	        work_dir);
+	train("b", path);
+	write_file("a/adapter/adapter_config.json",
+	        "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":3,\"target_modules\":\"all-linear\"}");
+	assert_ferry(0, NULL,
+	        "train %s/b/config.yaml resume_from_checkpoint=auto max_steps=3 overwrite_output_dir=off",
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "adapter is 1 from here on; the checkpoint had 3"));
 }
 
 /* A checkpoint holds the model and its adapters; export merges them. */
