@@ -40,8 +40,8 @@ const char *checkpoint_path(const struct checkpoint *checkpoint);
 /* Directory with config.json and the tokenizer inside the checkpoint (mem_free); may not exist. */
 char *checkpoint_model_dir(const struct checkpoint *checkpoint);
 
-/* Adds the adapters that the checkpoint's run trained, if any. Call before checkpoint_match, with the model of
- * checkpoint_model_dir. ERR_INPUT, ERR_NOMEM. */
+/* Adds the adapters that the checkpoint's run trained, if any. Call before checkpoint_match, with the model
+ * of checkpoint_model_dir. ERR_INPUT, ERR_NOMEM. */
 int checkpoint_adapt(const struct checkpoint *checkpoint, struct model *model);
 
 /* Checks that the table of `model` equals the checkpoint's: names, shapes, order. Unties a model that is

@@ -36,8 +36,8 @@ json_t *train_state(const struct trainer *t)
 	        "step_rows", (json_int_t)t->session.train.source.sampler.step_rows, "shuffle_version",
 	        (json_int_t)t->session.train.source.sampler.shuffle, "mix_version",
 	        t->session.train.mix.set_count ? json_integer(MIX_VERSION_NEWEST) : NULL, "branch",
-	        t->branch.line, "adapter_scale",
-	        model->adapter.rank ? json_real(model->adapter.scale) : NULL, "settings", train_settings(t));
+	        t->branch.line, "adapter_scale", model->adapter.rank ? json_real(model->adapter.scale) : NULL,
+	        "settings", train_settings(t));
 }
 
 /* Explains other rows. The most likely reason is another number of ranks, which one key can compensate. */
