@@ -28,6 +28,9 @@ struct hf_import;
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);
 
+/* A hash of the headers and of 32 blocks of each file: files of other weights have another one. ERR_IO. */
+int hf_import_sample(uint64_t *hash, const struct hf_import *import);
+
 /* Reads elements [first, first + count) of a tensor of the table into dst as fp32. `count` is at most
  * PLANE_PIECE_COUNT. ERR_INPUT names the first element that is not finite. One thread per import. */
 int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count);

@@ -410,6 +410,16 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model)
 	return 0;
 }
 
+int checkpoint_leaves_frozen(const struct checkpoint *checkpoint)
+{
+	const struct manifest *manifest = checkpoint->manifest;
+
+	for (int t = 0; t < manifest->tensor_count; t++)
+		if (!manifest->tensors[t].planes)
+			return 1;
+	return 0;
+}
+
 int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *model)
 {
 	const struct manifest *manifest = checkpoint->manifest;
@@ -424,6 +434,8 @@ int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *
 			        "trainable=",
 			        checkpoint->path, saved->name, saved->trainable ? "trained" : "frozen",
 			        wanted->trainable ? "trained" : "frozen");
+		if (!saved->planes) /* as in the model's files */
+			continue;
 		wanted->storage =
 		        saved->trainable || saved->planes >> PLANE_LO & 1 ? FORMAT_F32 : FORMAT_BF16;
 	}

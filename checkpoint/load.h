@@ -54,6 +54,9 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model);
  * made. */
 int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *model);
 
+/* 1 if frozen tensors are not in the checkpoint but in the model's files. */
+int checkpoint_leaves_frozen(const struct checkpoint *checkpoint);
+
 /* Reads elements of one plane in the manifest's state format. ERR_INPUT "FILE: byte OFFSET: ..." for damage,
  * or if the plane was not saved. One thread per checkpoint. */
 int checkpoint_read(

@@ -324,7 +324,8 @@ static int read_planes(unsigned *planes, const json_t *list, const char *where)
 	return 0;
 }
 
-/* Frozen tensors have no optimizer state, and a low half only if it is not zero. */
+/* Frozen tensors have no optimizer state, and a low half only if it is not zero; nothing if they are in the
+ * model's files. */
 static int read_frozen(struct manifest_tensor *tensor, const struct manifest *manifest, const json_t *entry,
         const char *where)
 {
@@ -336,10 +337,12 @@ static int read_frozen(struct manifest_tensor *tensor, const struct manifest *ma
 	if (err <= 0)
 		return err;
 	err = read_planes(&tensor->planes, list, where);
-	if (!err && (!(tensor->planes >> PLANE_HI & 1) ||
-	                    tensor->planes & ~(manifest->planes & (unsigned)PLANES_WEIGHT)))
-		err = err_set(ERR_INPUT, "%s: tensor %s has an invalid \"frozen\"; expected hi, or hi and lo",
-		        where, safetensors_name_show(tensor->name).text);
+	if (!err && tensor->planes &&
+	        (!(tensor->planes >> PLANE_HI & 1) ||
+	                tensor->planes & ~(manifest->planes & (unsigned)PLANES_WEIGHT)))
+		err = err_set(ERR_INPUT,
+		        "%s: tensor %s has an invalid \"frozen\"; expected nothing, hi, or hi and lo", where,
+		        safetensors_name_show(tensor->name).text);
 	return err;
 }
 

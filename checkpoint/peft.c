@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "checkpoint/safetensors.h"
 #include "model/adapter.h"
+#include "model/families/text_part.h"
 
 #include <math.h>
 #include <string.h>
@@ -131,6 +132,16 @@ static int append_tensor(struct safetensors_writer *writer, const struct model *
 	return err;
 }
 
+/* PEFT's name. The adapter of a text part fits the whole model, of which it was made. */
+static char *peft_name(const struct model *model, const char *name)
+{
+	static const char base[] = "model.";
+
+	if (!model->whole || strncmp(name, base, sizeof(base) - 1))
+		return mem_printf("%s%s", prefix, name);
+	return mem_printf("%s%s%s", prefix, text_part_modules(model->whole), name + sizeof(base) - 1);
+}
+
 static int write_weights(const char *dir, const struct model *model, const struct plane_source *source)
 {
 	static const struct safetensors_text metadata = {"format", "pt"};
@@ -148,7 +159,7 @@ static int write_weights(const char *dir, const struct model *model, const struc
 
 		if (!model_tensor_is_adapter(tensor))
 			continue;
-		decls[count] = (struct safetensors_decl){.name = mem_printf("%s%s", prefix, tensor->name),
+		decls[count] = (struct safetensors_decl){.name = peft_name(model, tensor->name),
 		        .dtype = SAFETENSORS_F32,
 		        .rank = tensor->rank};
 		memcpy(decls[count].shape, tensor->shape, sizeof(tensor->shape));
@@ -265,7 +276,9 @@ void peft_config_free(struct peft_config *config)
 	config->targets = NULL;
 }
 
-static int check_names(const struct safetensors *file, const struct model *model)
+/* Finds the file's tensors for those of the model, by any name that the model's files may use. */
+static int find_tensors(
+        const struct safetensors_tensor **of, const struct safetensors *file, const struct model *model)
 {
 	size_t len = strlen(prefix);
 
@@ -276,6 +289,7 @@ static int check_names(const struct safetensors *file, const struct model *model
 		if (t < 0 || !model_tensor_is_adapter(&model->tensors[t]))
 			return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model",
 			        file->path, safetensors_name_show(name).text);
+		of[t] = &file->tensors[i];
 	}
 	return 0;
 }
@@ -320,29 +334,22 @@ static int load_range(const struct safetensors *file, const struct safetensors_t
 	return err;
 }
 
-/* Finds the file's tensor for one of the model, and checks its shape and type. */
-static int find_tensor(const struct safetensors_tensor **out, const struct safetensors *file,
-        const struct model_tensor *wanted)
+/* Checks the file's tensor for one of the model; NULL: there is none. */
+static int check_tensor(
+        const struct safetensors_tensor *t, const struct safetensors *file, const struct model_tensor *wanted)
 {
-	char *name = mem_printf("%s%s", prefix, wanted->name);
-	const struct safetensors_tensor *t = name ? safetensors_find(file, name) : NULL;
 	enum format format;
-	int err = 0;
 
-	*out = t;
-	if (!name)
-		return ERR_NOMEM;
 	if (!t)
-		err = err_set(ERR_INPUT, "%s: tensor \"%s\" is missing", file->path, name);
-	else if (t->rank != 2 || t->shape[0] != wanted->shape[0] || t->shape[1] != wanted->shape[1])
-		err = err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; the model needs %s", file->path,
-		        name, safetensors_shape_show(t->shape, t->rank).text,
+		return err_set(ERR_INPUT, "%s: \"%s%s\" is missing", file->path, prefix, wanted->name);
+	if (t->rank != 2 || t->shape[0] != wanted->shape[0] || t->shape[1] != wanted->shape[1])
+		return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; the model needs %s", file->path,
+		        safetensors_name_show(t->name).text, safetensors_shape_show(t->shape, t->rank).text,
 		        safetensors_shape_show(wanted->shape, wanted->rank).text);
-	else if (!format_of_weights(&format, (enum dtype)t->dtype))
-		err = err_set(ERR_UNSUPPORTED, "%s: tensor \"%s\" is %s; ferry reads F32, F16 and BF16",
-		        file->path, name, safetensors_dtype_name(t->dtype));
-	mem_free(name);
-	return err;
+	if (!format_of_weights(&format, (enum dtype)t->dtype))
+		return err_set(ERR_UNSUPPORTED, "%s: tensor \"%s\" is %s; ferry reads F32, F16 and BF16",
+		        file->path, safetensors_name_show(t->name).text, safetensors_dtype_name(t->dtype));
+	return 0;
 }
 
 int peft_load(const char *dir, const struct model *model, const struct plane_sink *sink,
@@ -352,18 +359,18 @@ int peft_load(const char *dir, const struct model *model, const struct plane_sin
 	uint16_t *hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*hi));
 	int16_t *lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*lo));
 	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
+	const struct safetensors_tensor **of = mem_alloc((size_t)model->tensor_count, sizeof(const void *));
 	struct safetensors *file = NULL;
-	int err = path && hi && lo && value ? safetensors_open(&file, path) : ERR_NOMEM;
+	int err = path && hi && lo && value && of ? safetensors_open(&file, path) : ERR_NOMEM;
 
 	if (!err)
-		err = check_names(file, model);
+		err = find_tensors(of, file, model);
 	for (int64_t i = 0; i < range_count && !err; i++) {
-		const struct safetensors_tensor *t;
-
-		err = find_tensor(&t, file, &model->tensors[ranges[i].tensor]);
+		err = check_tensor(of[ranges[i].tensor], file, &model->tensors[ranges[i].tensor]);
 		if (!err)
-			err = load_range(file, t, sink, &ranges[i], value, hi, lo);
+			err = load_range(file, of[ranges[i].tensor], sink, &ranges[i], value, hi, lo);
 	}
+	mem_free(of);
 	safetensors_close(file);
 	mem_free(path);
 	mem_free(hi);

@@ -180,8 +180,7 @@ static int fill_tensors(struct manifest *manifest, const struct checkpoint_save 
 		memcpy(tensor->shape, model->tensors[t].shape, sizeof(tensor->shape));
 		tensor->count = model->tensors[t].count;
 		tensor->trainable = model->tensors[t].trainable;
-		tensor->planes = planes_of_tensor(
-		        save->planes, tensor->trainable, model_tensor_is_wide(&model->tensors[t]));
+		tensor->planes = save_planes_of(save, t);
 		manifest->tensor_count++;
 		if (!tensor->name)
 			return ERR_NOMEM;

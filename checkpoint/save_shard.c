@@ -20,6 +20,8 @@ unsigned save_planes_of(const struct checkpoint_save *save, int tensor)
 {
 	const struct model_tensor *t = &save->model->tensors[tensor];
 
+	if (save->leaves_frozen && !t->trainable)
+		return 0;
 	return planes_of_tensor(save->planes, t->trainable, model_tensor_is_wide(t));
 }
 

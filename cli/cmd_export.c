@@ -5,13 +5,16 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/hf_export.h"
+#include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
 #include "checkpoint/temp_dir.h"
 #include "model/families/open.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* Finds the checkpoint: the given one, or the newest in an output_dir. */
 static int find_checkpoint(char **path, const char *given)
@@ -77,6 +80,64 @@ static int report(const struct config *c, struct checkpoint *checkpoint, enum sa
 	return err;
 }
 
+/* The weights of a checkpoint that leaves those that did not train to the model's files. */
+struct whole {
+	struct checkpoint *checkpoint;
+	struct plane_source own;
+	struct hf_import *base; /* NULL: the checkpoint has all */
+	float *values;          /* [PLANE_PIECE_COUNT] */
+};
+
+static int whole_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	struct whole *w = context;
+	uint16_t *hi = dst;
+	int16_t *lo = dst;
+	int err;
+
+	if (checkpoint_manifest(w->checkpoint)->tensors[tensor].planes)
+		return w->own.read(w->own.context, tensor, plane, first, count, dst);
+	err = hf_import_read(w->base, w->values, tensor, first, count);
+	for (int64_t i = 0; i < count && !err; i++) {
+		if (plane == PLANE_HI)
+			hi[i] = plane_hi(f32_bits(w->values[i]));
+		else
+			lo[i] = plane_lo(f32_bits(w->values[i]));
+	}
+	return err;
+}
+
+/* Opens the model that the run's adapters were trained on. */
+static int whole_open(struct whole *w, const struct config *c, struct model *model)
+{
+	const struct manifest *m = checkpoint_manifest(w->checkpoint);
+	const char *then = json_string_value(json_object_get(m->training, "base"));
+	char now[20];
+	uint64_t hash;
+	int err;
+
+	w->own = checkpoint_source(w->checkpoint);
+	if (!checkpoint_leaves_frozen(w->checkpoint))
+		return 0;
+	if (!c->model)
+		return err_set(ERR_INPUT,
+		        "%s has an adapter without its model; set model to the one that it was trained on",
+		        checkpoint_path(w->checkpoint));
+	w->values = mem_alloc(PLANE_PIECE_COUNT, sizeof(*w->values));
+	err = w->values ? hf_import_open(&w->base, c->model, model) : ERR_NOMEM;
+	if (!err)
+		err = hf_import_sample(&hash, w->base);
+	if (err || !then)
+		return err;
+	snprintf(now, sizeof(now), "%016" PRIx64, hash);
+	return strcmp(then, now)
+	               ? err_set(ERR_INPUT,
+	                         "%s=%s has other files of weights than the model that the adapter in "
+	                         "%s was trained on",
+	                         config_where(c, "model"), c->model, checkpoint_path(w->checkpoint))
+	               : 0;
+}
+
 int cli_export(const struct config *c)
 {
 	struct hf_export options = {
@@ -84,7 +145,8 @@ int cli_export(const struct config *c)
 	struct checkpoint *checkpoint = NULL;
 	struct model *model = NULL;
 	struct side_files side = {0};
-	struct plane_source source;
+	struct whole whole = {0};
+	struct plane_source source = {.context = &whole, .read = whole_read};
 	char *path = NULL, *dir = NULL;
 	int err = find_checkpoint(&path, c->checkpoint);
 
@@ -98,6 +160,10 @@ int cli_export(const struct config *c)
 		err = checkpoint_adapt(checkpoint, model);
 	if (!err)
 		err = checkpoint_match(checkpoint, model);
+	if (!err) {
+		whole.checkpoint = checkpoint;
+		err = whole_open(&whole, c, model);
+	}
 	if (!err)
 		err = choose_dtype(&options.dtype, c, path);
 	if (!err)
@@ -105,13 +171,14 @@ int cli_export(const struct config *c)
 	if (!err)
 		err = hf_config_apply(&side, model);
 	if (!err) {
-		source = checkpoint_source(checkpoint);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
 		options.side = &side;
 		err = hf_export_write(&options, model, &source);
 	}
 	if (!err)
 		err = report(c, checkpoint, options.dtype);
+	hf_import_close(whole.base);
+	mem_free(whole.values);
 	side_files_free(&side);
 	model_close(model);
 	checkpoint_close(checkpoint);

@@ -14,6 +14,7 @@
 #include "placement/host_search.h"
 #include "placement/ranks.h"
 #include "placement/simulate.h"
+#include "train/adapters.h"
 #include "train/devices.h"
 #include "train/paths.h"
 #include "train/planes.h"
@@ -83,8 +84,9 @@ static int64_t disk_bytes(const struct session *s)
 		for (int t = 0; t < s->model->tensor_count; t++) {
 			const struct model_tensor *x = &s->model->tensors[t];
 
-			if (planes_of_tensor(planes_of(state), x->trainable, model_tensor_is_wide(x)) &
-			        1u << p)
+			if ((x->trainable || !adapters_leave_base(s)) &&
+			        planes_of_tensor(planes_of(state), x->trainable, model_tensor_is_wide(x)) &
+			                1u << p)
 				bytes += plane_bytes((enum plane)p, state, x->count);
 		}
 	return bytes;

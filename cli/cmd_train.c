@@ -286,7 +286,8 @@ static int report(const struct trainer *t, double last_loss)
 	if (!t->config->json) {
 		cli_say(t->config, "done: %s holds the result\n", t->result_dir ? t->result_dir : "");
 		if (t->session.model->config.adapter.rank)
-			cli_say(t->config, "the adapter is merged there; %s/adapter holds it alone\n", t->output_dir);
+			cli_say(t->config, "the adapter is merged there; %s/adapter holds it alone\n",
+			        t->output_dir);
 		print_use(t);
 		return 0;
 	}

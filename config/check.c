@@ -100,6 +100,31 @@ static int check_utf8(const struct config *c)
 
 /* ---- contradictions ---- */
 
+/* Keys that say how adapters are made, in a run that makes none. */
+static int check_adapters(const struct config *c)
+{
+	const struct {
+		const char *key;
+		int is_set, is_read;
+	} keys[] = {
+	        {"lora_alpha", c->lora_alpha != 0, c->lora_rank > 0},
+	        {"use_rslora", c->use_rslora, c->lora_rank > 0},
+	        {"lora_target_modules", strcmp(c->lora_target_modules, "all-linear") != 0,
+	                c->lora_rank > 0 && !c->lora_adapter},
+	};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		if (!keys[i].is_set || keys[i].is_read)
+			continue;
+		if (!c->lora_adapter && !config_was_set(c, "lora_rank"))
+			return contradiction(c, keys[i].key, "has no effect without lora_rank; set it");
+		log_warn("%s has no effect %s", config_where(c, keys[i].key),
+		        c->lora_adapter ? "with lora_adapter, which has its own"
+		                        : "with lora_rank=0; this trains the model's own weights");
+	}
+	return 0;
+}
+
 static int check_train(const struct config *c)
 {
 	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
@@ -126,7 +151,7 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	return 0;
+	return check_adapters(c);
 }
 
 static int check_generate(const struct config *c)
@@ -185,28 +210,6 @@ static int check_isa(const struct config *c)
 	return err_note(ERR_INPUT, "%s", config_where(c, "isa"));
 }
 
-/* Keys that say how adapters are made, in a run that makes none. */
-static void warn_of_adapters(const struct config *c)
-{
-	const struct {
-		const char *key;
-		int is_set, is_read;
-	} keys[] = {
-	        {"lora_alpha", c->lora_alpha != 0, c->lora_rank > 0},
-	        {"use_rslora", c->use_rslora, c->lora_rank > 0},
-	        {"lora_target_modules", strcmp(c->lora_target_modules, "all-linear") != 0,
-	                c->lora_rank > 0 && !c->lora_adapter},
-	};
-
-	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
-		return;
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-		if (keys[i].is_set && !keys[i].is_read)
-			log_warn("%s has no effect %s", config_where(c, keys[i].key),
-			        c->lora_adapter ? "with lora_adapter, which has its own"
-			                        : "without lora_rank; this trains the model's own weights");
-}
-
 /* Warns of settings that cannot take effect but do no harm. */
 static void warn_without_effect(const struct config *c)
 {
@@ -216,7 +219,6 @@ static void warn_without_effect(const struct config *c)
 	if (!c->deterministic && config_key_known(config_key_find("deterministic"), c->verb))
 		log_warn("%s=off changes nothing; every run gives the same bits",
 		        config_where(c, "deterministic"));
-	warn_of_adapters(c);
 }
 
 int config_check(const struct config *c)

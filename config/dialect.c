@@ -1,5 +1,5 @@
 /* Recognises which trainer a file was written for, and knows the defaults of that trainer. */
-#include "config/foreign.h"
+#include "config/foreign_item.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -31,6 +31,7 @@ static const struct {
         {"num_processes num_machines", DIALECT_ACCELERATE, 1},
         {"datasets datasets.* sequence_len sample_packing dataset_prepared_path is_*_derived_model",
                 DIALECT_AXOLOTL, 2},
+        {"adapter lora_target_linear lora_mlp_kernel lora_qkv_kernel lora_o_kernel", DIALECT_AXOLOTL, 2},
         {"base_model micro_batch_size val_set_size num_epochs saves_per_epoch", DIALECT_AXOLOTL, 1},
         {"checkpointer.* metric_logger.* model._component_ optimizer._component_ dataset._component_ "
          "enable_activation_checkpointing",
@@ -45,7 +46,7 @@ static const struct {
                 DIALECT_TRANSFORMERS, 1},
         {"zero_optimization zero_optimization.* train_micro_batch_size_per_gpu", DIALECT_DEEPSPEED, 4},
         {"dataset_name completion_only_loss assistant_only_loss packing_strategy eval_packing "
-         "chat_template_path dataset_kwargs.*",
+         "chat_template_path dataset_kwargs.* use_peft lora_task_type",
                 DIALECT_TRL, TRL_PROOF},
         {"packing max_length dataset_text_field eos_token padding_free", DIALECT_TRL, 1},
 };
@@ -253,19 +254,6 @@ static int item_error(int err, const struct foreign_item *item, const char *what
 	return item->file ? err_note(err, "%s:%d", item->file, item->line) : err;
 }
 
-/* LLaMA-Factory trains adapters where nothing is said. */
-static int check_finetuning(const struct foreign *f, const struct config *c)
-{
-	if (f->file_dialect != DIALECT_LLAMA_FACTORY || f->finetuning_said)
-		return 0;
-	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
-		return 0;
-	return err_set(ERR_UNSUPPORTED,
-	        "%s: without finetuning_type, LLaMA-Factory trains LoRA adapters, which ferry does not "
-	        "support yet; to train every weight set finetuning_type=full",
-	        f->file);
-}
-
 static int check_data_seed(const struct foreign *f, const struct config *c)
 {
 	char *end;
@@ -284,8 +272,7 @@ static int check_evaluates(const struct foreign *f, const struct config *c)
 	return item_error(ERR_INPUT, &f->evaluates, "needs rows to evaluate on; set eval_data or eval_split");
 }
 
-/* Sets a key by what a file means, as if the file said so. */
-static int meant_set(
+int foreign_meant_set(
         struct config *c, const char *file, const char *name, const char *as, int line, const char *text)
 {
 	const struct config_key *key = config_key_find(name);
@@ -306,7 +293,7 @@ static int tokenizer_apply(const struct foreign *f, struct config *c)
 	        (len && !strncmp(item->text, c->model, len) &&
 	                (item->text[len] == '/' || c->model[len - 1] == '/')))
 		return 0;
-	return meant_set(c, item->file, "tokenizer", item->name, item->line, item->text);
+	return foreign_meant_set(c, item->file, "tokenizer", item->name, item->line, item->text);
 }
 
 /* LLaMA-Factory looks for data/dataset_info.json if the file names no other directory. */
@@ -326,7 +313,7 @@ static int dataset_dir_apply(const struct foreign *f, struct config *c)
 
 int foreign_finish(struct foreign *f, struct config *c)
 {
-	int rc = check_finetuning(f, c);
+	int rc = foreign_lora_finish(f, c);
 
 	if (!rc)
 		rc = check_data_seed(f, c);
@@ -340,7 +327,8 @@ int foreign_finish(struct foreign *f, struct config *c)
 	if (rc)
 		return rc;
 	if (f->file_dialect == DIALECT_LLAMA_FACTORY && !config_was_set(c, "alpaca_form"))
-		rc = meant_set(c, f->file, "alpaca_form", "template", 0, "chat"); /* all rows go through it */
+		rc = foreign_meant_set(
+		        c, f->file, "alpaca_form", "template", 0, "chat"); /* all rows go through it */
 	if (rc)
 		return rc;
 	if (f->file_dialect == DIALECT_AXOLOTL && c->min_lr_rate > 0 &&

@@ -28,7 +28,7 @@ struct foreign_key {
 };
 
 #define OFF ITEM_OFF
-#define LORA ITEM_LORA
+#define NOT_QUANTIZED ITEM_NOT_QUANTIZED
 #define BY_NAME ITEM_BY_NAME
 #define FREEZE_EXAMPLE ITEM_FREEZE_EXAMPLE
 #define TRAINABLE_EXAMPLE ITEM_TRAINABLE_EXAMPLE
@@ -218,6 +218,7 @@ void foreign_free(struct foreign *f)
 {
 	str_free(&f->passed);
 	foreign_sets_free(&f->sets);
+	foreign_lora_free(&f->lora);
 	item_kept_free(&f->evaluates);
 	item_kept_free(&f->data_seed);
 	item_kept_free(&f->tokenizer_path);

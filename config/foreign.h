@@ -40,12 +40,29 @@ struct foreign_item {
 	int line;
 };
 
-/* Settings refused for one reason: "lora_r=8, lora_alpha=16 (line 4)". */
+/* Settings refused for one reason: "use_dora=true, peft_use_dora=true (line 4)". */
 struct foreign_refusal {
 	char *why;
 	struct str keys;
 };
 enum { FOREIGN_REFUSALS_MAX = 128 }; /* more than there are reasons */
+
+/* The trainer whose words switch LoRA on; its defaults count. */
+enum foreign_lora_by {
+	FOREIGN_LORA_UNSAID,
+	FOREIGN_LORA_OFF,
+	FOREIGN_LORA_ON, /* in nobody's words */
+	FOREIGN_LORA_AXOLOTL,
+	FOREIGN_LORA_LLAMA_FACTORY,
+	FOREIGN_LORA_TRL,
+	FOREIGN_LORA_TORCHTUNE,
+	FOREIGN_LORA_PEFT,
+	FOREIGN_LORA_COUNT
+};
+struct foreign_lora {
+	enum foreign_lora_by by;
+	struct foreign_item item, dropout; /* item: what switched it */
+};
 
 enum foreign_event { FOREIGN_SAVE, FOREIGN_EVAL, FOREIGN_LOG, FOREIGN_EVENTS };
 /* transformers' strategy of an event; by_words: of the command line. */
@@ -66,7 +83,8 @@ struct foreign {
 	int pretrains;    /* LLaMA-Factory's stage pt */
 	int zero_offload; /* bits of enum config_offload, by DeepSpeed's words */
 	int only_loss;    /* of the present layer: bits of train_on_inputs by TRL's words */
-	int assistant_only_said, finetuning_said;
+	int assistant_only_said;
+	struct foreign_lora lora;
 	struct foreign_item evaluates, data_seed, tokenizer_path;
 	struct foreign_refusal refusals[FOREIGN_REFUSALS_MAX]; /* of the present layer */
 	int refusal_count;

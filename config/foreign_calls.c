@@ -25,7 +25,7 @@ void item_kept_free(struct foreign_item *kept)
 	*kept = (struct foreign_item){0};
 }
 
-static int item_keep(struct foreign_item *kept, const struct item *s)
+int item_keep(struct foreign_item *kept, const struct item *s)
 {
 	item_kept_free(kept);
 	*kept = (struct foreign_item){.file = s->layer->file ? mem_strdup(s->layer->file) : NULL,
@@ -150,7 +150,10 @@ static int component(const struct item *s)
 	const char *dot = strrchr(s->text, '.'), *last = dot ? dot + 1 : s->text;
 
 	if (config_name_equal(s->name, "model._component_"))
-		return strstr(last, "lora") ? item_refuse(s, ITEM_LORA) : item_pass(s);
+		return strstr(last, "qlora")
+		               ? item_refuse(s, ITEM_NOT_QUANTIZED "write lora in place of qlora")
+		       : strstr(last, "lora") ? lora_switch(s)
+		                              : item_pass(s);
 	if (config_name_equal(s->name, "loss._component_"))
 		return strstr(last, "CrossEntropy") || strstr(last, "CEWithChunked")
 		               ? item_pass(s)
@@ -291,12 +294,8 @@ static int only_loss(const struct item *s)
 
 static int finetuning(const struct item *s)
 {
-	s->f->finetuning_said = 1;
-	if (config_name_equal(s->text, "full"))
-		return 0;
-	if (config_name_equal(s->text, "freeze"))
-		return item_refuse(s, ITEM_BY_NAME ITEM_TRAINABLE_EXAMPLE);
-	return item_refuse(s, ITEM_LORA "; set finetuning_type=full");
+	return config_name_equal(s->text, "freeze") ? item_refuse(s, ITEM_BY_NAME ITEM_TRAINABLE_EXAMPLE)
+	                                            : lora_switch(s);
 }
 
 static int do_train(const struct item *s)
@@ -460,6 +459,12 @@ static const struct {
         {"datasets.*.type.field_instruction", own_instruction},
         {"completion_only_loss assistant_only_loss", only_loss},
         {"finetuning_type", finetuning},
+        {"adapter use_peft use_lora lora", lora_switch},
+        {"lora_target_modules lora_target model.lora_attn_modules", lora_targets},
+        {"lora_target_linear model.apply_lora_to_mlp", lora_targets_if},
+        {"lora_dropout model.lora_dropout", lora_dropout},
+        {"adapter_name_or_path", lora_path},
+        {"peft_config.*", lora_object},
         {"do_train", do_train},
         {"data_seed", keep_data_seed},
         {"tokenizer.path", keep_tokenizer_path},

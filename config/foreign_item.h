@@ -1,4 +1,4 @@
-/* Private to foreign.c and foreign_calls.c: one setting of a file or the command line under a foreign key.
+/* Private to foreign*.c and dialect.c: one setting of a file or the command line under a foreign key.
  */
 #ifndef FERRY_CONFIG_FOREIGN_ITEM_H
 #define FERRY_CONFIG_FOREIGN_ITEM_H
@@ -6,7 +6,7 @@
 #include "config/foreign.h"
 
 #define ITEM_OFF "off false no 0 none null"
-#define ITEM_LORA "this trains LoRA adapters, which ferry does not support yet; it trains every weight"
+#define ITEM_NOT_QUANTIZED "quantized weights are not supported yet, LoRA without quantization is; "
 #define ITEM_BY_NAME "ferry chooses parameters by name; write "
 #define ITEM_FREEZE_EXAMPLE "freeze='model\\.layers\\.[0-3]\\..*'"
 #define ITEM_TRAINABLE_EXAMPLE                                                                               \
@@ -33,11 +33,29 @@ int item_pass(const struct item *s);
 /* Remembers that the setting is refused. Each reason is said once for all settings of a layer. */
 int item_refuse(const struct item *s, const char *why);
 
+/* Keeps a setting for later. */
+int item_keep(struct foreign_item *kept, const struct item *s);
 void item_kept_free(struct foreign_item *kept);
 
 int item_is_off(const char *text);
 
 /* FOREIGN_CALL: the function of this name. */
 int item_call(const struct item *s, const char *name);
+
+/* Sets a key by what a file means, as if the file said so. */
+int foreign_meant_set(
+        struct config *c, const char *file, const char *name, const char *as, int line, const char *text);
+
+/* Keys about LoRA (foreign_lora.c). */
+int lora_switch(const struct item *s);
+int lora_targets(const struct item *s);
+int lora_targets_if(const struct item *s);
+int lora_dropout(const struct item *s);
+int lora_path(const struct item *s);
+int lora_object(const struct item *s);
+
+/* What a trainer does where its file leaves keys of LoRA out. ERR_INPUT: it needs them. */
+int foreign_lora_finish(struct foreign *f, struct config *c);
+void foreign_lora_free(struct foreign_lora *lora);
 
 #endif

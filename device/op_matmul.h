@@ -9,8 +9,8 @@
 
 /* c[m,n] (+)= op(a)[m,k] * op(b)[k,n] (+ bias[n] on every row).
  * MATMUL_NORMAL: a is [m,k] / b is [k,n]; MATMUL_TRANSPOSED: a is stored [k,m] / b is stored [n,k].
- * accumulate 1: c is read and added to, in fp32, and rounded once. A linear layer of torch (weight [out,in]) is a = x
- * [tokens,in] normal, b = weight transposed; its weight gradient is a = dy transposed, b = x normal,
+ * accumulate 1: c is read and added to, in fp32, and rounded once. A linear layer of torch (weight [out,in])
+ * is a = x [tokens,in] normal, b = weight transposed; its weight gradient is a = dy transposed, b = x normal,
  * accumulate, c F32. */
 enum matmul_layout { MATMUL_NORMAL, MATMUL_TRANSPOSED };
 struct op_matmul {

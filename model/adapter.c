@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -19,30 +20,74 @@ static int names_module(const char *name, const struct model_tensor *t)
 	       (len == whole || t->name[whole - len - 1] == '.');
 }
 
-/* Counts the matrices of each role that `name` means. ERR_INPUT if it means none. */
-static int count_matches(int64_t count[ROLE_COUNT], const struct model *model, const char *name)
+/* "q_proj, k_proj": the modules of block 0 that can have adapters. */
+static void list_modules(struct str *out, const struct model *model)
 {
-	int is_all = !strcmp(name, all_linear);
-	int64_t found = 0, others = 0;
+	for (int i = 0; i < model->tensor_count; i++) {
+		const struct model_tensor *t = &model->tensors[i];
+		const char *end = strrchr(t->name, '.'), *begin = end;
+
+		if (t->layer != 0 || role_adapter(t->role) == ROLE_COUNT)
+			continue;
+		while (begin > t->name && begin[-1] != '.')
+			begin--;
+		str_printf(out, "%s%.*s", out->len_bytes ? ", " : "", (int)(end - begin), begin);
+	}
+}
+
+static int fail_name(const struct model *model, const char *name, int is_other)
+{
+	struct str modules = {0};
+	int err;
+
+	list_modules(&modules, model);
+	err = str_check(&modules) ? ERR_NOMEM
+	                          : err_set(ERR_INPUT, "%.80s: %s: %s", name,
+	                                    is_other ? "only the matrices of blocks can have adapters"
+	                                             : "the model has no such module; it has",
+	                                    modules.data ? modules.data : "");
+	str_free(&modules);
+	return err;
+}
+
+/* Marks the matrices that `name` means. ERR_INPUT if it means none. */
+static int mark_matches(char *chosen, const struct model *model, const char *name)
+{
+	int is_all = !strcmp(name, all_linear), found = 0, others = 0;
 
 	for (int i = 0; i < model->tensor_count; i++) {
 		const struct model_tensor *t = &model->tensors[i];
-		int is_adaptable = role_adapter(t->role) != ROLE_COUNT;
 
 		if (!is_all && !names_module(name, t))
 			continue;
-		found += is_adaptable;
-		others += !is_adaptable;
-		count[t->role] += is_adaptable;
+		if (role_adapter(t->role) == ROLE_COUNT)
+			others = 1;
+		else
+			found = chosen[i] = 1;
 	}
-	if (found)
-		return 0;
-	return err_set(ERR_INPUT, "%.80s: %s", name,
-	        others ? "only the matrices of blocks can have adapters, not embedding and head"
-	               : "the model has no such module");
+	return found ? 0 : fail_name(model, name, others);
 }
 
-static int count_all(int64_t count[ROLE_COUNT], const struct model *model, const char *targets)
+/* "a,b"; no name of a module holds a comma or a blank. */
+static int mark_commas(char *chosen, const struct model *model, const char *targets)
+{
+	static const char between[] = ", ";
+	const char *p = targets + strspn(targets, between);
+	int err = *p ? 0 : mark_matches(chosen, model, targets);
+
+	while (*p && !err) {
+		size_t len = strcspn(p, between);
+		char *name = mem_strndup(p, len);
+
+		err = name ? mark_matches(chosen, model, name) : ERR_NOMEM;
+		mem_free(name);
+		p += len;
+		p += strspn(p, between);
+	}
+	return err;
+}
+
+static int mark_all(char *chosen, const struct model *model, const char *targets)
 {
 	json_t *list = NULL;
 	const json_t *item;
@@ -50,10 +95,10 @@ static int count_all(int64_t count[ROLE_COUNT], const struct model *model, const
 	int err = 0;
 
 	if (*targets != '[')
-		return count_matches(count, model, targets);
+		return mark_commas(chosen, model, targets);
 	err = json_parse(&list, "target modules", targets, strlen(targets));
 	json_array_foreach(list, i, item) if (!err) err =
-	        json_is_string(item) ? count_matches(count, model, json_string_value(item))
+	        json_is_string(item) ? mark_matches(chosen, model, json_string_value(item))
 	                             : err_set(ERR_INPUT, "an entry is not a name");
 	if (!err && !json_array_size(list))
 		err = err_set(ERR_INPUT, "the list is empty");
@@ -61,27 +106,39 @@ static int count_all(int64_t count[ROLE_COUNT], const struct model *model, const
 	return err;
 }
 
-int model_adapt(struct model *model, const struct adapter_options *o)
+/* Gives adapters to the roles of the chosen matrices, which must be those of all blocks. */
+static int set_roles(struct model_config *config, const struct model *model, const char *chosen)
 {
-	struct model_config changed = model->config;
 	int64_t count[ROLE_COUNT] = {0};
-	int err = count_all(count, model, o->targets);
 
-	if (err)
-		return err;
-	changed.adapter.rank = o->rank;
-	changed.adapter.scale = o->scale;
+	for (int i = 0; i < model->tensor_count; i++)
+		count[model->tensors[i].role] += chosen[i];
 	for (int role = 0; role < ROLE_COUNT; role++) {
-		if (count[role] % changed.L)
+		int a = (int)role_adapter((enum tensor_role)role);
+
+		if (count[role] && count[role] != config->L)
 			return err_set(ERR_INPUT,
 			        "adapters for %" PRId64 " of %" PRId64
 			        " blocks are not supported; name modules of all blocks",
-			        count[role], changed.L);
+			        count[role], config->L);
 		if (count[role])
-			changed.has[role_adapter((enum tensor_role)role)] =
-			        changed.has[role_adapter((enum tensor_role)role) + 1] = 1;
+			config->has[a] = config->has[a + 1] = 1;
 	}
-	return model_rebuild(model, &changed);
+	return 0;
+}
+
+int model_adapt(struct model *model, const struct adapter_options *o)
+{
+	struct model_config changed = model->config;
+	char *chosen = mem_alloc((size_t)model->tensor_count, 1);
+	int err = chosen ? mark_all(chosen, model, o->targets) : ERR_NOMEM;
+
+	changed.adapter.rank = o->rank;
+	changed.adapter.scale = o->scale;
+	if (!err)
+		err = set_roles(&changed, model, chosen);
+	mem_free(chosen);
+	return err ? err : model_rebuild(model, &changed);
 }
 
 int model_tensor_is_adapter(const struct model_tensor *tensor)

@@ -15,7 +15,7 @@
 struct adapter_options {
 	int64_t rank; /* above 0 */
 	double scale; /* s: alpha / rank, or alpha / sqrt(rank) (rsLoRA) */
-	/* Which matrices: "all-linear" for those of all blocks; else names, one or a JSON list. A name is
+	/* Which matrices: "all-linear" for those of all blocks; else names, "a,b" or a JSON list. A name is
 	 * that of a module or its last parts: "q_proj", "self_attn.q_proj",
 	 * "model.layers.0.self_attn.q_proj". */
 	const char *targets;

@@ -294,11 +294,11 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c,
 
 	if (r->err)
 		return;
-	if (family->full_every_key)
+	found = json_get_array(r->object, r->where, "layer_types", &types);
+	if (!found && window && family->full_every_key)
 		config_read_int(r, family->full_every_key, &every, 1, INT32_MAX);
 	if (r->err)
 		return;
-	found = json_get_array(r->object, r->where, "layer_types", &types);
 	if (found < 0)
 		r->err = found;
 	else if (found && (int64_t)json_array_size(types) != c->L)
@@ -416,9 +416,9 @@ void config_read_eos(struct config_reader *r, struct model_config *c)
 static void read_dropout(struct config_reader *r, struct model_config *c)
 {
 	const char *own = c->dropout_key;
-	const char *const keys[] = {own ? own : "attn_pdrop", "attention_dropout", "hidden_dropout",
-	        "residual_dropout", "embedding_dropout", "resid_dropout", "embed_dropout", "resid_pdrop",
-	        "embd_pdrop"};
+	const char *const keys[] = {own ? own : "resid_pdrop", "attention_dropout", "hidden_dropout",
+	        "residual_dropout", "embedding_dropout", "resid_dropout", "embed_dropout", "embd_pdrop",
+	        "attn_pdrop"};
 	double otherwise = c->dropout;
 
 	c->dropout = 0;

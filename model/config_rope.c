@@ -81,6 +81,10 @@ static void read_kind(struct config_reader *o, const struct model_config *c, str
 	}
 	if (family->fixed_alpha && !strcmp(name, "dynamic") && has_alpha(o, c, rope))
 		name = "default";
+	if (!family->only_longrope && !strcmp(name, "dynamic")) {
+		rope->is_bounded = 1;
+		name = "default";
+	}
 	if (family->only_longrope && (!strcmp(name, "su") || !strcmp(name, "yarn")))
 		name = "longrope"; /* as in transformers */
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
@@ -95,7 +99,8 @@ static void read_kind(struct config_reader *o, const struct model_config *c, str
 			return;
 		}
 	config_fail(o, ERR_UNSUPPORTED,
-	        "rope type \"%.60s\" is not supported; supported: default, linear, llama3, yarn, longrope",
+	        "rope type \"%.60s\" is not supported; supported: default, linear, dynamic, llama3, yarn, "
+	        "longrope",
 	        name);
 }
 

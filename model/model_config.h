@@ -29,6 +29,7 @@ struct rope_config {
 	double *factors;  /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
 	                     to original_max_position_embeddings tokens, then for longer ones */
 	int64_t rotary;   /* rotated dims of each head, even; 0 with ROPE_NONE */
+	int is_bounded;   /* "dynamic": other angles, which ferry lacks, beyond max_positions tokens */
 	int is_backwards; /* rotates by negative angles (NanoChat) */
 	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less if a partial rotary
 	                          size was odd */

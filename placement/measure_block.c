@@ -65,8 +65,10 @@ static double block_flops(const struct block *b)
 	double tokens = (double)b->tokens, matrices = 0;
 
 	for (int t = 0; t < b->model.tensor_count; t++)
-		if (in_block(b, t) && b->model.tensors[t].rank == 2)
-			matrices += (double)tensor_count(b, t);
+		if (in_block(b, t) &&
+		        b->model.tensors[t].rank == 2) /* of an adapter four products, not three */
+			matrices += (model_tensor_is_adapter(&b->model.tensors[t]) ? 4.0 / 3 : 1) *
+			            (double)tensor_count(b, t);
 	return 6 * tokens * matrices + 7 * tokens * (double)(b->document_tokens * c->H * c->D);
 }
 

@@ -402,17 +402,6 @@ static const struct {
         {"output_dir: ${nowhere}/x\n",
                 "YAML:1: output_dir: ${nowhere} refers to no key of this file; write the value"},
         {"seed: ${seed}\n", "YAML:1: seed: ${seed} refers to no key of this file; write the value"},
-        {"load_in_4bit: true\n", "YAML:1: load_in_4bit=true: quantized weights are not supported yet"},
-        {"adapter: lora\n", "YAML:1: adapter=lora: this trains LoRA adapters, which ferry does not support "
-                            "yet; it trains every weight"},
-        {"lora_r: 8\n", "YAML:1: lora_r=8: this trains LoRA adapters, which ferry does not support yet; it "
-                        "trains every weight"},
-        {"finetuning_type: lora\n", "YAML:1: finetuning_type=lora: this trains LoRA adapters, which ferry "
-                                    "does not support yet; it "
-                                    "trains every weight; set finetuning_type=full"},
-        {"model_name_or_path: m\nstage: sft\ndataset: d\n",
-                "YAML: without finetuning_type, LLaMA-Factory trains LoRA adapters, which ferry does not "
-                "support yet; to train every weight set finetuning_type=full"},
         {"finetuning_type: freeze\n",
                 "YAML:1: finetuning_type=freeze: ferry chooses parameters by name; write "
                 "trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31), with finetuning_type=full"},
@@ -423,16 +412,9 @@ static const struct {
                 "parameters by "
                 "name; write trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31), with "
                 "finetuning_type=full"},
-        {"use_lora: true\nuse_dora: true\n", "YAML:1: use_lora=true, use_dora=true (line 2): this trains "
-                                             "LoRA adapters, which ferry does not "
-                                             "support yet; it trains every weight"},
         {"unfrozen_parameters:\n  - a$[:32000]\n",
                 "YAML:2: unfrozen_parameters=a$[:32000]: ferry trains whole parameters; remove the range of "
                 "rows"},
-        {"adapter: lora\nlora_r: 8\nlearning_rate: x\nlora_alpha: 16\n",
-                "2 problems:\n  YAML:1: adapter=lora, lora_r=8 (line 2), lora_alpha=16 (line 4): this trains "
-                "LoRA adapters, which ferry does not support yet; it trains every weight\n  YAML:3: "
-                "learning_rate=x is not a number"},
         {"xyzzy: 1\nplugh: 2\nlearning_rate: x\n", "2 problems:\n  YAML:3: learning_rate=x is not a number\n "
                                                    " YAML: unknown keys: xyzzy (line 1), "
                                                    "plugh (line 2); see ferry train --help"},
@@ -483,9 +465,6 @@ static const struct {
         {"datasets:\n  - path: a.jsonl\n  - type: alpaca\n", "YAML:2: data set 2 has no path"},
         {"dataset: a,b,c\ninterleave_probs: 0.5,0.5\nstage: sft\nfinetuning_type: full\n",
                 "YAML:2: interleave_probs=0.5,0.5 must have one weight for each data set of a,b,c"},
-        {"model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n",
-                "YAML:2: model._component_=torchtune.models.llama3.lora_llama3_8b: this trains LoRA "
-                "adapters, which ferry does not support yet; it trains every weight"},
         {"datasets:\n  - path: a.jsonl\nbatch_size: 3\ngradient_accumulation_steps: 2\n",
                 "batch_size 3 is not a multiple of gradient_accumulation_steps 2; axolotl counts the rows of "
                 "a whole step"},

@@ -190,10 +190,10 @@ static const struct mistake files[] = {
                 "this is a git-lfs pointer instead of the file; run git lfs pull"},
         {2, "", "inspect @/lines.jsonl", "to show rows, run ferry data show"},
         {2, "generate prompt=a ", "model=@/adapter",
-                "/adapter is a LoRA adapter (adapter_config.json), not a model"},
+                "/adapter is a LoRA adapter (adapter_config.json), not a model; set "
+                "lora_adapter=|model=BASE"},
         {2, "generate prompt=a ", "model=@/both",
-                "/both has a LoRA adapter (adapter_config.json) beside its weights, which ferry does not "
-                "support; merge it"},
+                "/both has a LoRA adapter (adapter_config.json) beside its weights; set lora_adapter="},
         {2, "eval data=@/lines.jsonl ", "model=@/both", "/both has a LoRA adapter (adapter_config.json)"},
         {2, "plan ", "model=some-lab/Model-8B",
                 "A plan needs only config.json|hf download some-lab/Model-8B config.json "},
@@ -208,7 +208,8 @@ static const struct mistake others[] = {
         {2, ASK, "prompt=a do_sample=true", "do_sample=on needs temperature above 0; set temperature=1 "},
         {2, ASK, "prompt=a do_sample=off temperature=1", "do_sample=off takes the most likely token"},
         {2, ASK, "prompt=a num_beams=4", "num_beams=4: beam search is not supported"},
-        {2, TRAIN, "lora=true", "lora=true: this trains LoRA adapters"},
+        {2, TRAIN, "lora=true", "lora=true: needs lora_rank"},
+        {0, TRAIN, "use_lora=true lora_r=2 lora_target=q_proj,v_proj", "lora_A"},
         {2, TRAIN, "freeze_layers=2",
                 "freeze_layers=2: ferry chooses parameters by name; write freeze='model"},
         {2, "train ", "--config @/freeze.yaml", "name the file alone: ferry VERB FILE.yaml"},

@@ -80,17 +80,19 @@ static void test_finds_what_a_clock_was_told(void **state)
 	(void)state;
 	device_register(&backend_meta);
 	check_ok(pool_open(&pool, 2));
-	for (size_t i = 0; i < 8; i++) {
+	for (size_t i = 0; i < 10; i++) {
 		const struct device_speed *told = &machines[i % 2];
 		const struct device_options d = {.speed = *told};
 		struct device_speed found = {.host_computes = told->host_computes};
-		struct model *model = model_from(configs[i / 2]);
+		struct model *model = model_from(configs[i / 2 % 4]);
 		struct device *device;
 		struct engine_options o;
 
+		if (i >= 8)
+			check_ok(model_adapt(model, &(struct adapter_options){64, 2, "all-linear"}));
 		check_ok(device_open(&device, "meta", &d));
 		o = options_of(device, pool, model, i % 4 == 1 ? 100 : 2048);
-		if (i >= 6)
+		if (i == 6 || i == 7)
 			o.policy.rope_positions = 500; /* documents, the last one shorter */
 		check_ok(measure_speed(&found, &o, 0));
 		assert_near(found.matmul_flops_bf16, told->matmul_flops_bf16);

@@ -281,7 +281,7 @@ static void test_resume_refusals(void **state)
 	assert_non_null(strstr(ferry_said(), "adapter is 1 from here on; the checkpoint had 3"));
 }
 
-/* A checkpoint holds the model and its adapters; export merges them. */
+/* A checkpoint holds adapters; export merges them into the model that it is told. */
 static void test_export(void **state)
 {
 	static const char *const more[] = {
@@ -294,7 +294,8 @@ static void test_export(void **state)
 		remove_run("out");
 		train("a", more[i]);
 		assert_ferry(0, NULL, "verify %s/a", work_dir);
-		assert_ferry(0, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
+		assert_ferry(0, NULL, "export checkpoint=%s/a model=%s output_dir=%s/out", work_dir, tiny.dir,
+		        work_dir);
 		snprintf(path, sizeof(path), "%s/a/model/model.safetensors", work_dir);
 		snprintf(other, sizeof(other), "%s/out/model.safetensors", work_dir);
 		assert_same_files(path, other, "the exported checkpoint");
@@ -303,13 +304,27 @@ static void test_export(void **state)
 	assert_true(json_real_value(json_object_get(json_object_get(got, "training"), "adapter_scale")) ==
 	            5 / sqrt(3));
 	json_decref(got);
+	remove_run("out");
+	assert_ferry(2, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "has an adapter without its model; set model"));
+	assert_ferry(0, NULL, "init config=%s/tiny.json output_dir=%s/second seed=2", work_dir, work_dir);
+	assert_ferry(2, NULL, "export checkpoint=%s/a model=%s/second output_dir=%s/out", work_dir, work_dir,
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "has other files of weights than the model that the adapter"));
+	assert_ferry(2, NULL,
+	        "train %s/a/config.yaml model=%s/second resume_from_checkpoint=auto max_steps=6 "
+	        "overwrite_output_dir=off",
+	        work_dir, work_dir);
+	assert_non_null(
+	        strstr(ferry_said(), "has other files of weights than the model that the run's adapters"));
 
 	/* one that began with an adapter's files */
 	snprintf(path, sizeof(path),
 	        "lora_rank=0 lora_alpha=auto lora_adapter=%s/a/adapter export_dtype=fp32", work_dir);
 	train("b", path);
 	remove_run("out");
-	assert_ferry(0, NULL, "export checkpoint=%s/b output_dir=%s/out", work_dir, work_dir);
+	assert_ferry(
+	        0, NULL, "export checkpoint=%s/b model=%s output_dir=%s/out", work_dir, tiny.dir, work_dir);
 	snprintf(path, sizeof(path), "%s/b/model/model.safetensors", work_dir);
 	assert_same_files(path, other, "the exported checkpoint");
 	assert_differ("a/model/model.safetensors", "b/model/model.safetensors");
@@ -330,8 +345,8 @@ static void test_refused_modules(void **state)
 	        {"lora_target_modules='[\"q_proj\",\"q_prj\"]'",
 	                "lora_target_modules: q_prj: the model has no such module"},
 	        {"lora_target_modules=proj", "proj: the model has no such module"},
-	        {"lora_target_modules=embed_tokens", "embed_tokens: only the matrices of blocks can have "
-	                                             "adapters, not embedding and head"},
+	        {"lora_target_modules=embed_tokens",
+	                "embed_tokens: only the matrices of blocks can have adapters: "},
 	        {"lora_target_modules='[\"q_proj\",\"lm_head\"]'", "lm_head: only the matrices of blocks"},
 	        {"lora_target_modules=input_layernorm", "input_layernorm: only the matrices of blocks"},
 	        {"lora_target_modules=layers.1.self_attn.q_proj",
@@ -418,14 +433,14 @@ static void test_without_effect(void **state)
 	(void)state;
 	train("a", "");
 	snprintf(adapter, sizeof(adapter), "lora_adapter=%s/a/adapter ", work_dir);
+	assert_ferry(2, NULL, all, tiny.dir, tiny.data, work_dir, "", "lora_alpha=6");
+	assert_non_null(strstr(ferry_said(), "lora_alpha=6 has no effect without lora_rank; set it"));
 	for (int i = 0; i < 2; i++) {
-		char text[100];
-
-		snprintf(text, sizeof(text), "has no effect %s",
-		        i ? "with lora_adapter" : "without lora_rank");
-		assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, i ? adapter : "",
+		assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, i ? adapter : "lora_rank=0 ",
 		        "lora_alpha=6 use_rslora=on lora_target_modules=q_proj");
-		assert_int_equal(count_of(ferry_said(), text), 3);
+		assert_int_equal(count_of(ferry_said(), i ? "has no effect with lora_adapter"
+		                                          : "has no effect with lora_rank=0"),
+		        3);
 	}
 	assert_ferry(0, NULL, all, tiny.dir, tiny.data, work_dir, "lora_rank=3 ", "lora_alpha=6");
 	assert_int_equal(count_of(ferry_said(), "has no effect"), 0);

@@ -8,7 +8,9 @@
 #include "checkpoint/peft.h"
 #include "model/adapter.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* With lora_adapter its adapter_config.json says everything, and the keys must agree. */
 static int check_keys(const struct config *c, const struct peft_config *found)
@@ -66,6 +68,30 @@ int adapters_pattern(char **pattern, const struct config *c)
 
 	*pattern = c->trainable ? mem_printf("(?:%s)|%s", c->trainable, adapters) : mem_strdup(adapters);
 	return *pattern ? 0 : ERR_NOMEM;
+}
+
+int adapters_leave_base(const struct session *s)
+{
+	return s->model->config.adapter.rank && s->config->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED;
+}
+
+int adapters_check_base(struct session *s, const json_t *resumed)
+{
+	const char *then = json_string_value(json_object_get(resumed, "base"));
+	uint64_t hash = 0;
+	int rc;
+
+	if (!adapters_leave_base(s) || !s->import)
+		return 0;
+	rc = hf_import_sample(&hash, s->import);
+	snprintf(s->base, sizeof(s->base), "%016" PRIx64, hash);
+	if (rc || !then || !strcmp(then, s->base))
+		return rc;
+	return err_set(ERR_INPUT,
+	        "%s=%s has other files of weights than the model that the run's adapters were trained on; "
+	        "set "
+	        "model to that one",
+	        config_where(s->config, "model"), s->config->model);
 }
 
 int session_read_weights(

@@ -16,4 +16,11 @@ int adapters_pattern(char **pattern, const struct config *c);
 int session_read_weights(
         void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count);
 
+/* Whether checkpoints leave the frozen weights to the model's files. */
+int adapters_leave_base(const struct session *s);
+
+/* Finds the hash of the model's files, which checkpoints name, or compares it with that of `resumed`, a
+ * checkpoint's training state (NULL: a new run). Call with the files open. ERR_INPUT: other weights. */
+int adapters_check_base(struct session *s, const json_t *resumed);
+
 #endif

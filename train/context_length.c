@@ -12,7 +12,8 @@ static int64_t prompt_positions(const struct engine_options *o)
 	return o->policy.cache.rows ? o->policy.rope_positions : o->logits.max_tokens;
 }
 
-/* Learned positions have an end. Rotary ones have none: their table is as long as the longest document. */
+/* Learned positions have an end, and so have rotary ones that are scaled by the length of the text. Other
+ * rotary ones have none: their table is as long as the longest document. */
 static int learned_check(const struct model_config *m, const struct config *c, const struct engine_options *o)
 {
 	int64_t longest = o->policy.rope_positions, prompt = prompt_positions(o);
@@ -83,7 +84,7 @@ static void rotary_warn(const struct model_config *m, const struct config *c, co
 int context_length_check(const struct model_config *m, const struct config *c, const struct dataset *train,
         const struct dataset *eval, const struct engine_options *o)
 {
-	if (m->has[ROLE_POSITION])
+	if (m->has[ROLE_POSITION] || m->rope[0].is_bounded)
 		return learned_check(m, c, o);
 	rotary_warn(m, c, train, eval, o);
 	return 0;

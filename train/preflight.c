@@ -96,22 +96,26 @@ static int check_path(const struct config *c, const char *key, const char *path,
 	return 0;
 }
 
+static int is_adapter(const struct config *c)
+{
+	char *path = file_join(c->model, "adapter_config.json");
+	int found = path && file_kind_of(path) == FILE_REGULAR;
+
+	mem_free(path);
+	return found;
+}
+
 static int no_model(const struct config *c)
 {
 	char *inner = mem_printf("%s/model/config.json", c->model);
 	int found = inner && file_kind_of(inner) == FILE_REGULAR;
 
 	mem_free(inner);
-	inner = mem_printf("%s/adapter_config.json", c->model);
-	if (inner && file_kind_of(inner) == FILE_REGULAR) {
-		mem_free(inner);
-		return err_set(ERR_UNSUPPORTED,
-		        "%s=%s is a LoRA adapter (adapter_config.json), not a model; merge it into its base "
-		        "model first: python3 -c \"from peft import AutoPeftModelForCausalLM as A; "
-		        "A.from_pretrained('%s').merge_and_unload().save_pretrained('merged')\"",
+	if (is_adapter(c))
+		return err_set(ERR_INPUT,
+		        "%s=%s is a LoRA adapter (adapter_config.json), not a model; set lora_adapter=%s "
+		        "model=BASE, the model that it was trained for",
 		        config_where(c, "model"), c->model, c->model);
-	}
-	mem_free(inner);
 	if (found)
 		return err_set(ERR_INPUT, "%s=%s has no config.json; the result of that run is %s/model",
 		        config_where(c, "model"), c->model, c->model);
@@ -121,12 +125,14 @@ static int no_model(const struct config *c)
 	        config_where(c, "model"), c->model);
 }
 
-/* transformers loads a model and the adapter beside it together. */
+/* transformers loads a model and the adapter beside it together; here lora_adapter says so. */
 static int check_no_adapter(const struct config *c)
 {
 	static const char *const names[] = {
 	        "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
 
+	if (c->lora_adapter && !strcmp(c->lora_adapter, c->model))
+		return 0;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		char *path = file_join(c->model, names[i]);
 		enum file_kind kind = path ? file_kind_of(path) : FILE_NONE;
@@ -135,10 +141,10 @@ static int check_no_adapter(const struct config *c)
 		if (!path)
 			return ERR_NOMEM;
 		if (kind == FILE_REGULAR)
-			return err_set(ERR_UNSUPPORTED,
-			        "%s=%s has a LoRA adapter (%s) beside its weights, which ferry does not "
-			        "support; merge it into them first, or move it out of the directory",
-			        config_where(c, "model"), c->model, names[i]);
+			return err_set(ERR_INPUT,
+			        "%s=%s has a LoRA adapter (%s) beside its weights; set lora_adapter=%s to "
+			        "use both, or move it out of the directory",
+			        config_where(c, "model"), c->model, names[i], c->model);
 	}
 	return 0;
 }

@@ -12,9 +12,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <xxhash.h>
-
-enum { SAMPLE_BYTES = 4096, SAMPLES = 32 };
 
 /* Reports the first line in which two texts differ. */
 static int lines_differ(const char *what, const char *own, const char *first)
@@ -92,35 +89,6 @@ int ranks_check(const struct config *c)
 
 /* ---- opened inputs ---- */
 
-/* Hashes the begin, the end and random places between; files of equal length have the same places. */
-static int file_sample(uint64_t *hash, const struct safetensors *file)
-{
-	char block[SAMPLE_BYTES];
-	int rc = 0;
-
-	*hash = XXH3_64bits(&file->file_bytes, sizeof(file->file_bytes));
-	for (uint64_t i = 0; i < SAMPLES && !rc; i++) {
-		int64_t len = file->file_bytes < SAMPLE_BYTES ? file->file_bytes : SAMPLE_BYTES;
-		int64_t rest = file->file_bytes - len, at = i == 0 ? 0 : rest;
-
-		if (i > 1)
-			at = (int64_t)rng_below(0, i, (uint64_t)file->file_bytes, (uint64_t)rest + 1);
-		rc = file_read_at(file->fd, file->path, block, (size_t)len, at);
-		*hash = XXH3_64bits_withSeed(block, (size_t)len, *hash);
-	}
-	return rc;
-}
-
-static void header_hash(uint64_t *hash, const struct safetensors *file)
-{
-	for (int64_t i = 0; i < file->tensor_count; i++) {
-		const struct safetensors_tensor *t = &file->tensors[i];
-
-		*hash = XXH3_64bits_withSeed(t->name, strlen(t->name), *hash);
-		*hash = XXH3_64bits_withSeed(&t->begin_bytes, sizeof(t->begin_bytes), *hash);
-	}
-}
-
 static int add_weights(struct str *text, const struct hf_dir *dir)
 {
 	int rc = 0;
@@ -128,8 +96,7 @@ static int add_weights(struct str *text, const struct hf_dir *dir)
 	for (int f = 0; f < dir->file_count && !rc; f++) {
 		uint64_t hash = 0;
 
-		rc = file_sample(&hash, dir->files[f]);
-		header_hash(&hash, dir->files[f]);
+		rc = hf_file_sample(&hash, dir->files[f]);
 		str_printf(text, "weights in %s: %" PRId64 " bytes, checksum of samples %016" PRIx64 "\n",
 		        dir->names[f], dir->files[f]->file_bytes, hash);
 	}

@@ -47,7 +47,8 @@ static int export_adapter(const struct result *r, const struct plane_source *sou
 
 	for (int i = 0; i < model->tensor_count && !rc; i++)
 		if (model->tensors[i].trainable && !model_tensor_is_adapter(&model->tensors[i])) {
-			log_warn("%s has the adapter only; %s and other trained parameters of the model are in "
+			log_warn("%s has the adapter only; %s and other trained parameters of the model are "
+			         "in "
 			         "model/",
 			        dir, model->tensors[i].name);
 			break;

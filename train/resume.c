@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/temp_dir.h"
@@ -30,14 +31,15 @@ json_t *train_state(const struct trainer *t)
 	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
 	/* "mix_version" only with mixed sets: an older ferry refuses such rows, and can still resume
 	 * others */
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:o*,s:o*}", "step", (json_int_t)t->step,
-	        "update_count", (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
-	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows,
-	        "step_rows", (json_int_t)t->session.train.source.sampler.step_rows, "shuffle_version",
-	        (json_int_t)t->session.train.source.sampler.shuffle, "mix_version",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:o*,s:o*,s:o*}", "step",
+	        (json_int_t)t->step, "update_count", (json_int_t)engine_update_count(t->session.engine),
+	        "skipped_in_row", (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps,
+	        "rows", rows, "step_rows", (json_int_t)t->session.train.source.sampler.step_rows,
+	        "shuffle_version", (json_int_t)t->session.train.source.sampler.shuffle, "mix_version",
 	        t->session.train.mix.set_count ? json_integer(MIX_VERSION_NEWEST) : NULL, "branch",
 	        t->branch.line, "adapter_scale", model->adapter.rank ? json_real(model->adapter.scale) : NULL,
-	        "settings", train_settings(t));
+	        "settings", train_settings(t), "base",
+	        *t->session.base ? json_string(t->session.base) : NULL);
 }
 
 /* Explains other rows. The most likely reason is another number of ranks, which one key can compensate. */
@@ -227,15 +229,36 @@ int train_open_checkpoint(struct trainer *t)
 	return rc ? rc : shuffle_restore(t);
 }
 
+/* Reads the ranges that the checkpoint leaves to the model's files. */
+static int frozen_fill(struct trainer *t, const struct plane_sink *sink, const struct plane_range *ranges,
+        int64_t range_count)
+{
+	const struct manifest *m = checkpoint_manifest(t->checkpoint);
+	struct plane_range *left = mem_alloc((size_t)range_count + 1, sizeof(*left));
+	int64_t count = 0;
+	int rc = left ? 0 : ERR_NOMEM;
+
+	for (int64_t i = 0; i < range_count && !rc; i++)
+		if (!m->tensors[ranges[i].tensor].planes)
+			left[count++] = ranges[i];
+	if (!rc && count)
+		rc = hf_import_load(t->session.import, sink, left, count, t->session.pool);
+	mem_free(left);
+	return rc;
+}
+
 static int planes_fill(
         void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
 {
 	struct trainer *t = context;
 	enum adamw_state state = planes_state(t->config);
+	int rc = checkpoint_manifest(t->checkpoint)->state == state
+	                 ? checkpoint_load(t->checkpoint, sink, ranges, range_count, t->session.pool)
+	                 : state_convert_planes(t->checkpoint, sink, state, ranges, range_count);
 
-	if (checkpoint_manifest(t->checkpoint)->state == state)
-		return checkpoint_load(t->checkpoint, sink, ranges, range_count, t->session.pool);
-	return state_convert_planes(t->checkpoint, sink, state, ranges, range_count);
+	if (rc || !checkpoint_leaves_frozen(t->checkpoint))
+		return rc;
+	return frozen_fill(t, sink, ranges, range_count);
 }
 
 /* Whether the checkpoint is outside the run's directory. The run then saves one even if no step is left. */

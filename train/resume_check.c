@@ -145,7 +145,7 @@ void train_tell_settings(const struct trainer *t)
 		const struct config_key *key = &config_keys[i];
 		const char *then = other_value(t, key);
 
-		if (then && config_name_in(key->name, settled))
+		if (then && config_name_in(key->name, settled) && !*t->session.base)
 			log_warn("%s=%s is not what the run began with (%s); the weights come from the "
 			         "checkpoint all the same",
 			        config_where(t->config, key->name), config_text(t->config, key->name), then);

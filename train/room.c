@@ -1,4 +1,5 @@
 /* Checks the room on the disk against the plan's bytes. */
+#include "train/adapters.h"
 #include "train/planes.h"
 #include "train/train.h"
 
@@ -29,8 +30,10 @@ int64_t train_result_bytes(const struct trainer *t)
 int64_t train_checkpoint_bytes(const struct trainer *t)
 {
 	enum adamw_state state = planes_state(t->config);
-	const struct checkpoint_save save = {
-	        .model = t->session.model, .planes = planes_of(state), .state = state};
+	const struct checkpoint_save save = {.model = t->session.model,
+	        .planes = planes_of(state),
+	        .state = state,
+	        .leaves_frozen = adapters_leave_base(&t->session)};
 	int64_t bytes = checkpoint_save_bytes(&save);
 
 	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + train_result_bytes(t) : bytes;

@@ -1,6 +1,8 @@
 /* Chooses the line that a run continues, and moves abandoned files away. */
 #include "train/run_branch.h"
 
+#include "train/run_dir.h"
+
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -165,10 +167,9 @@ static int decide(struct run_branch *b, struct decision *d, char **names, size_t
 		return err;
 	b->metrics_steps = b->metrics_from ? d->step : min_i64(common, d->step);
 	b->is_fork |= common < d->step || d->step < branch_begin(d->in_force);
-	if (b->is_fork && file_is_in(d->config->output_dir, "model"))
-		err = abandon(b, "model"); /* the result of the abandoned steps */
-	if (!err && b->is_fork && file_is_in(d->config->output_dir, "adapter"))
-		err = abandon(b, "adapter");
+	for (const char *const *result = run_dir_results; *result && b->is_fork && !err; result++)
+		if (file_is_in(d->config->output_dir, *result))
+			err = abandon(b, *result); /* of the abandoned steps */
 	b->line = b->is_fork ? branch_fork(d->resumed, d->step) : json_incref(d->in_force);
 	return err ? err : b->line ? 0 : ERR_NOMEM;
 }

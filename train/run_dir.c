@@ -47,9 +47,14 @@ int run_dir_is_run(const char *dir)
 	return found;
 }
 
+const char *const run_dir_results[] = {"model", "adapter", NULL};
+
 static int is_result(const char *name)
 {
-	return !strcmp(name, "model") || !strcmp(name, "adapter");
+	for (const char *const *result = run_dir_results; *result; result++)
+		if (!strcmp(*result, name))
+			return 1;
+	return 0;
 }
 
 /* Whether a run writes a file of this name. The contents show whether ferry wrote it. */
@@ -161,8 +166,7 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 	const struct {
 		const char *key, *path;
 	} reads[] = {{"model", c->model}, {"data", c->data}, {"eval_data", c->eval_data},
-	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint},
-	        {"lora_adapter", c->lora_adapter}};
+	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint}};
 
 	for (size_t i = 0; i < sizeof(reads) / sizeof(*reads); i++)
 		if (would_remove(c, reads[i].path) || would_remove_set(c, reads[i].path))
@@ -385,10 +389,8 @@ static int remove_ours(const char *dir)
 	size_t count = 0;
 	int err = temp_dir_clean(dir, "step-", TEMP_DIR_NUMBERED), removed = 0;
 
-	if (!err)
-		err = temp_dir_clean(dir, "model", TEMP_DIR_WHOLE);
-	if (!err)
-		err = temp_dir_clean(dir, "adapter", TEMP_DIR_WHOLE);
+	for (const char *const *result = run_dir_results; *result && !err; result++)
+		err = temp_dir_clean(dir, *result, TEMP_DIR_WHOLE);
 	if (!err)
 		err = file_list_dir(dir, &names, &count);
 	for (size_t i = 0; i < count && !err; i++) {

@@ -27,4 +27,7 @@ int run_dir_write_config(const struct config *c, const char *dir, const char *ou
 char *run_dir_metrics(const char *dir);
 char *run_dir_model(const char *dir);
 
+/* The directories with the result: the model, the adapter. Ended by NULL. */
+extern const char *const run_dir_results[];
+
 #endif

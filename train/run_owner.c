@@ -62,8 +62,8 @@ static int train_take(const struct config *c)
 	}
 	if (!err && c->resume_from_checkpoint) {
 		(void)!temp_dir_clean(c->output_dir, "step-", TEMP_DIR_NUMBERED);
-		(void)!temp_dir_clean(c->output_dir, "model", TEMP_DIR_WHOLE);
-		(void)!temp_dir_clean(c->output_dir, "adapter", TEMP_DIR_WHOLE);
+		for (const char *const *result = run_dir_results; *result; result++)
+			(void)!temp_dir_clean(c->output_dir, *result, TEMP_DIR_WHOLE);
 	}
 	return err;
 }

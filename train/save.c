@@ -1,4 +1,5 @@
 /* Writes checkpoints while the steps go on. */
+#include "train/adapters.h"
 #include "train/collect.h"
 #include "train/fallback.h"
 #include "train/place.h"
@@ -72,6 +73,7 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	        .source = &s->source,
 	        .planes = planes_of(state),
 	        .state = state,
+	        .leaves_frozen = adapters_leave_base(&t->session),
 	        .side = &t->session.side,
 	        .training = train_state(t),
 	        .world = world_for_checkpoint(),

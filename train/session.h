@@ -39,6 +39,7 @@ struct session {
 	struct model *model;
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
+	char base[20];          /* with adapters: the hash of the model's files */
 	struct hf_chat chat;    /* of the training chats; copied into the result */
 	struct side_files side; /* files of checkpoints and result beside the weights; rank 0 */
 	struct session_rows train, eval;

@@ -1,6 +1,7 @@
 /* Runs a training run from its opening to its results. */
 #include "train/train.h"
 
+#include "train/adapters.h"
 #include "train/memory_report.h"
 #include "train/ranks_compare.h"
 #include "train/ranks_share.h"
@@ -85,8 +86,11 @@ static int inputs_open(struct trainer *t)
 	int rc = train_open_checkpoint(t);
 
 	if (!rc)
-		rc = session_open_model(
-		        s, t->config, t->checkpoint ? SESSION_WEIGHTS_ELSEWHERE : SESSION_WEIGHTS_MODEL);
+		rc = session_open_model(s, t->config,
+		        t->checkpoint && !checkpoint_leaves_frozen(t->checkpoint) ? SESSION_WEIGHTS_ELSEWHERE
+		                                                                  : SESSION_WEIGHTS_MODEL);
+	if (!rc)
+		rc = adapters_check_base(s, t->resumed);
 	if (!rc && t->checkpoint)
 		rc = checkpoint_match(t->checkpoint, s->model);
 	if (!rc)

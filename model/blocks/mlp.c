@@ -23,7 +23,8 @@ static struct linear up_of(const struct stage_call *call)
 
 static struct linear down_of(const struct stage_call *call)
 {
-	return (struct linear){ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->c->F, call->c->weight_in_out, 0, 0};
+	return (struct linear){
+	        ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->c->F, call->c->weight_in_out, 0, 0};
 }
 
 static struct norm_place norm2_of(const struct stage_call *call)

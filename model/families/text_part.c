@@ -11,23 +11,24 @@
  *
  *   text_type  of a text_config that does not say, as in transformers; NULL: there is no text_config in older
  *              files, and its keys are at the top
- *   family     the family that computes the same for texts; NULL: text_config's model_type says it */
+ *   family     the family that computes the same for texts; NULL: text_config's model_type says it
+ *   modules    of the text part within the whole; NULL: "model.language_model." */
 static const struct whole {
-	const char *model_type, *text_type, *family;
+	const char *model_type, *text_type, *family, *modules;
 } wholes[] = {
-        {"gemma3", "gemma3_text", NULL},
-        {"idefics3", "llama", NULL},
-        {"internvl", "qwen2", NULL},
-        {"llava", "llama", NULL},
-        {"llava_next", "llama", NULL},
-        {"llava_onevision", "qwen2", NULL},
-        {"mistral3", "mistral", NULL},
-        {"qwen2_5_vl", NULL, "qwen2"},
-        {"qwen2_audio", "qwen2", NULL},
-        {"qwen2_vl", NULL, "qwen2"},
-        {"qwen3_vl", NULL, "qwen3"},
-        {"smolvlm", "llama", NULL},
-        {"vipllava", "llama", NULL},
+        {"gemma3", "gemma3_text", NULL, NULL},
+        {"idefics3", "llama", NULL, "model.text_model."},
+        {"internvl", "qwen2", NULL, NULL},
+        {"llava", "llama", NULL, NULL},
+        {"llava_next", "llama", NULL, NULL},
+        {"llava_onevision", "qwen2", NULL, NULL},
+        {"mistral3", "mistral", NULL, NULL},
+        {"qwen2_5_vl", NULL, "qwen2", NULL},
+        {"qwen2_audio", "qwen2", NULL, NULL},
+        {"qwen2_vl", NULL, "qwen2", NULL},
+        {"qwen3_vl", NULL, "qwen3", NULL},
+        {"smolvlm", "llama", NULL, "model.text_model."},
+        {"vipllava", "llama", NULL, NULL},
 };
 
 static const struct whole *whole_find(const char *model_type)
@@ -36,6 +37,13 @@ static const struct whole *whole_find(const char *model_type)
 		if (!strcmp(wholes[i].model_type, model_type))
 			return &wholes[i];
 	return NULL;
+}
+
+const char *text_part_modules(const char *whole)
+{
+	const struct whole *w = whole_find(whole);
+
+	return w && w->modules ? w->modules : "model.language_model.";
 }
 
 /* The class that loads the text part alone. Those of the whole must not stay. */
@@ -135,7 +143,10 @@ int text_part_config(json_t **text, const char **whole, const json_t *config, co
 	if (err < 0)
 		return err;
 	if (!err && w->text_type)
-		return err_set(ERR_INPUT, "%s: text_config is missing; a %s model has one", where, type);
+		return err_set(ERR_INPUT,
+		        "%s: text_config is missing; a %s model of transformers has one (their names end in "
+		        "-hf)",
+		        where, type);
 	*whole = w->model_type;
 	*text = json_copy(err ? part : (json_t *)config);
 	return *text ? make_own(*text, w, config, where) : ERR_NOMEM;

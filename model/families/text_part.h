@@ -15,4 +15,8 @@
  * type, or no text_config; ERR_NOMEM. */
 int text_part_config(json_t **text, const char **whole, const json_t *config, const char *where);
 
+/* What transformers puts before the names of the text part's modules in a whole model of this type, in place
+ * of "model.": "model.language_model.". */
+const char *text_part_modules(const char *whole);
+
 #endif

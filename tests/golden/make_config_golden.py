@@ -113,6 +113,7 @@ CASES = [
     ("llama linear below 1", "llama", dict(rope_scaling=dict(rope_type="linear", factor=0.5), rope_theta=100.0)),
     ("llama both types", "llama", dict(rope_scaling=dict(rope_type="linear", type="yarn", factor=2.0))),
     ("llama null rope_scaling", "llama", dict(rope_scaling=None, rope_theta=250.0)),
+    ("llama dynamic, short rows", "llama", dict(rope_scaling=dict(rope_type="dynamic", factor=2.0), rope_theta=250.0)),
     ("llama default by name", "llama", dict(rope_scaling=dict(rope_type="default"), rope_theta=250.0)),
     ("llama new keys", "llama", dict(rope_parameters=dict(rope_type="default", rope_theta=77.0))),
     ("llama new keys without theta", "llama", dict(rope_parameters=dict(rope_type="linear", factor=2.0),
@@ -279,6 +280,10 @@ CASES += [
     ("exaone4 plain", "exaone4", dict(sliding_window=5)),
     ("exaone4 pattern", "exaone4", dict(sliding_window=5, sliding_window_pattern=2, tie_word_embeddings=True)),
     ("exaone4 no window", "exaone4", dict(sliding_window=None, layer_types=["full_attention"] * 4)),
+    ("exaone4 layer types, pattern in letters", "exaone4", dict(sliding_window=3, sliding_window_pattern="LLLG", layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
+    ("exaone4 no window, pattern 0", "exaone4", dict(sliding_window=None, sliding_window_pattern=0, layer_types=[
+        "full_attention"] * 4)),
     ("exaone4 layer types", "exaone4", dict(sliding_window=3, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
     ("smollm3 plain", "smollm3", {}),
@@ -654,7 +659,7 @@ def settings_of(config):
     rope = getattr(config, "rope_parameters", None)
     if rope:
         out["theta"] = float(rope.get("full_attention", rope)["rope_theta"])
-        if rope.get("rope_type") == "dynamic":  # Hunyuan's, with alpha: another theta
+        if rope.get("rope_type") == "dynamic" and "alpha" in rope:  # Hunyuan's, with alpha: another theta
             out["theta"] *= rope["alpha"] ** (out["D"] / (out["D"] - 2))
     eos = config.eos_token_id
     eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
