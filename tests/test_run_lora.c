@@ -153,7 +153,8 @@ static void test_trainable(void **state)
 	train("b", "");
 	assert_differ("a/adapter/adapter_model.safetensors", "b/adapter/adapter_model.safetensors");
 	remove_run("out");
-	assert_ferry(0, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
+	assert_ferry(
+	        0, NULL, "export checkpoint=%s/a model=%s output_dir=%s/out", work_dir, tiny.dir, work_dir);
 	path_of(path, "a/model/model.safetensors");
 	path_of(other, "out/model.safetensors");
 	assert_same_files(path, other, "the exported checkpoint");
