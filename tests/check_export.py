@@ -2,12 +2,14 @@
 
     python3 check_export.py DIR ROWS.jsonl LOSS [DIR ROWS.jsonl LOSS]...
 
-Each must load without a missing, unexpected or mismatched tensor and have the loss LOSS (of `ferry eval
+DIR is a model, or an adapter that peft loads over the model that its config names. Each must load without a
+missing, unexpected or mismatched tensor and have the loss LOSS (of `ferry eval
 compute_dtype=fp32`) over all rows, computed here in fp32, to 2e-6. Exit 0 when all do.
 """
 
 import json
 import sys
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -33,11 +35,15 @@ def loss_of(model, path):
 
 
 def check(directory, rows, loss):
-    model, info = AutoModelForCausalLM.from_pretrained(
-        directory, torch_dtype=torch.float32, output_loading_info=True
-    )
+    adapter = Path(directory, "adapter_config.json")
+    base = json.loads(adapter.read_text())["base_model_name_or_path"] if adapter.exists() else directory
+    model, info = AutoModelForCausalLM.from_pretrained(base, torch_dtype=torch.float32, output_loading_info=True)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         assert not info.get(key), f"{directory}: {key} {info[key]}"
+    if adapter.exists():
+        import peft
+
+        model = peft.PeftModel.from_pretrained(model, directory)
     got = loss_of(model.eval(), rows)
     assert abs(got - loss) <= 2e-6 * abs(loss), f"{directory}: loss {got:.8f}, ferry has {loss:.8f}"
     print(f"{directory}: loss {got:.6f}, ferry {loss:.6f}, {model.num_parameters()} parameters")

@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "model/adapter.h"
 #include "model/families/open.h"
 #include "model/model.h"
 #include "tests/check.h"
@@ -108,6 +109,39 @@ int model_untie(struct model *model)
 	model->config.tied = 0;
 	model->parameter_count += fixture_tensors[model->tensor_count++].count;
 	return 0;
+}
+
+/* It has no adapters. */
+int model_tensor_is_adapter(const struct model_tensor *tensor)
+{
+	(void)tensor;
+	return 0;
+}
+
+int model_adapter_of(const struct model *model, int tensor)
+{
+	(void)model;
+	(void)tensor;
+	return -1;
+}
+
+int model_matrix_is_turned(const struct model *model, const struct model_tensor *matrix)
+{
+	(void)model;
+	(void)matrix;
+	return 0;
+}
+
+int model_base_open(struct model **base, const struct model *model)
+{
+	(void)model;
+	*base = NULL;
+	return ERR_UNSUPPORTED;
+}
+
+void model_base_close(struct model *base)
+{
+	(void)base;
 }
 
 /* ---- planes in memory ---- */

@@ -9,7 +9,7 @@ static const char *const names[] = {"llama2", "llama3", "mistral", "qwen2", "qwe
 enum { NAME_COUNT = sizeof(names) / sizeof(*names) };
 
 static const char *golden;
-static int python_serves;
+static int python_serves, peft_serves;
 
 /* Adds "DIR ROWS LOSS" for the checker. */
 static void add_export(struct str *arguments, const char *name, const struct run_model *m)
@@ -19,6 +19,24 @@ static void add_export(struct str *arguments, const char *name, const struct run
 	assert_ferry_json(
 	        &got, "eval model=%s/%s data=%s compute_dtype=fp32 --json", work_dir, name, m->data);
 	str_printf(arguments, " %s/%s %s %.17g", work_dir, name, m->data,
+	        json_number_value(json_object_get(got, "loss")));
+	json_decref(got);
+}
+
+/* A run's adapter, for peft. */
+static void train_adapter(
+        struct str *arguments, const char *name, const struct run_model *m, const char *keys)
+{
+	json_t *got;
+
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/%s-lora max_steps=3 learning_rate=1e-2 lora_rank=3 "
+	        "lora_alpha=6 %s",
+	        m->dir, m->data, work_dir, name, keys);
+	assert_ferry_json(&got,
+	        "eval model=%s lora_adapter=%s/%s-lora/adapter data=%s compute_dtype=fp32 --json", m->dir,
+	        work_dir, name, m->data);
+	str_printf(arguments, " %s/%s-lora/adapter %s %.17g", work_dir, name, m->data,
 	        json_number_value(json_object_get(got, "loss")));
 	json_decref(got);
 }
@@ -53,9 +71,14 @@ static void test_transformers(void **state)
 	str_printf(&command, "python3 %s/tests/check_export.py", source ? source : ".");
 	tiny_model(&m);
 	export_both(&command, "made", &m);
+	if (peft_serves)
+		train_adapter(&command, "made", &m, "use_rslora=on");
 	for (int i = 0; i < NAME_COUNT && golden; i++) {
 		golden_model(&m, golden, names[i]);
 		export_both(&command, names[i], &m);
+		if (peft_serves) /* GPT-2 has another c_proj in attention */
+			train_adapter(&command, names[i], &m,
+			        strcmp(names[i], "gpt2") ? "" : "lora_target_modules=mlp.c_proj");
 	}
 	assert_int_equal(str_check(&command), 0);
 	str_printf(&command, " >%s/stderr 2>&1", work_dir);
@@ -72,8 +95,11 @@ int main(void)
 
 	golden = golden_dir("test_export with golden models");
 	python_serves = !system("python3 -c 'import torch, transformers' 2>/dev/null");
+	peft_serves = !system("python3 -c 'import peft' 2>/dev/null");
 	if (!python_serves)
 		printf("SKIPPED test_export: python3 has no transformers\n");
+	else if (!peft_serves)
+		printf("SKIPPED test_export of adapters: python3 has no peft\n");
 	ferry_run_begin("export");
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	ferry_run_end();

@@ -154,6 +154,29 @@ static void test_on_the_host(void **state)
 	model_close(model);
 }
 
+/* A block with adapters, cut: nothing is written past its buffers, such as to the documents behind them. */
+static void test_adapters(void **state)
+{
+	const struct device_options d = {.threads = 2};
+	struct device_speed found = {.host_computes = 1};
+	struct model *model = model_from(configs[0]);
+	struct engine_options o;
+	struct device *device;
+	struct pool *pool;
+
+	(void)state;
+	device_register(&backend_host);
+	check_ok(model_adapt(model, &(struct adapter_options){64, 2, "all-linear"}));
+	check_ok(pool_open(&pool, 2));
+	check_ok(device_open(&device, "host", &d));
+	o = options_of(device, pool, model, 44);
+	check_ok(adamw_isa_find(&o.isa, "auto"));
+	check_ok(measure_speed(&found, &o, 0));
+	device_close(device);
+	pool_close(pool);
+	model_close(model);
+}
+
 /* A budget is kept to while measuring; in next to nothing nothing is measured. */
 static void test_keeps_to_the_memory_there_is(void **state)
 {
@@ -189,6 +212,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_finds_what_a_clock_was_told),
 	        cmocka_unit_test(test_on_the_host),
+	        cmocka_unit_test(test_adapters),
 	        cmocka_unit_test(test_keeps_to_the_memory_there_is),
 	};
 

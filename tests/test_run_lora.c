@@ -105,11 +105,20 @@ static void test_start(void **state)
 	mem_free(without);
 }
 
+static void generate(struct str *out, const char *model)
+{
+	assert_ferry(0, out,
+	        "generate model=%s prompt_ids=1,2,3 max_new_tokens=20 do_sample=off compute_dtype=fp32 "
+	        "--json",
+	        model);
+}
+
 /* The frozen model with the adapter beside it computes what the merged model does. */
 static void test_merged(void **state)
 {
 	char adapter[1000];
 	double merged, beside, base;
+	struct str with = {0}, of_merged = {0};
 
 	(void)state;
 	train("a", "export_dtype=fp32");
@@ -120,6 +129,35 @@ static void test_merged(void **state)
 	base = loss_of("model=", tiny.dir);
 	assert_true(fabs(merged - beside) <= 1e-6 * beside);
 	assert_true(fabs(base - beside) > 1e-3 * base);
+	snprintf(adapter, sizeof(adapter), "%s lora_adapter=%s/a/adapter", tiny.dir, work_dir);
+	generate(&with, adapter);
+	snprintf(adapter, sizeof(adapter), "%s/a/model", work_dir);
+	generate(&of_merged, adapter);
+	assert_string_equal(with.data, of_merged.data);
+	str_free(&with);
+	str_free(&of_merged);
+}
+
+/* A parameter of the model that trains as well is in the merged model and the checkpoint, not in the adapter.
+ */
+static void test_trainable(void **state)
+{
+	char path[400], other[400];
+
+	(void)state;
+	train("base", "trainable=lm_head.weight activations=keep cpu_offload=off");
+	assert_non_null(
+	        strstr(ferry_said(), "has the adapter only; lm_head.weight and other trained parameters"));
+	train("a", "trainable=lm_head.weight cpu_offload=on vram_budget=off");
+	assert_same_results("base", "a", "a trained head");
+	train("b", "");
+	assert_differ("a/adapter/adapter_model.safetensors", "b/adapter/adapter_model.safetensors");
+	remove_run("out");
+	assert_ferry(
+	        0, NULL, "export checkpoint=%s/a model=%s output_dir=%s/out", work_dir, tiny.dir, work_dir);
+	path_of(path, "a/model/model.safetensors");
+	path_of(other, "out/model.safetensors");
+	assert_same_files(path, other, "the exported checkpoint");
 }
 
 /* Without a step, an adapter comes out as it went in. */
@@ -144,27 +182,34 @@ static void test_adapter_comes_back(void **state)
 
 static void test_ranks(void **state)
 {
+	static const char *const strategies[] = {"FULL_SHARD", "NO_SHARD"};
 	char *one, *two, *at, *other;
-	int rows = 0;
 
 	(void)state;
 	train("one", "compute_dtype=fp32 export_dtype=fp32");
-	assert_ferry(0, NULL,
-	        "train model=%s data=%s output_dir=%s/two " LORA "compute_dtype=fp32 export_dtype=fp32 "
-	        "gradient_accumulation_steps=1 ranks=2",
-	        tiny.dir, tiny.data, work_dir);
-	one = at = run_numbers("one");
-	two = other = run_numbers("two");
-	while ((at = strstr(at, " loss ")) && (other = strstr(other, " loss "))) {
-		double a = strtod(at += 6, NULL), b = strtod(other += 6, NULL);
+	one = run_numbers("one");
+	for (int i = 0; i < 2; i++) {
+		int rows = 0;
 
-		if (!(fabs(a - b) <= 1e-5 * a))
-			fail_msg("one rank %.9g, two %.9g", a, b);
-		rows++;
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s output_dir=%s/two " LORA
+		        "compute_dtype=fp32 export_dtype=fp32 gradient_accumulation_steps=1 ranks=2 "
+		        "sharding_strategy=%s",
+		        tiny.dir, tiny.data, work_dir, strategies[i]);
+		at = one;
+		other = two = run_numbers("two");
+		while ((at = strstr(at, " loss ")) && (other = strstr(other, " loss "))) {
+			double a = strtod(at += 6, NULL), b = strtod(other += 6, NULL);
+
+			if (!(fabs(a - b) <= 1e-5 * a))
+				fail_msg("one rank %.9g, two %.9g", a, b);
+			rows++;
+		}
+		assert_int_equal(rows, 5);
+		mem_free(two);
+		assert_ferry(0, NULL, "verify %s/two", work_dir);
 	}
-	assert_int_equal(rows, 5);
 	mem_free(one);
-	mem_free(two);
 }
 
 /* A run that SIGTERM stops, and its rest. With sparse saves and with offload. */
@@ -207,6 +252,8 @@ static void test_resume_refusals(void **state)
 	        {"lora_rank=0", "belongs to another model"},
 	};
 
+	char path[400];
+
 	(void)state;
 	train("a", "max_steps=2");
 	for (int i = 0; i < 3; i++) {
@@ -222,6 +269,17 @@ static void test_resume_refusals(void **state)
 	        "overwrite_output_dir=off",
 	        work_dir);
 	assert_non_null(strstr(ferry_said(), "lora_alpha is 9 from here on; the checkpoint had 6"));
+
+	/* an adapter whose config was changed meanwhile */
+	snprintf(path, sizeof(path), "lora_rank=0 lora_alpha=auto lora_adapter=%s/a/adapter max_steps=2",
+	        work_dir);
+	train("b", path);
+	write_file("a/adapter/adapter_config.json",
+	        "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":3,\"target_modules\":\"all-linear\"}");
+	assert_ferry(0, NULL,
+	        "train %s/b/config.yaml resume_from_checkpoint=auto max_steps=3 overwrite_output_dir=off",
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "adapter is 1 from here on; the checkpoint had 3"));
 }
 
 /* A checkpoint holds adapters; export merges them into the model that it is told. */
@@ -334,6 +392,39 @@ static void test_refused_adapters(void **state)
 	assert_non_null(strstr(ferry_said(), "has shape [32, 3]; the model needs [64, 3]"));
 }
 
+/* output_dir/adapter is a run's, as output_dir/model is: overwriting removes it, unless the run reads it or
+ * it has files of others; a branch leaves it behind. */
+static void test_output_dir(void **state)
+{
+	char keys[2000], path[400];
+
+	(void)state;
+	remove_run("a");
+	train("a", "save_steps=2 save_total_limit=all");
+	snprintf(keys, sizeof(keys), "model=%s data=%s output_dir=%s/a max_steps=1 overwrite_output_dir=on",
+	        tiny.dir, tiny.data, work_dir);
+	assert_ferry(2, NULL, "train %s lora_adapter=%s/a/adapter", keys, work_dir);
+	assert_non_null(strstr(ferry_said(), "overwrite_output_dir would remove lora_adapter="));
+	write_file("a/adapter/mine", "x");
+	assert_ferry(2, NULL, "train %s", keys);
+	assert_non_null(strstr(ferry_said(), "mine"));
+	path_of(path, "a/adapter/mine");
+	assert_int_equal(remove(path), 0);
+
+	assert_ferry(0, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=%s/a/checkpoint-000002 max_steps=3 "
+	        "overwrite_output_dir=off learning_rate=1e-3",
+	        work_dir, work_dir);
+	assert_true(run_has("a/abandoned-1/adapter/adapter_model.safetensors"));
+	assert_true(run_has("a/abandoned-1/model"));
+	assert_differ(
+	        "a/adapter/adapter_model.safetensors", "a/abandoned-1/adapter/adapter_model.safetensors");
+
+	assert_ferry(0, NULL, "train %s", keys);
+	assert_true(run_has("a/model"));
+	assert_false(run_has("a/adapter") || run_has("a/abandoned-1"));
+}
+
 /* How adapters are made, in runs that make none. */
 static void test_without_effect(void **state)
 {
@@ -401,6 +492,7 @@ int main(void)
 	        cmocka_unit_test(test_offload_changes_no_bit),
 	        cmocka_unit_test(test_start),
 	        cmocka_unit_test(test_merged),
+	        cmocka_unit_test(test_trainable),
 	        cmocka_unit_test(test_adapter_comes_back),
 	        cmocka_unit_test(test_ranks),
 	        cmocka_unit_test(test_resumed),
@@ -410,6 +502,7 @@ int main(void)
 	        cmocka_unit_test(test_refused_adapters),
 	        cmocka_unit_test(test_refused_kinds),
 	        cmocka_unit_test(test_without_effect),
+	        cmocka_unit_test(test_output_dir),
 	};
 	int failed;
 

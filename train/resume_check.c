@@ -127,8 +127,20 @@ static const char *other_value(const struct trainer *t, const struct config_key 
 	return then && is_setting(key) && strcmp(then, setting_of(real, t, key)) ? then : NULL;
 }
 
+/* Of lora_adapter's files, which no key says. */
+static void tell_scale(const struct trainer *t)
+{
+	double then = json_number_value(json_object_get(t->resumed, "adapter_scale"));
+	double now = t->session.model->config.adapter.scale;
+
+	if (t->config->lora_adapter && then > 0 && then != now)
+		log_info("lora_alpha / r of %s is %g from here on; the checkpoint had %g",
+		        t->config->lora_adapter, now, then);
+}
+
 void train_tell_settings(const struct trainer *t)
 {
+	tell_scale(t);
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
 		const char *then = other_value(t, key);

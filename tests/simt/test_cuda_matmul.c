@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "device/op.h"
 #include "gpu/cuda_matmul.h"
 #include "tests/simt/fake_cublaslt.h"
@@ -170,7 +171,7 @@ static void test_sorts(void **state)
 
 	(void)state;
 	rig_open(&r);
-	for (int wanted = 1; wanted <= 12; wanted++) {
+	for (int wanted = 1; wanted <= 13; wanted++) {
 		op = product(&r, 8, 8, 8, wanted == 12 ? DTYPE_F32 : DTYPE_BF16);
 		op.matmul.bias =
 		        wanted >= 9 && wanted <= 10 ? operand(&r, 3, wanted == 10 ? 2 : 0) : DEV_NONE;
@@ -190,6 +191,8 @@ static void test_sorts(void **state)
 			op.matmul.c_dtype = DTYPE_F32;
 		if (wanted == 11)
 			op.matmul.c_dtype = DTYPE_F32, op.matmul.accumulate = 1;
+		if (wanted == 13)
+			op.matmul.accumulate = 1;
 		for (int again = 0; again < 2; again++) {
 			check_ok(run(&r, &op));
 			assert_int_equal(stats_of(&r).sort_count, wanted);
@@ -242,6 +245,39 @@ static void test_bias(void **state)
 		for (int j = 0; j < 300; j++)
 			assert_true(c[i * 301 + j] == 1 + (float)(j & 3) / 128);
 	rig_close(&r);
+}
+
+/* Adding to a c of bf16, as adapters do: by the library and by our kernel, the sum is rounded once. */
+static void test_added(void **state)
+{
+	(void)state;
+	for (int is_plain = 0; is_plain < 2; is_plain++) {
+		struct rig r;
+		struct op op;
+		uint16_t *a, *b, *c;
+
+		rig_open(&r);
+		op = product(&r, 5, 9, 3, DTYPE_BF16);
+		op.matmul.accumulate = 1;
+		a = (uint16_t *)(uintptr_t)op.matmul.a.value;
+		b = (uint16_t *)(uintptr_t)op.matmul.b.value;
+		c = (uint16_t *)(uintptr_t)op.matmul.c.value;
+		for (int i = 0; i < 5 * 3; i++)
+			a[i] = bf16_from_f32(0x1p-5f);
+		for (int i = 0; i < 3 * 9; i++)
+			b[i] = bf16_from_f32(0x1p-4f);
+		for (int i = 0; i < 5 * 9; i++)
+			c[i] = bf16_from_f32(1 + (float)(i % 3));
+		fake_cublaslt_refuse(is_plain ? FAKE_REFUSE_HEURISTIC : FAKE_REFUSE_NOTHING, 1);
+		check_ok(run(&r, &op));
+		fake_cublaslt_refuse(FAKE_REFUSE_NOTHING, 0);
+		assert_int_equal(stats_of(&r).plain_count, is_plain);
+		/* 3 x 2^-9 is less than half an ulp of 2 and 3, and more than half of one of 1, which is
+		 * 2^-7: each of the terms alone is lost */
+		for (int i = 0; i < 5 * 9; i++)
+			assert_true(bf16_to_f32(c[i]) == (i % 3 ? 1 + (float)(i % 3) : 1 + 0x1p-7f));
+		rig_close(&r);
+	}
 }
 
 /* What cuBLASLt refuses, when it is asked or when it should run, our kernel does from then on. */
@@ -389,6 +425,7 @@ int main(void)
 	        cmocka_unit_test(test_sorts),
 	        cmocka_unit_test(test_many_sorts),
 	        cmocka_unit_test(test_bias),
+	        cmocka_unit_test(test_added),
 	        cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_failure),
 	        cmocka_unit_test(test_no_memory),
