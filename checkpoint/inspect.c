@@ -86,7 +86,7 @@ static int inspect_file(json_t **out, const char *path)
 
 static int inspect_adapter(json_t **out, const char *dir)
 {
-	char *path = file_join(dir, peft_weights_name);
+	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
 	int err = path ? inspect_file(out, path) : ERR_NOMEM;
 
 	mem_free(path);
@@ -320,7 +320,7 @@ int inspect_path(json_t **out, const char *path)
 		return inspect_checkpoint(out, path);
 	if (file_is_in(path, "model.safetensors") || file_is_in(path, "model.safetensors.index.json"))
 		return inspect_model(out, path);
-	if (file_is_in(path, peft_weights_name))
+	if (file_is_in(path, PEFT_WEIGHTS_NAME))
 		return inspect_adapter(out, path);
 	err = inspect_output(out, path, &found);
 	if (!err && !found)

@@ -15,7 +15,6 @@
 #include <math.h>
 #include <string.h>
 
-const char peft_config_name[] = "adapter_config.json", peft_weights_name[] = "adapter_model.safetensors";
 static const char prefix[] = "base_model.model.";
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
@@ -102,7 +101,7 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 	        (json_int_t)c->adapter.rank, "lora_alpha", alpha_of(c), "lora_dropout", 0.0, "bias", "none",
 	        "target_modules", module_list(model), "fan_in_fan_out", c->weight_in_out, "use_rslora", 0,
 	        "use_dora", 0, "inference_mode", 1, "init_lora_weights", 1);
-	char *path = file_join(dir, peft_config_name), *text = NULL;
+	char *path = file_join(dir, PEFT_CONFIG_NAME), *text = NULL;
 	int err = json_write(&text, config, JSON_INDENT(2));
 
 	if (!err)
@@ -149,7 +148,7 @@ static int write_weights(const char *dir, const struct model *model, const struc
 	uint16_t *hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*hi));
 	int16_t *lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*lo));
 	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
-	char *path = file_join(dir, peft_weights_name);
+	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
 	struct safetensors_writer *writer = NULL;
 	int64_t count = 0;
 	int err = decls && hi && lo && value && path ? 0 : ERR_NOMEM;
@@ -243,7 +242,7 @@ static int read_targets(struct peft_config *out, const json_t *config, const cha
 
 int peft_config_read(struct peft_config *out, const char *dir)
 {
-	char *path = file_join(dir, peft_config_name);
+	char *path = file_join(dir, PEFT_CONFIG_NAME);
 	json_t *config = NULL;
 	double alpha = 8;
 	int use_rslora = 0, err = path ? json_read_file(&config, path, CONFIG_BYTES_MAX) : ERR_NOMEM, found;
@@ -355,7 +354,7 @@ static int check_tensor(
 int peft_load(const char *dir, const struct model *model, const struct plane_sink *sink,
         const struct plane_range *ranges, int64_t range_count)
 {
-	char *path = file_join(dir, peft_weights_name);
+	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
 	uint16_t *hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*hi));
 	int16_t *lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*lo));
 	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));

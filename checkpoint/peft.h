@@ -12,8 +12,8 @@
 #include "checkpoint/result_dir.h"
 #include "model/model.h"
 
-/* The names of the two files. */
-extern const char peft_config_name[], peft_weights_name[];
+#define PEFT_CONFIG_NAME "adapter_config.json"
+#define PEFT_WEIGHTS_NAME "adapter_model.safetensors"
 
 struct peft_export {
 	const char *dir;
