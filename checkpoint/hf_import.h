@@ -28,7 +28,8 @@ struct hf_import;
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);
 
-/* A hash of the headers and of 32 blocks of each file: files of other weights have another one. ERR_IO. */
+/* A hash of the headers, of 32 blocks of each file and of the begin of each tensor: files of other weights
+ * have another one, as good as always. ERR_IO. */
 int hf_import_sample(uint64_t *hash, const struct hf_import *import);
 
 /* Reads elements [first, first + count) of a tensor of the table into dst as fp32. `count` is at most

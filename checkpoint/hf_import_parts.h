@@ -32,7 +32,7 @@ void hf_place_widen(const struct hf_place *place, float *dst, const void *raw, i
 /* ERR_INPUT for element `index` of the tensor, a value that is not finite. */
 int hf_import_fail_value(const struct hf_place *place, int64_t index, float value);
 
-/* A hash of a file's length, header and of 32 blocks of 4 KiB. ERR_IO. */
+/* A hash of a file's length, header, 32 blocks of 4 KiB and the first 4 KiB of each tensor. ERR_IO. */
 int hf_file_sample(uint64_t *hash, const struct safetensors *file);
 
 #endif

@@ -28,6 +28,17 @@ static int blocks_hash(uint64_t *hash, const struct safetensors *file)
 	return rc;
 }
 
+/* Hashes the first bytes of a tensor, so that a change of any layer shows. */
+static int begin_hash(uint64_t *hash, const struct safetensors *file, const struct safetensors_tensor *t)
+{
+	char block[SAMPLE_BYTES];
+	int64_t len = t->len_bytes < SAMPLE_BYTES ? t->len_bytes : SAMPLE_BYTES;
+	int rc = file_read_at(file->fd, file->path, block, (size_t)len, t->begin_bytes);
+
+	*hash = rc ? *hash : XXH3_64bits_withSeed(block, (size_t)len, *hash);
+	return rc;
+}
+
 int hf_file_sample(uint64_t *hash, const struct safetensors *file)
 {
 	int rc = blocks_hash(hash, file);
@@ -37,6 +48,7 @@ int hf_file_sample(uint64_t *hash, const struct safetensors *file)
 
 		*hash = XXH3_64bits_withSeed(t->name, strlen(t->name), *hash);
 		*hash = XXH3_64bits_withSeed(&t->begin_bytes, sizeof(t->begin_bytes), *hash);
+		rc = rc ? rc : begin_hash(hash, file, t);
 	}
 	return rc;
 }

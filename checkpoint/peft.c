@@ -64,7 +64,30 @@ static int list_has(const json_t *list, const json_t *item)
 	return 0;
 }
 
-/* The modules with adapters by the last parts of their names, each once. */
+/* PEFT's name. The adapter of a text part fits the whole model, of which it was made. */
+static char *peft_name(const struct model *model, const char *name)
+{
+	static const char base[] = "model.";
+
+	if (!model->whole || strncmp(name, base, sizeof(base) - 1))
+		return mem_printf("%s%s", prefix, name);
+	return mem_printf("%s%s%s", prefix, text_part_modules(model->whole), name + sizeof(base) - 1);
+}
+
+/* The module's whole name, as the other parts of a whole model may have modules of the same last name. */
+static json_t *whole_name(const struct model *model, int tensor)
+{
+	char *name = peft_name(model, model->tensors[tensor].name);
+	json_t *module = name ? json_stringn(name + strlen(prefix),
+	                                (size_t)(strrchr(name, '.') - name) - strlen(prefix))
+	                      : NULL;
+
+	mem_free(name);
+	return module;
+}
+
+/* The modules with adapters by the last parts of their names, each once; of a text part by their whole names.
+ */
 static json_t *module_list(const struct model *model)
 {
 	json_t *list = json_array();
@@ -72,9 +95,10 @@ static json_t *module_list(const struct model *model)
 	for (int t = 0; t < model->tensor_count && list; t++) {
 		json_t *name;
 
-		if (model->tensors[t].layer != 0 || !has_adapter(model, t))
+		if ((model->tensors[t].layer != 0 && !model->whole) || !has_adapter(model, t))
 			continue;
-		name = module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1);
+		name = model->whole ? whole_name(model, t)
+		                    : module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1);
 		if (list_has(list, name)) {
 			json_decref(name);
 		} else if (json_array_append_new(list, name)) {
@@ -129,16 +153,6 @@ static int append_tensor(struct safetensors_writer *writer, const struct model *
 			err = safetensors_append(writer, value, (size_t)count * sizeof(*value));
 	}
 	return err;
-}
-
-/* PEFT's name. The adapter of a text part fits the whole model, of which it was made. */
-static char *peft_name(const struct model *model, const char *name)
-{
-	static const char base[] = "model.";
-
-	if (!model->whole || strncmp(name, base, sizeof(base) - 1))
-		return mem_printf("%s%s", prefix, name);
-	return mem_printf("%s%s%s", prefix, text_part_modules(model->whole), name + sizeof(base) - 1);
 }
 
 static int write_weights(const char *dir, const struct model *model, const struct plane_source *source)
@@ -234,6 +248,11 @@ static int read_targets(struct peft_config *out, const json_t *config, const cha
 	const json_t *targets = json_object_get(config, "target_modules");
 	if (json_is_array(targets))
 		return json_write(&out->targets, targets, JSON_COMPACT);
+	if (json_is_string(targets) && strpbrk(json_string_value(targets), "*+?()[]{}|\\^$"))
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: target_modules is a regular expression, which is not supported; list the "
+		        "modules",
+		        where);
 	if (!json_is_string(targets))
 		return err_set(ERR_INPUT, "%s: target_modules is neither a name nor a list", where);
 	out->targets = mem_strdup(json_string_value(targets));

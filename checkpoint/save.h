@@ -44,7 +44,7 @@ struct checkpoint_save {
 	 * once. */
 	const struct plane_range *ranges;
 	int64_t range_count;
-	int leaves_frozen; /* frozen tensors are in the model's files, which resuming reads */
+	int leaves_frozen; /* frozen tensors but adapters are in the model's files, which resuming reads */
 	json_t *training;  /* an object with all that resuming needs besides planes; rank 0's is written */
 	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
 	const struct hf_export *weights; /* dtype and shard_bytes of weights in hf/; NULL: no weights there */

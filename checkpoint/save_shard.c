@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/adapter.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,7 +21,7 @@ unsigned save_planes_of(const struct checkpoint_save *save, int tensor)
 {
 	const struct model_tensor *t = &save->model->tensors[tensor];
 
-	if (save->leaves_frozen && !t->trainable)
+	if (save->leaves_frozen && !t->trainable && !model_tensor_is_adapter(t))
 		return 0;
 	return planes_of_tensor(save->planes, t->trainable, model_tensor_is_wide(t));
 }

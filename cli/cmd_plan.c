@@ -9,6 +9,7 @@
 #include "base/quantity.h"
 #include "comm/world.h"
 #include "host/pool.h"
+#include "model/adapter.h"
 #include "offload/plan_time.h"
 #include "placement/estimate.h"
 #include "placement/host_search.h"
@@ -84,7 +85,7 @@ static int64_t disk_bytes(const struct session *s)
 		for (int t = 0; t < s->model->tensor_count; t++) {
 			const struct model_tensor *x = &s->model->tensors[t];
 
-			if ((x->trainable || !adapters_leave_base(s)) &&
+			if ((x->trainable || model_tensor_is_adapter(x) || !adapters_leave_base(s)) &&
 			        planes_of_tensor(planes_of(state), x->trainable, model_tensor_is_wide(x)) &
 			                1u << p)
 				bytes += plane_bytes((enum plane)p, state, x->count);

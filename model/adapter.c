@@ -54,11 +54,12 @@ static int fail_name(const struct model *model, const char *name, int is_other)
 static int mark_matches(char *chosen, const struct model *model, const char *name)
 {
 	int is_all = !strcmp(name, all_linear), found = 0, others = 0;
+	const char *own = model_text_name(model, name);
 
 	for (int i = 0; i < model->tensor_count; i++) {
 		const struct model_tensor *t = &model->tensors[i];
 
-		if (!is_all && !names_module(name, t))
+		if (!is_all && !names_module(own, t))
 			continue;
 		if (role_adapter(t->role) == ROLE_COUNT)
 			others = 1;

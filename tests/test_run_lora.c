@@ -486,6 +486,50 @@ static void test_refused_kinds(void **state)
 	refuse(keys, "k_proj");
 }
 
+/* A frozen A is in the checkpoint too: the model's files do not have it. */
+static void test_frozen_adapters(void **state)
+{
+	char a[400], b[400];
+
+	(void)state;
+	train("a", "'freeze=.*lora_A.*' max_steps=4 save_steps=2");
+	remove_run("out");
+	assert_ferry(
+	        0, NULL, "export checkpoint=%s/a model=%s output_dir=%s/out", work_dir, tiny.dir, work_dir);
+	snprintf(a, sizeof(a), "%s/a/model/model.safetensors", work_dir);
+	snprintf(b, sizeof(b), "%s/out/model.safetensors", work_dir);
+	assert_same_files(a, b, "the exported checkpoint");
+	remove_run("b");
+	assert_ferry(0, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=%s/a/checkpoint-000002 output_dir=%s/b "
+	        "overwrite_output_dir=off",
+	        work_dir, work_dir, work_dir);
+	snprintf(b, sizeof(b), "%s/b/model/model.safetensors", work_dir);
+	assert_same_files(a, b, "resumed with a frozen A");
+}
+
+/* What a run reads is not removed, and a base of other weights is none. */
+static void test_kept_inputs(void **state)
+{
+	char keys[700];
+
+	(void)state;
+	train("a", "");
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/a/adapter", work_dir);
+	assert_ferry(2, NULL, "train model=%s data=%s output_dir=%s/a max_steps=1 overwrite_output_dir=on %s",
+	        tiny.dir, tiny.data, work_dir, keys);
+	assert_non_null(strstr(ferry_said(), "would remove lora_adapter="));
+	assert_ferry(2, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=auto init_weights=random max_steps=6 "
+	        "overwrite_output_dir=off",
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "init_weights=random: the run's adapters were trained on"));
+	train("b", "ranks=2 load=rank0_only max_steps=2");
+	assert_ferry(0, NULL,
+	        "train %s/b/config.yaml resume_from_checkpoint=auto max_steps=3 overwrite_output_dir=off",
+	        work_dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -503,6 +547,8 @@ int main(void)
 	        cmocka_unit_test(test_refused_kinds),
 	        cmocka_unit_test(test_without_effect),
 	        cmocka_unit_test(test_output_dir),
+	        cmocka_unit_test(test_frozen_adapters),
+	        cmocka_unit_test(test_kept_inputs),
 	};
 	int failed;
 

@@ -335,6 +335,17 @@ static void test_text_part(void **state)
 	mem_free(text);
 	assert_ferry(0, NULL, "eval model=%s/out/model data=%s device=host", work_dir, tiny.data);
 	assert_null(strstr(ferry_said(), "tensor"));
+
+	/* its adapter has the names of the whole model's modules */
+	remove_run("out");
+	assert_ferry(0, NULL, "train model=%s/whole data=%s output_dir=%s/out max_steps=1 lora_rank=2 %s",
+	        work_dir, tiny.data, work_dir, common);
+	path_of(to, "out/adapter/adapter_config.json");
+	text = read_file(to, &len);
+	assert_non_null(strstr(text, "\"model.language_model.layers.0.self_attn.q_proj\""));
+	mem_free(text);
+	assert_ferry(0, NULL, "eval model=%s/whole lora_adapter=%s/out/adapter data=%s device=host", work_dir,
+	        work_dir, tiny.data);
 }
 
 static int begin(void **state)

@@ -6,7 +6,9 @@
 #include "checkpoint/fresh_weights.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/peft.h"
+#include "comm/world.h"
 #include "model/adapter.h"
+#include "placement/ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -77,11 +79,18 @@ int adapters_leave_base(const struct session *s)
 
 int adapters_check_base(struct session *s, const json_t *resumed)
 {
+	const struct config *c = s->config;
 	const char *then = json_string_value(json_object_get(resumed, "base"));
 	uint64_t hash = 0;
 	int rc;
 
-	if (!adapters_leave_base(s) || !s->import)
+	if (!ranks_reads_files(c, world_self()))
+		return 0;
+	if (then && c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM)
+		return err_set(ERR_INPUT,
+		        "%s=random: the run's adapters were trained on the model's files; remove it",
+		        config_where(c, "init_weights"));
+	if (!s->import || !adapters_leave_base(s))
 		return 0;
 	rc = hf_import_sample(&hash, s->import);
 	snprintf(s->base, sizeof(s->base), "%016" PRIx64, hash);
@@ -91,7 +100,7 @@ int adapters_check_base(struct session *s, const json_t *resumed)
 	        "%s=%s has other files of weights than the model that the run's adapters were trained on; "
 	        "set "
 	        "model to that one",
-	        config_where(s->config, "model"), s->config->model);
+	        config_where(c, "model"), c->model);
 }
 
 int session_read_weights(

@@ -134,7 +134,7 @@ static void tell_scale(const struct trainer *t)
 	double now = t->session.model->config.adapter.scale;
 
 	if (t->config->lora_adapter && then > 0 && then != now)
-		log_info("lora_alpha / r of %s is %g from here on; the checkpoint had %g",
+		log_warn("lora_alpha / r of %s is %g from here on; the checkpoint had %g",
 		        t->config->lora_adapter, now, then);
 }
 

@@ -166,7 +166,8 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 	const struct {
 		const char *key, *path;
 	} reads[] = {{"model", c->model}, {"data", c->data}, {"eval_data", c->eval_data},
-	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint}};
+	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint},
+	        {"lora_adapter", c->lora_adapter}};
 
 	for (size_t i = 0; i < sizeof(reads) / sizeof(*reads); i++)
 		if (would_remove(c, reads[i].path) || would_remove_set(c, reads[i].path))
