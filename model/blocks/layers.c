@@ -195,34 +195,37 @@ static void adapter_backward_input(struct stage_call *call, const struct linear 
 	                           .b_stride = linear->in});
 }
 
-/* A [rank, in] of a fused tensor gets a part of its gradient from each of the tensor's matrices. */
+/* Of A and B, those that train. A [rank, in] of a fused tensor gets a part of its gradient from each of the
+ * tensor's matrices. */
 static void adapter_backward_weight(
         struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x)
 {
 	struct adapter p;
 
-	if (!adapter_find(&p, call, linear) || dev_is_none(p.a_grad))
+	if (!adapter_find(&p, call, linear))
 		return;
-	call_product(call, &(struct product){.y = {p.b_grad, linear->out, p.rank},
-	                           .n = p.rank,
-	                           .k = dy.count,
-	                           .y_dtype = DTYPE_F32,
-	                           .adds = !call->writes_gradients,
-	                           .a = dy.base,
-	                           .a_stride = dy.stride,
-	                           .a_layout = MATMUL_TRANSPOSED,
-	                           .b = adapter_inner(call, linear, &p, x),
-	                           .b_stride = p.rank});
-	call_product(call, &(struct product){.y = {p.a_grad, p.rank, linear->in},
-	                           .n = linear->in,
-	                           .k = dy.count,
-	                           .y_dtype = DTYPE_F32,
-	                           .adds = !call->writes_gradients || linear->is_later,
-	                           .a = adapter_inner_grad(call, linear, &p, dy),
-	                           .a_stride = p.rank,
-	                           .a_layout = MATMUL_TRANSPOSED,
-	                           .b = x.base,
-	                           .b_stride = x.stride});
+	if (!dev_is_none(p.b_grad))
+		call_product(call, &(struct product){.y = {p.b_grad, linear->out, p.rank},
+		                           .n = p.rank,
+		                           .k = dy.count,
+		                           .y_dtype = DTYPE_F32,
+		                           .adds = !call->writes_gradients,
+		                           .a = dy.base,
+		                           .a_stride = dy.stride,
+		                           .a_layout = MATMUL_TRANSPOSED,
+		                           .b = adapter_inner(call, linear, &p, x),
+		                           .b_stride = p.rank});
+	if (!dev_is_none(p.a_grad))
+		call_product(call, &(struct product){.y = {p.a_grad, p.rank, linear->in},
+		                           .n = linear->in,
+		                           .k = dy.count,
+		                           .y_dtype = DTYPE_F32,
+		                           .adds = !call->writes_gradients || linear->is_later,
+		                           .a = adapter_inner_grad(call, linear, &p, dy),
+		                           .a_stride = p.rank,
+		                           .a_layout = MATMUL_TRANSPOSED,
+		                           .b = x.base,
+		                           .b_stride = x.stride});
 }
 
 /* ---- linear layers ---- */
