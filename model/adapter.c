@@ -113,7 +113,7 @@ static int set_roles(struct model_config *config, const struct model *model, con
 	int64_t count[ROLE_COUNT] = {0};
 
 	for (int i = 0; i < model->tensor_count; i++)
-		count[model->tensors[i].role] += chosen[i];
+		count[model->tensors[i].role] += chosen[i] != 0;
 	for (int role = 0; role < ROLE_COUNT; role++) {
 		int a = (int)role_adapter((enum tensor_role)role);
 
