@@ -61,10 +61,12 @@ static int mark_matches(char *chosen, const struct model *model, const char *nam
 
 		if (!is_all && !names_module(own, t))
 			continue;
-		if (role_adapter(t->role) == ROLE_COUNT)
+		if (role_adapter(t->role) == ROLE_COUNT) {
 			others = 1;
-		else
-			found = chosen[i] = 1;
+			continue;
+		}
+		chosen[i] = 1;
+		found = 1;
 	}
 	return found ? 0 : fail_name(model, name, others);
 }
