@@ -23,6 +23,27 @@ static inline void assert_relative(double got, double want, double bound, const 
 		        fabs(got - want) / fabs(want), bound);
 }
 
+/* The first row's losses of `ferry eval --json`, which leaves out the tokens whose reference is 0. */
+static inline void assert_token_losses(const json_t *got, const json_t *losses, const char *what)
+{
+	const json_t *row = json_array_get(json_object_get(got, "token_losses"), 0);
+	size_t at = 0;
+
+	assert_true(json_array_size(losses) > 0);
+	for (size_t t = 0; t < json_array_size(losses); t++) {
+		double w = json_number_value(json_array_get(losses, t));
+
+		if (w == 0)
+			continue;
+		assert_true(at < json_array_size(row));
+		if (!(fabs(json_number_value(json_array_get(row, at)) - w) <= 2e-5))
+			fail_msg("%s: token %zu: %.9g, reference %.9g", what, t,
+			        json_number_value(json_array_get(row, at)), w);
+		at++;
+	}
+	assert_int_equal(at, json_array_size(row));
+}
+
 /* A tensor of a safetensors file as doubles. */
 static inline double *tensor_read(const struct safetensors *file, const char *name, int64_t *count)
 {

@@ -108,23 +108,8 @@ static void eval_one(const struct reference *r, const char *rows, const char *ex
 	        r->dir, rows, device, extra);
 	assert_relative(number(got, "loss"), number(want, "loss_mean"), 1e-6, rows);
 	losses = json_object_get(want, "row0_token_losses");
-	if (losses) {
-		const json_t *row = json_array_get(json_object_get(got, "token_losses"), 0);
-		size_t at = 0;
-
-		for (size_t t = 0; t < json_array_size(losses); t++) {
-			double w = json_number_value(json_array_get(losses, t));
-
-			if (w == 0)
-				continue;
-			assert_true(at < json_array_size(row));
-			if (!(fabs(json_number_value(json_array_get(row, at)) - w) <= 2e-5))
-				fail_msg("%s: token %zu: %.9g, reference %.9g", r->dir, t,
-				        json_number_value(json_array_get(row, at)), w);
-			at++;
-		}
-		assert_int_equal(at, json_array_size(row));
-	}
+	if (losses)
+		assert_token_losses(got, losses, r->dir);
 	json_decref(got);
 }
 

@@ -181,6 +181,18 @@ void gemma2_read(struct config_reader *r, struct model_config *c);
 /* Default sizes of Gemma 2 and 3. */
 #define GEMMA2_DEFAULTS GEMMA_DEFAULTS, .C = 2304, .F = 9216, .L = 26, .H = 8, .KV = 4
 
+/* Defaults that a later generation shares: Ministral, OLMo 3, GPTBigCode. */
+#define MISTRAL_DEFAULTS                                                                                     \
+	.V = 32000, .C = 4096, .F = 14336, .L = 32, .H = 32, .KV = 8, .max_positions = 131072,               \
+	.norm_epsilon = 1e-6, .eos_ids = {2}, .eos_count = 1, .bos_id = 1, .pad_id = -1
+#define OLMO2_DEFAULTS                                                                                       \
+	.V = 50304, .C = 4096, .F = 11008, .L = 32, .H = 32, .max_positions = 2048, .norm_epsilon = 1e-5,    \
+	.qk_norm_whole = 1, .eos_ids = {50279}, .eos_count = 1, .bos_id = -1, .pad_id = 1
+#define GPT2_DEFAULTS                                                                                        \
+	.V = 50257, .C = 768, .L = 12, .H = 12, .max_positions = 1024, .norm = NORM_LAYER,                   \
+	.norm_epsilon = 1e-5, .act = ACT_GELU_TANH, .tied = 1, .eos_ids = {50256}, .eos_count = 1,           \
+	.bos_id = 50256, .dropout = 0.1, .pad_id = -1
+
 /* Without head_dim, because Qwen2 has no such key. */
 #define QWEN_DEFAULTS                                                                                        \
 	.V = 151936, .C = 4096, .F = 22016, .L = 32, .H = 32, .KV = 32, .max_positions = 32768,              \

@@ -14,7 +14,8 @@ import peft
 import torch
 import transformers
 
-from make_config_golden import BASE, ROWS, Float64, gradient_entry, load_config, open_model, parameters_of, weight_of
+from config_cases import BASE, ROWS
+from make_config_golden import Float64, gradient_entry, load_config, open_model, parameters_of, weight_of
 
 OUT = Path(__file__).with_name("lora.json")
 PREFIX = "base_model.model."

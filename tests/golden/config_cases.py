@@ -1,0 +1,572 @@
+"""The configurations that make_config_golden.py runs: settings, rows and changes, as data."""
+
+ROWS = [  # labels: None is -100
+    ([5, 17, 3, 8, 30, 3, 3, 12, 25, 1, 9, 33, 7, 0, 2, 19, 28, 4, 11, 6, 21, 36, 14, 10], None),
+    ([36, 3, 1, 20, 5, 5, 13, 31, 36], [-100, -100, -100, 20, 5, -100, 13, 31, 36]),
+]
+
+BASE = {
+    "llama": dict(vocab_size=37, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+                  max_position_embeddings=64),
+    "gpt2": dict(vocab_size=37, n_embd=16, n_layer=2, n_head=4, n_positions=32),
+}
+BASE["mistral"] = dict(BASE["llama"], num_key_value_heads=2)
+BASE["qwen2"] = dict(BASE["mistral"])
+BASE["qwen3"] = dict(BASE["mistral"], head_dim=8)
+BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
+
+BASE["phi3"] = dict(BASE["mistral"], hidden_size=32, pad_token_id=None)
+
+BASE["olmo2"] = dict(BASE["phi3"])
+BASE["exaone4"] = dict(BASE["phi3"], num_hidden_layers=4)
+BASE["smollm3"] = dict(BASE["phi3"], num_hidden_layers=4)
+BASE["starcoder2"] = dict(BASE["phi3"])
+BASE["stablelm"] = dict(BASE["phi3"], num_hidden_layers=2)
+BASE["phi"] = dict(BASE["phi3"])
+BASE["seed_oss"] = dict(BASE["phi3"], head_dim=4)
+BASE["arcee"] = dict(BASE["phi3"])
+BASE["gemma"] = dict(BASE["llama"], num_key_value_heads=1, head_dim=6, pad_token_id=None)
+BASE["granite"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.4,
+                       logits_scaling=2.0, pad_token_id=None)
+BASE["gemma2"] = dict(BASE["gemma"], num_key_value_heads=2, query_pre_attn_scalar=5, attn_logit_softcapping=1.5,
+                      final_logit_softcapping=2.0, sliding_window=5)
+BASE["gemma3_text"] = dict(BASE["gemma"], num_key_value_heads=2, num_hidden_layers=3, query_pre_attn_scalar=5,
+                           sliding_window=5, sliding_window_pattern=2)
+BASE["cohere"] = dict(BASE["mistral"], logit_scale=0.5, pad_token_id=None)
+BASE["cohere2"] = dict(BASE["cohere"], num_hidden_layers=4, sliding_window=5)
+BASE["glm"] = dict(BASE["phi3"], head_dim=8)
+BASE["glm4"] = dict(BASE["glm"])
+BASE["nemotron"] = dict(BASE["phi3"])
+BASE["ernie4_5"] = dict(BASE["mistral"], head_dim=6, pad_token_id=None)
+BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
+BASE["olmo3"] = dict(BASE["phi3"], num_hidden_layers=4, sliding_window=5)
+BASE["ministral"] = dict(BASE["mistral"], head_dim=4, sliding_window=5)
+BASE["cwm"] = dict(BASE["mistral"], head_dim=6, num_hidden_layers=5, sliding_window=5)
+BASE["vaultgemma"] = dict(BASE["gemma2"], num_hidden_layers=3)
+BASE["hyperclovax"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.4,
+                           logits_scaling=0.7, pad_token_id=None)
+BASE["jais2"] = dict(BASE["phi3"])
+BASE["hunyuan_v1_dense"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
+BASE["ministral3"] = dict(BASE["mistral"], head_dim=8, pad_token_id=None)
+BASE["gptj"] = dict(BASE["gpt2"], n_head=2, rotary_dim=4)
+BASE["gpt_neo"] = dict(vocab_size=37, hidden_size=16, num_layers=2, num_heads=4, max_position_embeddings=32,
+                       attention_types=[[["global", "local"], 1]], window_size=5)
+BASE["gpt_bigcode"] = dict(BASE["gpt2"])
+BASE["opt"] = dict(vocab_size=37, hidden_size=16, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4,
+                   max_position_embeddings=32)
+BASE["olmo"] = dict(BASE["mistral"], pad_token_id=None)
+BASE["nanochat"] = dict(BASE["mistral"], pad_token_id=None)
+BASE["falcon"] = dict(BASE["llama"])
+del BASE["falcon"]["intermediate_size"]
+
+LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
+LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
+ABSENT = object()
+
+# name, model_type, keys over BASE
+CASES = [
+    ("llama plain", "llama", {}),
+    ("llama integer theta, null heads", "llama", dict(rope_theta=500, num_key_value_heads=None)),
+    ("llama one kv head", "llama", dict(num_key_value_heads=1, rms_norm_eps=0.1)),
+    ("llama head_dim apart", "llama", dict(head_dim=6, num_key_value_heads=2, attention_bias=True)),
+    ("llama null head_dim", "llama", dict(head_dim=None)),
+    ("llama mlp bias", "llama", dict(mlp_bias=True, hidden_act="gelu")),
+    ("llama all biases tied", "llama", dict(mlp_bias=True, attention_bias=True, tie_word_embeddings=True)),
+    ("llama swish", "llama", dict(hidden_act="swish")),
+    ("llama gelu_new", "llama", dict(hidden_act="gelu_new")),
+    ("llama gelu_pytorch_tanh", "llama", dict(hidden_act="gelu_pytorch_tanh")),
+    ("llama gelu_fast", "llama", dict(hidden_act="gelu_fast")),
+    ("llama gelu_accurate", "llama", dict(hidden_act="gelu_accurate")),
+    ("llama gelu_python", "llama", dict(hidden_act="gelu_python")),
+    ("llama quick_gelu", "llama", dict(hidden_act="quick_gelu")),
+    ("llama relu", "llama", dict(hidden_act="relu")),
+    ("llama relu2", "llama", dict(hidden_act="relu2")),
+    ("llama pad", "llama", dict(pad_token_id=3)),
+    ("llama pad tied", "llama", dict(pad_token_id=3, tie_word_embeddings=True)),
+    ("llama pad from the end", "llama", dict(pad_token_id=-1)),
+    ("llama no pad", "llama", dict(pad_token_id=None)),
+    ("llama ignored keys", "llama", dict(sliding_window=4, pretraining_tp=2, attention_dropout=0.5, use_cache=False,
+                                         partial_rotary_factor=0.5, layer_types=None)),
+    ("llama linear, old type", "llama", dict(rope_scaling=dict(type="linear", factor=3))),
+    ("llama linear below 1", "llama", dict(rope_scaling=dict(rope_type="linear", factor=0.5), rope_theta=100.0)),
+    ("llama both types", "llama", dict(rope_scaling=dict(rope_type="linear", type="yarn", factor=2.0))),
+    ("llama null rope_scaling", "llama", dict(rope_scaling=None, rope_theta=250.0)),
+    ("llama dynamic, short rows", "llama", dict(rope_scaling=dict(rope_type="dynamic", factor=2.0), rope_theta=250.0)),
+    ("llama default by name", "llama", dict(rope_scaling=dict(rope_type="default"), rope_theta=250.0)),
+    ("llama new keys", "llama", dict(rope_parameters=dict(rope_type="default", rope_theta=77.0))),
+    ("llama new keys without theta", "llama", dict(rope_parameters=dict(rope_type="linear", factor=2.0),
+                                                  rope_theta=31.0)),
+    ("llama new keys and old theta", "llama", dict(rope_parameters=dict(rope_type="default", rope_theta=77.0),
+                                                  rope_theta=31.0)),
+    ("llama both rope keys", "llama", dict(rope_parameters=dict(rope_type="default", rope_theta=77.0),
+                                          rope_scaling=dict(rope_type="linear", factor=2.0))),
+    ("llama empty rope_scaling", "llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=77.0, factor=5.0),
+                                              rope_scaling={})),
+    ("llama theta in rope_scaling", "llama", dict(rope_theta=31.0, rope_scaling=dict(
+        type="linear", factor=2.0, rope_theta=900.0))),
+    ("llama llama3", "llama", dict(rope_theta=50.0, rope_scaling=dict(LLAMA3, original_max_position_embeddings=48))),
+    ("llama llama3, absent original", "llama", dict(rope_theta=50.0, rope_scaling=LLAMA3)),
+    ("llama llama3, original at top", "llama", dict(
+        rope_theta=50.0, original_max_position_embeddings=20,
+        rope_scaling=dict(LLAMA3, original_max_position_embeddings=48))),
+    ("llama llama3, crossed", "llama", dict(rope_theta=50.0, rope_scaling=dict(
+        LLAMA3, low_freq_factor=4.0, high_freq_factor=1.0, original_max_position_embeddings=40))),
+    ("llama llama3, integers", "llama", dict(rope_theta=50, rope_scaling=dict(
+        rope_type="llama3", factor=8, low_freq_factor=1, high_freq_factor=2, original_max_position_embeddings=30))),
+    ("llama yarn", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    ("llama yarn, absent original", "llama", dict(rope_theta=50.0, head_dim=8,
+                                                 rope_scaling=dict(type="yarn", factor=4.0))),
+    ("llama yarn, original at top", "llama", dict(
+        rope_theta=50.0, head_dim=8, original_max_position_embeddings=16,
+        rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=40))),
+    ("llama yarn, betas", "llama", dict(rope_theta=50.0, head_dim=12, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=4, beta_slow=0.5, original_max_position_embeddings=16))),
+    ("llama yarn, zero betas", "llama", dict(rope_theta=50.0, head_dim=12, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=0, beta_slow=None, original_max_position_embeddings=16))),
+    ("llama yarn, crossed betas", "llama", dict(rope_theta=50.0, head_dim=12, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=0.25, beta_slow=2, truncate=False,
+        original_max_position_embeddings=16))),
+    ("llama yarn, attention_factor", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, attention_factor=0.7, original_max_position_embeddings=16))),
+    ("llama yarn, mscale", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, mscale=0.7, mscale_all_dim=1.5, original_max_position_embeddings=16))),
+    ("llama yarn, mscale alone", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, mscale=0.7, original_max_position_embeddings=16))),
+    ("llama yarn, mscale 0", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, mscale=0.7, mscale_all_dim=0, original_max_position_embeddings=16))),
+    ("llama yarn, not truncated", "llama", dict(rope_theta=50.0, head_dim=16, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=3, truncate=False, original_max_position_embeddings=16))),
+    ("llama yarn, truncate null", "llama", dict(rope_theta=50.0, head_dim=16, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=3, truncate=None, original_max_position_embeddings=16))),
+    ("llama yarn, truncated", "llama", dict(rope_theta=50.0, head_dim=16, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=3, truncate=True, original_max_position_embeddings=16))),
+    ("llama yarn, factor null", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=None, original_max_position_embeddings=16))),
+    ("llama yarn, factor below 1", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=0.5, mscale=2.0, mscale_all_dim=3.0, original_max_position_embeddings=16))),
+    ("llama base class", "llama", dict(architectures=["LlamaModel"])),
+    ("llama eos list", "llama", dict(eos_token_id=[2, 5], bos_token_id=None)),
+
+    ("mistral plain", "mistral", {}),
+    ("mistral window", "mistral", dict(sliding_window=5)),
+    ("mistral window 1", "mistral", dict(sliding_window=1)),
+    ("mistral null window", "mistral", dict(sliding_window=None)),
+    ("mistral head_dim", "mistral", dict(head_dim=10, sliding_window=7)),
+    ("mistral hidden no multiple", "mistral", dict(hidden_size=18)),
+    ("mistral absent kv heads", "mistral", dict(num_key_value_heads=ABSENT, num_attention_heads=16, hidden_size=32)),
+    ("mistral ignored biases", "mistral", dict(attention_bias=True, mlp_bias=True, sliding_window=3)),
+    ("mistral layer types", "mistral", dict(head_dim=4, layer_types=["full_attention", "sliding_attention"],
+                                            sliding_window=3)),
+    ("mistral null layer types", "mistral", dict(head_dim=4, layer_types=None, sliding_window=3)),
+    ("mistral tied, pad, gelu", "mistral", dict(tie_word_embeddings=True, pad_token_id=36, hidden_act="gelu")),
+    ("mistral yarn", "mistral", dict(head_dim=8, sliding_window=None, rope_parameters=dict(
+        rope_type="yarn", rope_theta=60.0, factor=2.0, original_max_position_embeddings=16))),
+
+    ("qwen2 plain", "qwen2", {}),
+    ("qwen2 window not used", "qwen2", dict(sliding_window=3, use_sliding_window=False, max_window_layers=0)),
+    ("qwen2 window from layer 1", "qwen2", dict(sliding_window=3, use_sliding_window=True, max_window_layers=1)),
+    ("qwen2 window everywhere", "qwen2", dict(sliding_window=3, use_sliding_window=True, max_window_layers=0)),
+    ("qwen2 absent window", "qwen2", dict(use_sliding_window=True, max_window_layers=0)),
+    ("qwen2 absent max_window_layers", "qwen2", dict(use_sliding_window=True, sliding_window=3)),
+    ("qwen2 null window", "qwen2", dict(use_sliding_window=True, sliding_window=None, max_window_layers=0)),
+    ("qwen2 layer types", "qwen2", dict(sliding_window=3, use_sliding_window=True, max_window_layers=5, layer_types=[
+        "sliding_attention", "full_attention"])),
+    ("qwen2 old layer type", "qwen2", dict(layer_types=["attention", "full_attention"])),
+    ("qwen2 head_dim", "qwen2", dict(head_dim=6)),
+    ("qwen2 null kv heads, tied", "qwen2", dict(num_key_value_heads=None, tie_word_embeddings=True)),
+    ("qwen2 absent kv heads", "qwen2", dict(num_key_value_heads=ABSENT, num_attention_heads=32, hidden_size=64)),
+    ("qwen2 ignored bias", "qwen2", dict(attention_bias=False)),
+    ("qwen2 linear, pad", "qwen2", dict(pad_token_id=5, rope_scaling=dict(type="linear", factor=2.0),
+                                       rope_theta=1000000)),
+
+    ("qwen3 plain", "qwen3", {}),
+    ("qwen3 bias", "qwen3", dict(attention_bias=True)),
+    ("qwen3 absent head_dim", "qwen3", dict(head_dim=ABSENT, num_attention_heads=2)),
+    ("qwen3 windows", "qwen3", dict(use_sliding_window=True, sliding_window=4, max_window_layers=1,
+                                   tie_word_embeddings=True)),
+    ("qwen3 layer types", "qwen3", dict(use_sliding_window=True, sliding_window=2, layer_types=[
+        "sliding_attention", "full_attention"])),
+    ("qwen3 yarn", "qwen3", dict(rope_theta=70.0, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    ("qwen3 as many kv heads", "qwen3", dict(num_key_value_heads=4, head_dim=2, rms_norm_eps=1e-2)),
+    ("qwen3 absent kv heads", "qwen3", dict(num_key_value_heads=ABSENT, num_attention_heads=32, head_dim=4)),
+
+    ("gpt2 plain", "gpt2", {}),
+    ("gpt2 n_inner", "gpt2", dict(n_inner=12, activation_function="relu")),
+    ("gpt2 null n_inner", "gpt2", dict(n_inner=None, activation_function="gelu")),
+    ("gpt2 silu", "gpt2", dict(activation_function="silu", n_inner=8)),
+    ("gpt2 unscaled", "gpt2", dict(scale_attn_weights=False, n_inner=8)),
+    ("gpt2 by layer", "gpt2", dict(scale_attn_by_inverse_layer_idx=True, n_inner=8)),
+    ("gpt2 unscaled by layer", "gpt2", dict(scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
+                                           n_inner=8)),
+    ("gpt2 upcast", "gpt2", dict(reorder_and_upcast_attn=True, n_inner=8)),
+    ("gpt2 untied", "gpt2", dict(tie_word_embeddings=False, n_inner=8, layer_norm_epsilon=0.01)),
+    ("gpt2 general names", "gpt2", dict(n_embd=ABSENT, hidden_size=12, n_layer=ABSENT, num_hidden_layers=1,
+                                       n_head=ABSENT, num_attention_heads=3, n_positions=ABSENT,
+                                       max_position_embeddings=24)),
+    ("gpt2 both names", "gpt2", dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1)),
+    ("gpt2 pad", "gpt2", dict(pad_token_id=3, n_inner=8, n_ctx=7)),
+    ("gpt2 class", "gpt2", dict(architectures=["GPT2LMHeadModel"], n_inner=8, eos_token_id=3, bos_token_id=3)),
+
+    ("gpt_neox plain", "gpt_neox", {}),
+    ("gpt_neox serial", "gpt_neox", dict(use_parallel_residual=False)),
+    ("gpt_neox no attention bias", "gpt_neox", dict(attention_bias=False)),
+    ("gpt_neox serial, no bias, tied", "gpt_neox", dict(use_parallel_residual=False, attention_bias=False,
+                                                       tie_word_embeddings=True)),
+    ("gpt_neox whole rotary", "gpt_neox", dict(rotary_pct=1.0, rotary_emb_base=500)),
+    ("gpt_neox half rotary", "gpt_neox", dict(rotary_pct=0.5, hidden_act="gelu_new")),
+    ("gpt_neox odd rotary", "gpt_neox", dict(rotary_pct=0.4, rotary_emb_base=30)),
+    ("gpt_neox rotary 1", "gpt_neox", dict(rotary_pct=0.125)),
+    ("gpt_neox no rotary", "gpt_neox", dict(rotary_pct=0.0)),
+    ("gpt_neox ignored theta", "gpt_neox", dict(rope_theta=20.0)),
+    ("gpt_neox new keys", "gpt_neox", dict(rope_parameters=dict(
+        rope_type="default", rope_theta=40, partial_rotary_factor=0.75))),
+    ("gpt_neox new keys, old parts", "gpt_neox", dict(rotary_pct=0.5, rotary_emb_base=20, rope_parameters=dict(
+        rope_type="linear", factor=2.0))),
+    ("gpt_neox linear", "gpt_neox", dict(rotary_pct=0.5, rope_scaling=dict(type="linear", factor=3.0))),
+    ("gpt_neox yarn", "gpt_neox", dict(rotary_pct=0.5, hidden_size=32, rotary_emb_base=30, rope_scaling=dict(
+        type="yarn", factor=3.0, original_max_position_embeddings=16))),
+    ("gpt_neox llama3", "gpt_neox", dict(rotary_pct=0.5, hidden_size=32, rotary_emb_base=30, rope_scaling=dict(
+        LLAMA3, original_max_position_embeddings=32))),
+    ("gpt_neox pad ignored", "gpt_neox", dict(pad_token_id=3, head_dim=8)),
+    ("gpt_neox eps", "gpt_neox", dict(layer_norm_eps=0.05, hidden_act="relu")),
+]
+
+CASES += [
+    ("phi3 plain", "phi3", {}),
+    ("phi3 head_dim, null kv heads", "phi3", dict(head_dim=4, num_key_value_heads=None)),
+    ("phi3 window, pad, tied", "phi3", dict(sliding_window=5, pad_token_id=3, tie_word_embeddings=True)),
+    ("phi3 layer types are not read", "phi3", dict(sliding_window=5, layer_types=["full_attention"] * 2)),
+    ("phi3 partial", "phi3", dict(partial_rotary_factor=0.5, rope_theta=100.0)),
+    ("phi3 longrope, short and long rows", "phi3", dict(
+        rope_theta=50.0, original_max_position_embeddings=16, rope_scaling=dict(LONG, rope_type="longrope"))),
+    ("phi3 longrope, all short", "phi3", dict(rope_theta=50.0, rope_scaling=dict(LONG, type="longrope"))),
+    ("phi3 su, partial", "phi3", dict(
+        hidden_size=64, partial_rotary_factor=0.5, original_max_position_embeddings=16,
+        rope_scaling=dict(LONG, type="su", original_max_position_embeddings=20))),
+    ("phi3 longrope, attention_factor", "phi3", dict(
+        original_max_position_embeddings=16, rope_scaling=dict(LONG, rope_type="longrope", attention_factor=1.3))),
+    ("phi3 longrope, factor", "phi3", dict(
+        original_max_position_embeddings=16, rope_scaling=dict(LONG, rope_type="longrope", factor=8.0))),
+    ("phi3 longrope, original in it is not read", "phi3", dict(
+        rope_parameters=dict(LONG, rope_type="longrope", rope_theta=70, original_max_position_embeddings=16))),
+    ("olmo2 plain", "olmo2", {}),
+    ("olmo2 biases, tied, pad", "olmo2", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=4,
+                                             rope_theta=30.0)),
+    ("olmo2 null kv heads", "olmo2", dict(num_key_value_heads=None, rms_norm_eps=1e-2)),
+    ("exaone4 plain", "exaone4", dict(sliding_window=5)),
+    ("exaone4 pattern", "exaone4", dict(sliding_window=5, sliding_window_pattern=2, tie_word_embeddings=True)),
+    ("exaone4 no window", "exaone4", dict(sliding_window=None, layer_types=["full_attention"] * 4)),
+    ("exaone4 layer types, pattern in letters", "exaone4", dict(sliding_window=3, sliding_window_pattern="LLLG", layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
+    ("exaone4 no window, pattern 0", "exaone4", dict(sliding_window=None, sliding_window_pattern=0, layer_types=[
+        "full_attention"] * 4)),
+    ("exaone4 layer types", "exaone4", dict(sliding_window=3, layer_types=[
+        "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    ("smollm3 plain", "smollm3", {}),
+    ("smollm3 untied, biases", "smollm3", dict(tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    ("smollm3 layers", "smollm3", dict(no_rope_layers=[0, 1, 1, 0], rope_theta=40.0)),
+    ("smollm3 interval, window", "smollm3", dict(no_rope_layer_interval=2, use_sliding_window=True,
+                                                sliding_window=4)),
+    ("smollm3 layer types", "smollm3", dict(use_sliding_window=True, sliding_window=4, layer_types=[
+        "sliding_attention", "full_attention", "full_attention", "full_attention"])),
+    ("starcoder2 plain", "starcoder2", {}),
+    ("starcoder2 window, untied", "starcoder2", dict(sliding_window=6, tie_word_embeddings=False, pad_token_id=2)),
+    ("starcoder2 no bias", "starcoder2", dict(use_bias=False, hidden_act="relu", norm_epsilon=1e-2)),
+    ("stablelm plain", "stablelm", {}),
+    ("stablelm parallel", "stablelm", dict(use_parallel_residual=True, use_qkv_bias=True)),
+    ("stablelm partial, tied", "stablelm", dict(partial_rotary_factor=0.5, tie_word_embeddings=True,
+                                               num_key_value_heads=4, rope_theta=30.0)),
+    ("phi plain", "phi", {}),
+    ("phi partial", "phi", dict(partial_rotary_factor=0.25, num_key_value_heads=None, hidden_act="gelu")),
+    ("phi tied", "phi", dict(tie_word_embeddings=True, layer_norm_eps=1e-2, pad_token_id=1)),
+    ("seed_oss plain", "seed_oss", {}),
+    ("seed_oss flags", "seed_oss", dict(attention_bias=False, attention_out_bias=True, mlp_bias=True,
+                                       tie_word_embeddings=True)),
+    ("arcee plain", "arcee", {}),
+    ("arcee biases", "arcee", dict(attention_bias=True, mlp_bias=True, rope_scaling=dict(
+        rope_type="yarn", factor=2.0, original_max_position_embeddings=16))),
+    ("llama longrope", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        LONG, rope_type="longrope", original_max_position_embeddings=16))),
+    ("gemma plain", "gemma", {}),
+    ("gemma old gelu, untied, biases, pad", "gemma", dict(hidden_act="gelu", tie_word_embeddings=False,
+                                                         attention_bias=True, pad_token_id=3, rope_theta=50.0)),
+    ("gemma silu, linear", "gemma", dict(hidden_act="silu", hidden_activation="relu",
+                                         rope_scaling=dict(type="linear", factor=2.0))),
+    ("gemma2 plain", "gemma2", {}),
+    ("gemma2 no caps", "gemma2", dict(attn_logit_softcapping=None, final_logit_softcapping=None)),
+    ("gemma2 usual caps, untied, pad", "gemma2", dict(
+        attn_logit_softcapping=ABSENT, final_logit_softcapping=ABSENT, query_pre_attn_scalar=ABSENT,
+        tie_word_embeddings=False, pad_token_id=3)),
+    ("gemma2 cap of scores, all kv heads, biases", "gemma2", dict(
+        attn_logit_softcapping=0.3, final_logit_softcapping=None, num_key_value_heads=4, attention_bias=True)),
+    ("gemma2 layer types, cap of logits", "gemma2", dict(
+        attn_logit_softcapping=None, final_logit_softcapping=0.5, hidden_act="relu", hidden_activation="silu",
+        sliding_window=3, layer_types=["full_attention", "sliding_attention"])),
+    ("gemma3_text plain", "gemma3_text", {}),
+    ("gemma3_text absent pattern, other thetas", "gemma3_text", dict(
+        sliding_window_pattern=ABSENT, num_hidden_layers=6, rope_theta=70.0, rope_local_base_freq=9.0)),
+    ("gemma3_text old scaling", "gemma3_text", dict(
+        rope_theta=300.0, rope_local_base_freq=20.0, rope_scaling=dict(rope_type="linear", factor=3.0))),
+    ("gemma3_text two sets", "gemma3_text", dict(
+        layer_types=["full_attention", "sliding_attention", "full_attention"], rope_parameters=dict(
+            full_attention=dict(rope_type="linear", factor=4.0, rope_theta=90.0),
+            sliding_attention=dict(rope_type="default", rope_theta=11.0)))),
+    ("gemma3_text one set of two", "gemma3_text", dict(rope_theta=80.0, rope_local_base_freq=7.0, rope_parameters=dict(
+        full_attention=dict(rope_type="default")))),
+    ("gemma3_text caps, untied, pad", "gemma3_text", dict(
+        attn_logit_softcapping=0.2, final_logit_softcapping=1.5, tie_word_embeddings=False, pad_token_id=2,
+        attention_bias=True)),
+    ("granite plain", "granite", {}),
+    ("granite biases, tied, pad", "granite", dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                                 pad_token_id=3)),
+    ("granite absent multipliers", "granite", dict(
+        attention_multiplier=ABSENT, embedding_multiplier=ABSENT, residual_multiplier=ABSENT, logits_scaling=ABSENT,
+        num_key_value_heads=None)),
+    ("cohere plain", "cohere", {}),
+    ("cohere biases, untied, pad", "cohere", dict(attention_bias=True, tie_word_embeddings=False, pad_token_id=3,
+                                                  rope_theta=70.0)),
+    ("cohere absent scale, all kv heads", "cohere", dict(logit_scale=ABSENT, num_key_value_heads=None,
+                                                         layer_norm_eps=0.1)),
+    ("cohere linear rope", "cohere", dict(rope_scaling=dict(type="linear", factor=2.5))),
+    ("cohere2 plain", "cohere2", {}),
+    ("cohere2 pattern", "cohere2", dict(sliding_window_pattern=2, rope_theta=70.0, attention_bias=True)),
+    ("cohere2 layer types", "cohere2", dict(layer_types=["full_attention", "sliding_attention", "sliding_attention",
+                                                         "full_attention"])),
+    ("glm plain", "glm", {}),
+    ("glm whole heads, no biases", "glm", dict(partial_rotary_factor=1.0, attention_bias=False, num_key_value_heads=4,
+                                               tie_word_embeddings=True, pad_token_id=3)),
+    ("glm a quarter, theta", "glm", dict(partial_rotary_factor=0.25, rope_theta=70.0)),
+    ("glm4 plain", "glm4", {}),
+    ("glm4 no biases", "glm4", dict(attention_bias=False, partial_rotary_factor=1.0, rope_theta=70.0, pad_token_id=3)),
+    ("nemotron plain", "nemotron", {}),
+    ("nemotron biases, tied, pad", "nemotron", dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                                    pad_token_id=3, norm_eps=0.1)),
+    ("nemotron head_dim, whole heads, gelu", "nemotron", dict(head_dim=12, partial_rotary_factor=1.0, rope_theta=70.0,
+                                                              hidden_act="gelu")),
+    ("ernie4_5 plain", "ernie4_5", {}),
+    ("ernie4_5 biases, untied", "ernie4_5", dict(use_bias=True, tie_word_embeddings=False, rope_theta=70.0)),
+    ("ernie4_5 pad, all kv heads", "ernie4_5", dict(pad_token_id=3, num_key_value_heads=None)),
+    ("helium plain", "helium", {}),
+    ("helium biases, pad", "helium", dict(attention_bias=True, mlp_bias=True, pad_token_id=3, rope_theta=70.0)),
+    ("olmo3 plain", "olmo3", {}),
+    ("olmo3 yarn, old key", "olmo3", dict(rope_theta=500000, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16, attention_factor=1.2, beta_fast=4))),
+    ("olmo3 theta, yarn without original", "olmo3", dict(
+        rope_theta=30.0, original_max_position_embeddings=16, rope_scaling=dict(rope_type="yarn", factor=4.0,
+                                                                                 beta_fast=4))),
+    ("olmo3 two sets", "olmo3", dict(original_max_position_embeddings=20, rope_parameters=dict(
+        full_attention=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, rope_theta=50.0),
+        sliding_attention=dict(rope_type="linear", factor=2.0, rope_theta=11.0)))),
+    ("olmo3 one set of two, biases", "olmo3", dict(attention_bias=True, rope_theta=40.0, rope_parameters=dict(
+        full_attention=None, sliding_attention=dict(rope_type="default", rope_theta=20.0)))),
+    ("olmo3 layer types, tied, pad", "olmo3", dict(
+        layer_types=["full_attention", "sliding_attention", "full_attention", "full_attention"], sliding_window=3,
+        tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None, head_dim=6)),
+    ("olmo3 flat settings are not read", "olmo3", dict(rope_parameters=dict(rope_type="default", rope_theta=70.0))),
+    ("ministral plain", "ministral", {}),
+    ("ministral layer types", "ministral", dict(layer_types=["sliding_attention", "full_attention"], rope_theta=50.0)),
+    ("ministral full everywhere, tied, pad", "ministral", dict(
+        layer_types=["full_attention", "full_attention"], tie_word_embeddings=True, pad_token_id=3, head_dim=10)),
+    ("ministral null layer types, ignored biases", "ministral", dict(
+        layer_types=None, attention_bias=True, mlp_bias=True, num_key_value_heads=4, rope_scaling=dict(
+            rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16))),
+    ("cwm plain", "cwm", {}),
+    ("cwm ignored theta, original at top", "cwm", dict(rope_theta=50.0, original_max_position_embeddings=48)),
+    ("cwm empty settings", "cwm", dict(rope_theta=50.0, rope_parameters={})),
+    ("cwm settings without theta", "cwm", dict(rope_parameters=dict(rope_type="linear", factor=2.0))),
+    ("cwm old key", "cwm", dict(rope_theta=50.0, rope_scaling=dict(LLAMA3, original_max_position_embeddings=48))),
+    ("cwm layer types, biases", "cwm", dict(mlp_bias=True, attention_bias=True, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    ("cwm tied, pad, null eos", "cwm", dict(tie_word_embeddings=True, pad_token_id=3, eos_token_id=None)),
+    ("cwm eos", "cwm", dict(eos_token_id=[2, 5], num_hidden_layers=1)),
+    ("hyperclovax plain", "hyperclovax", {}),
+    ("hyperclovax no post norms", "hyperclovax", dict(use_post_norm=False, rope_theta=70.0)),
+    ("hyperclovax absent multipliers, head_dim", "hyperclovax", dict(
+        attention_multiplier=ABSENT, embedding_multiplier=ABSENT, residual_multiplier=ABSENT, logits_scaling=ABSENT,
+        num_key_value_heads=None, head_dim=6)),
+    ("hyperclovax null multiplier, biases, tied, pad", "hyperclovax", dict(
+        attention_multiplier=None, head_dim=None, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        pad_token_id=3)),
+    ("jais2 plain", "jais2", {}),
+    ("jais2 no biases, tied, pad", "jais2", dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True,
+                                                 pad_token_id=3, layer_norm_eps=0.1)),
+    ("jais2 head_dim, null kv heads, gelu", "jais2", dict(head_dim=12, num_key_value_heads=None, hidden_act="gelu",
+                                                          rope_theta=70.0, mlp_bias=False)),
+    ("vaultgemma plain", "vaultgemma", {}),
+    ("vaultgemma no caps, biases", "vaultgemma", dict(
+        attn_logit_softcapping=None, final_logit_softcapping=None, attention_bias=True, num_key_value_heads=4)),
+    ("vaultgemma usual caps, untied, pad", "vaultgemma", dict(
+        attn_logit_softcapping=ABSENT, final_logit_softcapping=ABSENT, query_pre_attn_scalar=ABSENT,
+        tie_word_embeddings=False, pad_token_id=3)),
+    ("vaultgemma layer types, theta", "vaultgemma", dict(
+        hidden_act="relu", hidden_activation="silu", sliding_window=3, rope_theta=70.0,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
+    ("hunyuan_v1_dense plain", "hunyuan_v1_dense", {}),
+    ("hunyuan_v1_dense alpha", "hunyuan_v1_dense", dict(rope_theta=50.0, rope_scaling=dict(
+        type="dynamic", factor=1.0, alpha=1000.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
+    ("hunyuan_v1_dense alpha, new keys", "hunyuan_v1_dense", dict(rope_parameters=dict(
+        rope_type="dynamic", factor=1.0, alpha=3, rope_theta=20.0), head_dim=6)),
+    ("hunyuan_v1_dense linear, alpha not read", "hunyuan_v1_dense", dict(rope_theta=50.0, rope_scaling=dict(
+        type="linear", factor=2.0, alpha=3.0))),
+    ("hunyuan_v1_dense biases, tied, pad", "hunyuan_v1_dense", dict(
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=True, pad_token_id=3, num_key_value_heads=None)),
+    ("ministral3 plain", "ministral3", {}),
+    ("ministral3 growing queries, window", "ministral3", dict(sliding_window=9, rope_parameters=dict(
+        rope_type="yarn", factor=4.0, rope_theta=50.0, original_max_position_embeddings=5, beta_fast=4,
+        llama_4_scaling_beta=0.3, mscale=1.0, mscale_all_dim=1.0))),
+    ("ministral3 default by name, old key", "ministral3", dict(rope_theta=50.0, rope_scaling=dict(
+        type="default", original_max_position_embeddings=7, llama_4_scaling_beta=0.5))),
+    ("ministral3 original at top", "ministral3", dict(original_max_position_embeddings=4, rope_theta=50.0)),
+    ("ministral3 llama3, tied, pad", "ministral3", dict(tie_word_embeddings=True, pad_token_id=3, rope_scaling=dict(
+        LLAMA3, original_max_position_embeddings=8, llama_4_scaling_beta=0.2))),
+    ("ministral3 longrope", "ministral3", dict(rope_parameters=dict(
+        LONG, rope_type="longrope", factor=4.0, original_max_position_embeddings=10, llama_4_scaling_beta=0.4))),
+    ("ministral3 layer types are not read, no growth", "ministral3", dict(
+        sliding_window=5, layer_types=["full_attention"] * 2, attention_bias=True, rope_parameters=dict(
+            rope_type="default", rope_theta=50.0, original_max_position_embeddings=4, llama_4_scaling_beta=0.0))),
+    ("olmo3 one kv head, window 1", "olmo3", dict(num_key_value_heads=1, sliding_window=1, hidden_act="gelu")),
+    ("ministral one kv head, window 1", "ministral", dict(num_key_value_heads=1, sliding_window=1, hidden_act="gelu")),
+    ("cwm one kv head, gelu", "cwm", dict(num_key_value_heads=1, head_dim=10, hidden_act="gelu", rms_norm_eps=0.1)),
+    ("hyperclovax yarn", "hyperclovax", dict(head_dim=8, rope_theta=50.0, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16))),
+    ("hunyuan_v1_dense yarn, eps, relu", "hunyuan_v1_dense", dict(
+        num_key_value_heads=1, hidden_act="relu", rms_norm_eps=0.1, rope_scaling=dict(
+            rope_type="yarn", factor=4.0, beta_fast=4, original_max_position_embeddings=16), rope_theta=50.0)),
+    ("ministral3 one kv head, window 1, gelu", "ministral3", dict(
+        num_key_value_heads=1, sliding_window=1, head_dim=10, hidden_act="gelu", rms_norm_eps=0.1)),
+]
+
+# Models that also read images or sound: the text part, with texts alone.
+TEXT = dict(BASE["llama"], hidden_size=32, num_key_value_heads=2, head_dim=8, pad_token_id=None, bos_token_id=1,
+            eos_token_id=2, rms_norm_eps=1e-5)
+TOWER = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=14,
+             patch_size=7)
+CLIP = dict(TOWER, model_type="clip_vision_model", projection_dim=8)
+SIGLIP = dict(TOWER, model_type="siglip_vision_model")
+PIXTRAL = dict(TOWER, model_type="pixtral", head_dim=8)
+MROPE = dict(rope_type="default", rope_theta=100.0, mrope_section=[1, 1, 2])
+QWEN_TOWER = dict(depth=1, hidden_size=16, out_hidden_size=32, num_heads=2, intermediate_size=16)
+QWEN_IDS = dict(image_token_id=30, video_token_id=31, vision_start_token_id=32, vision_end_token_id=33)
+WHOLES = [
+    ("gemma3 whole", "gemma3", dict(
+        text_config=dict(TEXT, model_type="gemma3_text", num_hidden_layers=3, sliding_window=5,
+                         sliding_window_pattern=2), vision_config=SIGLIP, image_token_index=30, boi_token_index=31,
+        eoi_token_index=32, mm_tokens_per_image=4, eos_token_id=[1, 6])),
+    ("mistral3 whole", "mistral3", dict(text_config=dict(TEXT, sliding_window=5), vision_config=PIXTRAL,
+                                        image_token_index=30, tie_word_embeddings=True)),
+    ("llava whole", "llava", dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP,
+                                  image_token_index=30)),
+    ("llava_next whole", "llava_next", dict(text_config=dict(TEXT, model_type="mistral", sliding_window=None),
+                                            vision_config=CLIP, image_token_index=30)),
+    ("llava_onevision whole", "llava_onevision", dict(text_config=dict(TEXT, model_type="qwen2"), vision_config=SIGLIP,
+                                                      image_token_index=30, video_token_index=31)),
+    ("vipllava whole", "vipllava", dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP,
+                                        image_token_index=30)),
+    ("internvl whole", "internvl", dict(
+        text_config=dict(TEXT, model_type="qwen3"), vision_config=dict(TOWER, image_size=[14, 14], patch_size=[7, 7]),
+        image_token_id=30, tie_word_embeddings=False)),
+    ("idefics3 whole", "idefics3", dict(text_config=dict(TEXT, model_type="llama"), vision_config=TOWER,
+                                        image_token_id=30)),
+    ("smolvlm whole", "smolvlm", dict(text_config=dict(TEXT, model_type="llama"), vision_config=TOWER,
+                                      image_token_id=30)),
+    ("qwen2_vl whole", "qwen2_vl", dict(
+        QWEN_IDS, text_config=dict(TEXT, rope_parameters=MROPE),
+        vision_config=dict(depth=1, embed_dim=16, hidden_size=32, num_heads=2))),
+    ("qwen2_5_vl whole", "qwen2_5_vl", dict(
+        QWEN_IDS, text_config=dict(TEXT, rope_parameters=MROPE),
+        vision_config=dict(QWEN_TOWER, fullatt_block_indexes=[0]))),
+    ("qwen2_5_vl whole, older keys", "qwen2_5_vl", dict(
+        QWEN_IDS, **TEXT, tie_word_embeddings=True, rope_theta=100.0,
+        rope_scaling=dict(type="mrope", mrope_section=[1, 1, 2]),
+        vision_config=dict(QWEN_TOWER, fullatt_block_indexes=[0]))),
+    ("qwen3_vl whole", "qwen3_vl", dict(
+        QWEN_IDS, text_config=dict(TEXT, rope_parameters=dict(MROPE, mrope_interleaved=True)),
+        vision_config=dict(QWEN_TOWER, deepstack_visual_indexes=[0], num_position_embeddings=4))),
+    ("qwen2_audio whole", "qwen2_audio", dict(
+        text_config=dict(TEXT, model_type="qwen2"), audio_token_index=30, audio_config=dict(
+            model_type="qwen2_audio_encoder", d_model=16, encoder_ffn_dim=16, encoder_layers=1,
+            encoder_attention_heads=2, num_mel_bins=8, max_source_positions=8))),
+    ("gptj plain", "gptj", {}),
+    ("gptj whole heads, tied, null n_inner", "gptj", dict(rotary_dim=8, tie_word_embeddings=True, n_inner=None)),
+    ("gptj n_inner, relu, eps", "gptj", dict(n_inner=12, activation_function="relu", layer_norm_epsilon=0.01)),
+    ("gptj keys without effect", "gptj", dict(rotary=True, scale_attn_weights=True, rope_theta=50.0, pad_token_id=3)),
+    ("gptj general names", "gptj", dict(n_embd=ABSENT, hidden_size=12, n_layer=ABSENT, num_hidden_layers=1,
+                                        n_head=ABSENT, num_attention_heads=3)),
+    ("gpt_neo plain", "gpt_neo", {}),
+    ("gpt_neo older list, null inner size", "gpt_neo", dict(attention_layers=["local", "global"],
+                                                            intermediate_size=None)),
+    ("gpt_neo patterns, untied", "gpt_neo", dict(num_layers=4, tie_word_embeddings=False, intermediate_size=12,
+                                                 attention_types=[[["local", "global"], 1], [["local"], 2]])),
+    ("gpt_neo general names, relu, eps", "gpt_neo", dict(
+        num_layers=ABSENT, num_hidden_layers=2, num_heads=ABSENT, num_attention_heads=2, window_size=1,
+        activation_function="relu", layer_norm_epsilon=0.01, pad_token_id=3)),
+    ("gpt_bigcode plain", "gpt_bigcode", {}),
+    ("gpt_bigcode heads of k and v", "gpt_bigcode", dict(multi_query=False, n_inner=12, activation_function="gelu")),
+    ("gpt_bigcode unscaled, untied", "gpt_bigcode", dict(scale_attn_weights=False, tie_word_embeddings=False,
+                                                         layer_norm_epsilon=0.01, pad_token_id=3)),
+    ("gpt_bigcode keys without effect", "gpt_bigcode", dict(
+        n_inner=8, attention_softmax_in_fp32=False, scale_attention_softmax_in_fp32=False, num_key_value_heads=2)),
+    ("opt plain", "opt", {}),
+    ("opt no biases, no pad, gelu", "opt", dict(enable_bias=False, pad_token_id=None, activation_function="gelu",
+                                                word_embed_proj_dim=16, init_std=0.05)),
+    ("opt untied, pad, inert keys", "opt", dict(tie_word_embeddings=False, pad_token_id=3, layer_norm_eps=0.1,
+                                                dropout=0.0)),
+    ("opt norms without weights", "opt", dict(layer_norm_elementwise_affine=False)),
+    ("olmo plain", "olmo", {}),
+    ("olmo biases, tied, pad", "olmo", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
+                                            clip_qkv=None, rms_norm_eps=0.1, rope_theta=50.0)),
+    ("olmo null kv heads", "olmo", dict(num_key_value_heads=None)),
+    ("nanochat plain", "nanochat", {}),
+    ("nanochat biases, tied, pad, no cap", "nanochat", dict(
+        attention_bias=True, tie_word_embeddings=True, pad_token_id=3, final_logit_softcapping=None)),
+    ("nanochat wide heads, cap, linear", "nanochat", dict(
+        head_dim=24, final_logit_softcapping=1.5, num_key_value_heads=None, rms_norm_eps=0.1, hidden_act="gelu",
+        rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=50.0))),
+    ("falcon plain", "falcon", {}),
+    ("falcon 7b's file", "falcon", dict(num_kv_heads=4, new_decoder_architecture=False, parallel_attn=True, alibi=False,
+                                        ffn_hidden_size=20, activation="relu", rope_theta=50.0, pad_token_id=3)),
+    ("falcon mlp after attention", "falcon", dict(parallel_attn=False, num_ln_in_parallel_attn=2, hidden_size=24,
+                                                  rope_scaling=dict(type="linear", factor=2.0))),
+    ("falcon heads of k and v, biases", "falcon", dict(multi_query=False, parallel_attn=False, bias=True,
+                                                       tie_word_embeddings=False)),
+    ("falcon new, two norms", "falcon", dict(new_decoder_architecture=True, num_kv_heads=2, multi_query=True)),
+    ("falcon new, one norm, biases", "falcon", dict(
+        new_decoder_architecture=True, num_kv_heads=2, num_attention_heads=6, hidden_size=24, bias=True,
+        num_ln_in_parallel_attn=1, layer_norm_epsilon=0.01, tie_word_embeddings=False)),
+    ("falcon new, two norms, biases", "falcon", dict(
+        new_decoder_architecture=True, num_kv_heads=3, num_attention_heads=6, hidden_size=24, bias=True,
+        num_ln_in_parallel_attn=2, ffn_hidden_size=20)),
+    ("falcon new, as many kv heads", "falcon", dict(new_decoder_architecture=True, bias=True)),
+    ("falcon new, one kv head", "falcon", dict(new_decoder_architecture=True, num_kv_heads=1, bias=True)),
+]
+
+# Only names, shapes and settings: what absent keys mean.
+SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3", "olmo2",
+                                                    "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
+                                                    "arcee", "gemma", "gemma2", "gemma3_text",
+                                                    "granite", "cohere", "cohere2", "glm", "glm4",
+                                                    "ernie4_5", "helium", "gptj", "gpt_neo",
+                                                    "gpt_bigcode", "opt", "falcon", "olmo",
+                                                    "nanochat")] + [
+    ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
+    ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
+    ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
+    ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
+    ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+    ("ministral3 with nothing", "ministral3", {}),
+    ("hunyuan_v1_dense with few keys", "hunyuan_v1_dense", dict(head_dim=128)),
+    ("vaultgemma with nothing", "vaultgemma", {}),
+    ("jais2 with nothing", "jais2", {}),
+    ("hyperclovax with nothing", "hyperclovax", {}),
+    ("cwm with nothing", "cwm", {}),
+    ("cwm with few keys", "cwm", dict(eos_token_id=None, num_hidden_layers=9)),
+    ("ministral with few keys", "ministral", dict(head_dim=128)),
+    ("olmo3 with nothing", "olmo3", {}),
+]
+
+
+# layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
+LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2", "cwm",
+           "vaultgemma")
