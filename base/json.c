@@ -158,6 +158,12 @@ int json_read_file(json_t **root, const char *path, int64_t max_bytes)
 	return err;
 }
 
+json_t *json_of_number(double value)
+{
+	return value == floor(value) && fabs(value) < 1e15 ? json_integer((json_int_t)value)
+	                                                   : json_real(value);
+}
+
 json_t *json_finite(double value)
 {
 	return isfinite(value) ? json_real(value) : json_null();

@@ -46,6 +46,10 @@ const char *json_kind_name(const json_t *value);
 /* null for a value that is not finite, because JSON has none. NULL: out of memory; json_pack passes it on. */
 json_t *json_finite(double value);
 
+/* An integer if it is one, as not every reader takes 16.0; else a real. NULL: out of memory, or not finite.
+ */
+json_t *json_of_number(double value);
+
 /* A new array of the values; NULL: out of memory. */
 json_t *json_ints(const int64_t *values, int count);
 

@@ -250,7 +250,7 @@ static int write_all(struct work *work)
 	if (!err && work->shard_count > 1)
 		err = write_index(work);
 	if (!err)
-		err = side_files_write(options->side, work->dir.temp);
+		err = side_files_write(options->side, work->dir.temp, NULL);
 	if (!err)
 		err = hf_dtype_write(options->dtype, work->dir.temp);
 	if (!err && options->may_appear)
@@ -304,6 +304,14 @@ static int export_write(
 	return err;
 }
 
+enum safetensors_dtype hf_export_dtype(int wanted, const struct model *model)
+{
+	if (wanted >= 0)
+		return (enum safetensors_dtype)wanted;
+	return model->storage == FORMAT_COUNT ? SAFETENSORS_BF16
+	                                      : (enum safetensors_dtype)format_facts[model->storage].element;
+}
+
 int hf_export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source)
 {
@@ -312,7 +320,7 @@ int hf_export_write(
 
 	if (!model->config.adapter.rank)
 		return export_write(options, model, source);
-	err = merge_open(&merge, model, source);
+	err = merge_open(&merge, model, source, options->pool);
 	if (!err)
 		err = export_write(options, merge_model(merge), merge_source(merge));
 	merge_close(merge);

@@ -23,6 +23,7 @@
 #include "checkpoint/result_dir.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/side_files.h"
+#include "host/pool.h"
 #include "model/model.h"
 
 #include <stdint.h>
@@ -35,7 +36,11 @@ struct hf_export {
 	const struct side_files *side; /* config.json, the tokenizer and so on; may be NULL */
 	int is_refused_without_room;   /* ERR_FIT before anything is written, if the disk lacks the room */
 	int (*may_appear)(void);       /* as in checkpoint/save.h */
+	struct pool *pool;             /* its threads merge adapters; NULL: this thread */
 };
+
+/* The dtype that is wanted; for -1 (auto) that of the model's config.json, or BF16. */
+enum safetensors_dtype hf_export_dtype(int wanted, const struct model *model);
 
 /* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory is the ring of
  * checkpoint/block_writer.h. ERR_INPUT (dir exists, a weight does not fit F16), ERR_IO, ERR_NOMEM, the

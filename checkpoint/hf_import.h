@@ -28,9 +28,10 @@ struct hf_import;
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);
 
-/* A hash of the headers, of 32 blocks of each file and of the begin of each tensor: files of other weights
- * have another one, as good as always. ERR_IO. */
-int hf_import_sample(uint64_t *hash, const struct hf_import *import);
+/* A hash, in hexadecimal, of the headers, of 32 blocks of each file and of the begin of each tensor: files of
+ * other weights have another one, as good as always. ERR_IO. */
+enum { HF_HASH_BYTES = 17 };
+int hf_import_hash(char hash[HF_HASH_BYTES], const struct hf_import *import);
 
 /* Reads elements [first, first + count) of a tensor of the table into dst as fp32. `count` is at most
  * PLANE_PIECE_COUNT. ERR_INPUT names the first element that is not finite. One thread per import. */

@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/num.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -53,16 +55,17 @@ int hf_file_sample(uint64_t *hash, const struct safetensors *file)
 	return rc;
 }
 
-int hf_import_sample(uint64_t *hash, const struct hf_import *import)
+int hf_import_hash(char hash[HF_HASH_BYTES], const struct hf_import *import)
 {
+	uint64_t all = 0;
 	int rc = 0;
 
-	*hash = 0;
 	for (int f = 0; f < import->dir->file_count && !rc; f++) {
 		uint64_t file = 0;
 
 		rc = hf_file_sample(&file, import->dir->files[f]);
-		*hash = XXH3_64bits_withSeed(&file, sizeof(file), *hash);
+		all = XXH3_64bits_withSeed(&file, sizeof(file), all);
 	}
+	snprintf(hash, HF_HASH_BYTES, "%016" PRIx64, all);
 	return rc;
 }

@@ -7,10 +7,14 @@
 #include "base/size.h"
 #include "model/adapter.h"
 
+#include <string.h>
+
 /* The adapter of one matrix as it is stored: rows of `left` [rows, rank] times `right` [rank, cols]. */
 struct factors {
 	int tensor; /* -1: none yet */
 	float *left, *right;
+	int64_t rank;
+	double scale;
 };
 
 struct merge {
@@ -18,11 +22,25 @@ struct merge {
 	struct model *base;
 	const struct plane_source *from;
 	struct plane_source source;
+	struct pool *pool; /* may be NULL */
 	struct factors factors;
 	uint16_t *hi;  /* [PLANE_PIECE_COUNT] */
 	int16_t *lo;   /* the same */
-	double *delta; /* the same */
+	float *merged; /* the same: the piece below, computed once for both planes */
+	int tensor;    /* -1: none yet */
+	int64_t first, count;
 };
+
+static int read_piece(struct merge *m, float *dst, int tensor, int64_t first, int64_t count)
+{
+	int err = m->from->read(m->from->context, tensor, PLANE_HI, first, count, m->hi);
+
+	if (!err)
+		err = m->from->read(m->from->context, tensor, PLANE_LO, first, count, m->lo);
+	for (int64_t i = 0; i < count && !err; i++)
+		dst[i] = f32_from_bits(plane_join(m->hi[i], m->lo[i]));
+	return err;
+}
 
 static int read_floats(struct merge *m, float *dst, int tensor)
 {
@@ -31,11 +49,7 @@ static int read_floats(struct merge *m, float *dst, int tensor)
 
 	for (int64_t at = 0, count; at < total && !err; at += count) {
 		count = min_i64(PLANE_PIECE_COUNT, total - at);
-		err = m->from->read(m->from->context, tensor, PLANE_HI, at, count, m->hi);
-		if (!err)
-			err = m->from->read(m->from->context, tensor, PLANE_LO, at, count, m->lo);
-		for (int64_t i = 0; i < count && !err; i++)
-			dst[at + i] = f32_from_bits(plane_join(m->hi[i], m->lo[i]));
+		err = read_piece(m, dst + at, tensor, at, count);
 	}
 	return err;
 }
@@ -89,55 +103,69 @@ static int factors_read(struct merge *m, int tensor, int a)
 		factors_free(f);
 	else
 		f->tensor = tensor;
+	f->rank = of_a->shape[0];
+	f->scale = m->model->config.adapter.of[of_a->role].scale;
 	return err;
 }
 
-/* The product's elements [first, first + count) into delta. */
-static void product(struct merge *m, int64_t cols, int64_t first, int64_t count)
+enum { STRETCH = 2048 }; /* elements that a thread computes at once */
+
+/* Adds the products to elements [first, first + count) of a matrix with `cols` columns. */
+static void add_products(float *merged, const struct factors *f, int64_t cols, int64_t first, int64_t count)
 {
-	int64_t rank = m->model->config.adapter.rank;
+	double sum[STRETCH];
 
 	for (int64_t at = 0, run; at < count; at += run) {
 		int64_t row = (first + at) / cols, col = (first + at) % cols;
-		double *sum = m->delta + at;
 
 		run = min_i64(cols - col, count - at);
-		for (int64_t j = 0; j < run; j++)
-			sum[j] = 0;
-		for (int64_t k = 0; k < rank; k++) {
-			double left = m->factors.left[row * rank + k];
-			const float *right = m->factors.right + k * cols + col;
+		memset(sum, 0, (size_t)run * sizeof(*sum));
+		for (int64_t k = 0; k < f->rank; k++) {
+			double left = f->left[row * f->rank + k];
+			const float *right = f->right + k * cols + col;
 
 			for (int64_t j = 0; j < run; j++)
 				sum[j] += left * right[j];
 		}
+		for (int64_t j = 0; j < run; j++)
+			merged[at + j] = (float)(merged[at + j] + f->scale * sum[j]);
 	}
+}
+
+static void merge_stretch(void *context, int64_t stretch, int worker)
+{
+	struct merge *m = context;
+	int64_t first = stretch * STRETCH, count = min_i64(STRETCH, m->count - first);
+
+	(void)worker;
+	add_products(m->merged + first, &m->factors, m->model->tensors[m->tensor].shape[1], m->first + first,
+	        count);
 }
 
 static int merged_piece(
         struct merge *m, int tensor, int a, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	double scale = m->model->config.adapter.scale;
-	uint16_t *hi = dst;
-	int16_t *lo = dst;
-	int err = factors_read(m, tensor, a);
+	int64_t stretches;
+	int err = 0;
 
-	if (!err)
-		err = m->from->read(m->from->context, tensor, PLANE_HI, first, count, m->hi);
-	if (!err)
-		err = m->from->read(m->from->context, tensor, PLANE_LO, first, count, m->lo);
-	if (err)
-		return err;
-	product(m, m->model->tensors[tensor].shape[1], first, count);
-	for (int64_t i = 0; i < count; i++) {
-		float base = f32_from_bits(plane_join(m->hi[i], m->lo[i]));
-		uint32_t bits = f32_bits((float)(base + scale * m->delta[i]));
-
-		if (plane == PLANE_HI)
-			hi[i] = plane_hi(bits);
-		else
-			lo[i] = plane_lo(bits);
+	if (m->tensor != tensor || m->first != first || m->count != count) {
+		m->tensor = -1;
+		err = factors_read(m, tensor, a);
+		if (!err)
+			err = read_piece(m, m->merged, tensor, first, count);
+		if (err)
+			return err;
+		m->tensor = tensor;
+		m->first = first;
+		m->count = count;
+		stretches = (count + STRETCH - 1) / STRETCH;
+		for (int64_t i = 0; !m->pool && i < stretches; i++)
+			merge_stretch(m, i, 0);
+		if (m->pool)
+			pool_run(m->pool, stretches, merge_stretch, m);
 	}
+	for (int64_t i = 0; i < count; i++)
+		plane_put(dst, plane, i, m->merged[i]);
 	return 0;
 }
 
@@ -151,7 +179,8 @@ static int merged_read(void *context, int tensor, enum plane plane, int64_t firs
 	             : merged_piece(m, of_model, a, plane, first, count, dst);
 }
 
-int merge_open(struct merge **merge, const struct model *model, const struct plane_source *source)
+int merge_open(
+        struct merge **merge, const struct model *model, const struct plane_source *source, struct pool *pool)
 {
 	struct merge *m = mem_alloc(1, sizeof(*m));
 	int err;
@@ -162,11 +191,12 @@ int merge_open(struct merge **merge, const struct model *model, const struct pla
 	m->model = model;
 	m->from = source;
 	m->source = (struct plane_source){.context = m, .read = merged_read};
-	m->factors.tensor = -1;
+	m->pool = pool;
+	m->factors.tensor = m->tensor = -1;
 	m->hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*m->hi));
 	m->lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*m->lo));
-	m->delta = mem_alloc(PLANE_PIECE_COUNT, sizeof(*m->delta));
-	err = m->hi && m->lo && m->delta ? model_base_open(&m->base, model) : ERR_NOMEM;
+	m->merged = mem_alloc(PLANE_PIECE_COUNT, sizeof(*m->merged));
+	err = m->hi && m->lo && m->merged ? model_base_open(&m->base, model) : ERR_NOMEM;
 	if (err) {
 		merge_close(m);
 		*merge = NULL;
@@ -192,6 +222,6 @@ void merge_close(struct merge *merge)
 	model_base_close(merge->base);
 	mem_free(merge->hi);
 	mem_free(merge->lo);
-	mem_free(merge->delta);
+	mem_free(merge->merged);
 	mem_free(merge);
 }

@@ -10,15 +10,19 @@
 
 #include "checkpoint/plane_io.h"
 #include "checkpoint/result_dir.h"
-#include "model/model.h"
+#include "checkpoint/side_files.h"
+#include "model/adapter.h"
 
 #define PEFT_CONFIG_NAME "adapter_config.json"
 #define PEFT_WEIGHTS_NAME "adapter_model.safetensors"
+#define PEFT_PREFIX "base_model.model." /* of the names of tensors */
 
 struct peft_export {
 	const char *dir;
 	enum hf_export_existing existing;
-	const char *base;        /* the model's path or name */
+	const char *base; /* the model's path or name */
+	const struct side_files
+	        *side;           /* all but config.json are written too: the tokenizer, how answers end */
 	int (*may_appear)(void); /* as in checkpoint/save.h */
 };
 
@@ -27,20 +31,31 @@ struct peft_export {
 int peft_write(
         const struct peft_export *options, const struct model *model, const struct plane_source *source);
 
-/* The rank, the scale and the module names of an adapter directory. */
+/* What adapter_config.json says of the adapters. */
 struct peft_config {
-	int64_t rank;
-	double scale;
-	char *targets; /* "all-linear", a name or a JSON list (model/adapter.h) */
+	json_t *json; /* the keys that say it, with PEFT's names: r, lora_alpha, target_modules, ... */
+	struct adapter_options options; /* points into json */
 };
 
-/* ERR_INPUT names file and key. ERR_UNSUPPORTED: a kind of adapter that ferry lacks. Free with
- * peft_config_free. */
+/* From an object with PEFT's names; `where` is the file's name in messages. ERR_INPUT names the key.
+ * ERR_UNSUPPORTED: a kind of adapter that ferry lacks. Free with peft_config_free. */
+int peft_config_of(struct peft_config *config, const json_t *object, const char *where);
 int peft_config_read(struct peft_config *config, const char *dir);
 void peft_config_free(struct peft_config *config);
 
-/* Loads the values of adapter_model.safetensors into these ranges of adapters' tensors. ERR_INPUT: a tensor
- * is missing, unknown, or has another shape; a value that is not finite. */
+/* The values of adapter_model.safetensors. */
+struct peft;
+
+/* `model` has the adapters and must outlive this. ERR_INPUT: a tensor is missing, unknown, or has another
+ * shape. */
+int peft_open(struct peft **peft, const char *dir, const struct model *model);
+void peft_close(struct peft *peft);
+
+/* Reads elements [first, first + count) of an adapter's tensor as fp32; count is at most PLANE_PIECE_COUNT.
+ * ERR_INPUT: a value is not finite. One thread at a time. */
+int peft_read(struct peft *peft, float *dst, int tensor, int64_t first, int64_t count);
+
+/* Reads these ranges of adapters' tensors into HI and LO. Errors as peft_open and peft_read. */
 int peft_load(const char *dir, const struct model *model, const struct plane_sink *sink,
         const struct plane_range *ranges, int64_t range_count);
 

@@ -15,6 +15,7 @@
 #ifndef FERRY_CHECKPOINT_PLANE_IO_H
 #define FERRY_CHECKPOINT_PLANE_IO_H
 
+#include "base/num.h"
 #include "optim/plane.h"
 
 enum { PLANE_PIECE_COUNT = 512 << 10 };
@@ -32,6 +33,15 @@ struct plane_source {
 	void (*done)(void *context, int tensor);
 };
 enum { PLANE_SOURCE_END = -1 };
+
+/* Writes element i of HI or LO, for a source that computes its fp32 weights. */
+static inline void plane_put(void *dst, enum plane plane, int64_t i, float weight)
+{
+	if (plane == PLANE_HI)
+		((uint16_t *)dst)[i] = plane_hi(f32_bits(weight));
+	else
+		((int16_t *)dst)[i] = plane_lo(f32_bits(weight));
+}
 
 struct plane_sink {
 	void *context;

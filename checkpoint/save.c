@@ -130,7 +130,7 @@ static int write_model_dir(const char *dir, const struct checkpoint_save *save)
 	if (!save->weights) {
 		err = file_make_dir(dir);
 		if (!err)
-			err = side_files_write(save->side, dir);
+			err = side_files_write(save->side, dir, NULL);
 		return err;
 	}
 	export = *save->weights;

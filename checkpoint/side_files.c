@@ -223,13 +223,16 @@ int64_t side_files_bytes(const struct side_files *side)
 
 /* ---- writing ---- */
 
-int side_files_write(const struct side_files *side, const char *to)
+int side_files_write(const struct side_files *side, const char *to, const char *without)
 {
 	int err = 0;
 
 	for (int i = 0; side && i < side->count && !err; i++) {
-		char *path = file_join(to, side->files[i].name);
+		char *path;
 
+		if (without && !strcmp(side->files[i].name, without))
+			continue;
+		path = file_join(to, side->files[i].name);
 		err = path ? file_write_all(path, side->files[i].data, side->files[i].len_bytes) : ERR_NOMEM;
 		mem_free(path);
 	}

@@ -39,9 +39,9 @@ int side_file_is(const char *name);
  * directory, or an unreadable file; ERR_IO, ERR_NOMEM. *side is empty after an error. */
 int side_files_read(struct side_files *side, const char *model, const char *tokenizer);
 
-/* Writes each file into the existing directory `to` and fsyncs it, but not the directory. side NULL: no
- * files. */
-int side_files_write(const struct side_files *side, const char *to);
+/* Writes each file but `without` (NULL: all) into the existing directory `to` and fsyncs it, but not the
+ * directory. side NULL: no files. */
+int side_files_write(const struct side_files *side, const char *to, const char *without);
 
 /* NULL: no file with this name. Valid until side_files_put or free. */
 const struct side_file *side_files_find(const struct side_files *side, const char *name);

@@ -398,13 +398,6 @@ static int ranks_run(int count, char *argv[], const struct launch *launch)
 	return 0;
 }
 
-/* Whether the verb goes on if the reader of its output has gone (| head). Verbs with a result do; others only
- * have output and end by SIGPIPE as usual. */
-static int is_work(enum verb verb)
-{
-	return verb == VERB_TRAIN || verb == VERB_EXPORT || verb == VERB_INIT;
-}
-
 /* Whether the reader of stdout has gone. */
 static int is_unread(void)
 {
@@ -435,7 +428,7 @@ static int dispatch(int argc, char *argv[])
 	if (verb == VERB_COUNT)
 		return ERR_INPUT;
 	verb_said = verb_name(verb);
-	if (is_work(verb))
+	if (verb_makes_result(verb)) /* goes on if the reader of its output has gone (| head) */
 		signal(SIGPIPE, SIG_IGN);
 	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
 		skip = 3;

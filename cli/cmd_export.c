@@ -5,12 +5,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/hf_export.h"
-#include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
+#include "checkpoint/overlay.h"
 #include "checkpoint/temp_dir.h"
+#include "host/topology.h"
 #include "model/families/open.h"
 
 #include <inttypes.h>
@@ -80,62 +80,32 @@ static int report(const struct config *c, struct checkpoint *checkpoint, enum sa
 	return err;
 }
 
-/* The weights of a checkpoint that leaves those that did not train to the model's files. */
-struct whole {
-	struct checkpoint *checkpoint;
-	struct plane_source own;
-	struct hf_import *base; /* NULL: the checkpoint has all */
-	float *values;          /* [PLANE_PIECE_COUNT] */
-};
-
-static int whole_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+static int checkpoint_has(void *checkpoint, int tensor)
 {
-	struct whole *w = context;
-	uint16_t *hi = dst;
-	int16_t *lo = dst;
-	int err;
-
-	if (checkpoint_manifest(w->checkpoint)->tensors[tensor].planes)
-		return w->own.read(w->own.context, tensor, plane, first, count, dst);
-	err = hf_import_read(w->base, w->values, tensor, first, count);
-	for (int64_t i = 0; i < count && !err; i++) {
-		if (plane == PLANE_HI)
-			hi[i] = plane_hi(f32_bits(w->values[i]));
-		else
-			lo[i] = plane_lo(f32_bits(w->values[i]));
-	}
-	return err;
+	return checkpoint_manifest(checkpoint)->tensors[tensor].planes != 0;
 }
 
 /* Opens the model that the run's adapters were trained on. */
-static int whole_open(struct whole *w, const struct config *c, struct model *model)
+static int open_base(struct overlay **overlay, const struct config *c, struct checkpoint *checkpoint,
+        struct model *model, const struct plane_source *own)
 {
-	const struct manifest *m = checkpoint_manifest(w->checkpoint);
-	const char *then = json_string_value(json_object_get(m->training, "base"));
-	char now[20];
-	uint64_t hash;
+	const char *then =
+	        json_string_value(json_object_get(checkpoint_manifest(checkpoint)->training, "base"));
+	char now[HF_HASH_BYTES];
 	int err;
 
-	w->own = checkpoint_source(w->checkpoint);
-	if (!checkpoint_leaves_frozen(w->checkpoint))
-		return 0;
 	if (!c->model)
 		return err_set(ERR_INPUT,
 		        "%s has an adapter without its model; set model to the one that it was trained on",
-		        checkpoint_path(w->checkpoint));
-	w->values = mem_alloc(PLANE_PIECE_COUNT, sizeof(*w->values));
-	err = w->values ? hf_import_open(&w->base, c->model, model) : ERR_NOMEM;
+		        checkpoint_path(checkpoint));
+	err = overlay_open(overlay, c->model, model, own, checkpoint_has);
 	if (!err)
-		err = hf_import_sample(&hash, w->base);
-	if (err || !then)
+		err = hf_import_hash(now, overlay_import(*overlay));
+	if (err || !then || !strcmp(then, now))
 		return err;
-	snprintf(now, sizeof(now), "%016" PRIx64, hash);
-	return strcmp(then, now)
-	               ? err_set(ERR_INPUT,
-	                         "%s=%s has other files of weights than the model that the adapter in "
-	                         "%s was trained on",
-	                         config_where(c, "model"), c->model, checkpoint_path(w->checkpoint))
-	               : 0;
+	return err_set(ERR_INPUT,
+	        "%s=%s has other files of weights than the model that the adapter in %s was trained on",
+	        config_where(c, "model"), c->model, checkpoint_path(checkpoint));
 }
 
 int cli_export(const struct config *c)
@@ -145,8 +115,9 @@ int cli_export(const struct config *c)
 	struct checkpoint *checkpoint = NULL;
 	struct model *model = NULL;
 	struct side_files side = {0};
-	struct whole whole = {0};
-	struct plane_source source = {.context = &whole, .read = whole_read};
+	struct overlay *overlay = NULL;
+	struct plane_source own;
+	struct topology here;
 	char *path = NULL, *dir = NULL;
 	int err = find_checkpoint(&path, c->checkpoint);
 
@@ -160,10 +131,12 @@ int cli_export(const struct config *c)
 		err = checkpoint_adapt(checkpoint, model);
 	if (!err)
 		err = checkpoint_match(checkpoint, model);
-	if (!err) {
-		whole.checkpoint = checkpoint;
-		err = whole_open(&whole, c, model);
-	}
+	if (!err)
+		own = checkpoint_source(checkpoint);
+	if (!err && checkpoint_leaves_frozen(checkpoint))
+		err = open_base(&overlay, c, checkpoint, model, &own);
+	if (!err && overlay)
+		err = pool_open_here(&options.pool, &here, 0, 1);
 	if (!err)
 		err = choose_dtype(&options.dtype, c, path);
 	if (!err)
@@ -173,12 +146,12 @@ int cli_export(const struct config *c)
 	if (!err) {
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
 		options.side = &side;
-		err = hf_export_write(&options, model, &source);
+		err = hf_export_write(&options, model, overlay ? overlay_source(overlay) : &own);
 	}
 	if (!err)
 		err = report(c, checkpoint, options.dtype);
-	hf_import_close(whole.base);
-	mem_free(whole.values);
+	overlay_close(overlay);
+	pool_close(options.pool);
 	side_files_free(&side);
 	model_close(model);
 	checkpoint_close(checkpoint);

@@ -51,24 +51,9 @@ static int fresh_read(
 		f->count = count;
 		pool_run(f->pool, (count + STRETCH - 1) / STRETCH, draw, f);
 	}
-	for (int64_t i = 0; i < count; i++) {
-		uint32_t bits = f32_bits(f->values[i]);
-
-		if (plane == PLANE_HI)
-			((uint16_t *)dst)[i] = plane_hi(bits);
-		else
-			((int16_t *)dst)[i] = plane_lo(bits);
-	}
+	for (int64_t i = 0; i < count; i++)
+		plane_put(dst, plane, i, f->values[i]);
 	return 0;
-}
-
-/* export_dtype, else config.json's dtype, else bf16. */
-static enum safetensors_dtype choose_dtype(const struct config *c, const struct model *model)
-{
-	if (c->export_dtype != CONFIG_AUTO)
-		return (enum safetensors_dtype)c->export_dtype;
-	return model->storage == FORMAT_COUNT ? SAFETENSORS_BF16
-	                                      : (enum safetensors_dtype)format_facts[model->storage].element;
 }
 
 /* Finds the config.json (mem_free). */
@@ -130,7 +115,7 @@ int cli_init(const struct config *c)
 	}
 	if (!err) {
 		fresh.model = model;
-		options.dtype = choose_dtype(c, model);
+		options.dtype = hf_export_dtype(c->export_dtype, model);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
 		options.side = &side;
 		err = hf_export_write(&options, model, &source);

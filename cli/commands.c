@@ -7,6 +7,7 @@
 	ROW(GENERATE, generate)                                                                              \
 	ROW(PLAN, plan)                                                                                      \
 	ROW(EXPORT, export)                                                                                  \
+	ROW(MERGE, merge)                                                                                    \
 	ROW(INSPECT, inspect)                                                                                \
 	ROW(VERIFY, verify)                                                                                  \
 	ROW(TOKENIZE, tokenize)                                                                              \

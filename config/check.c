@@ -109,7 +109,12 @@ static int check_adapters(const struct config *c)
 	} keys[] = {
 	        {"lora_alpha", c->lora_alpha != 0, c->lora_rank > 0},
 	        {"use_rslora", c->use_rslora, c->lora_rank > 0},
-	        {"lora_target_modules", strcmp(c->lora_target_modules, "all-linear") != 0,
+	        {"lora_rank_pattern", c->lora_rank_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_alpha_pattern", c->lora_alpha_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_exclude_modules", c->lora_exclude_modules != NULL,
+	                c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_target_modules",
+	                !c->lora_target_modules || strcmp(c->lora_target_modules, "all-linear") != 0,
 	                c->lora_rank > 0 && !c->lora_adapter},
 	};
 
@@ -188,7 +193,7 @@ static int check_ranks(const struct config *c)
 
 	launch_read_any(&launch);
 	if (launch.size == 1 || (knows_ranks && !launch.is_foreign) ||
-	        (!knows_ranks && c->verb != VERB_GENERATE && c->verb != VERB_EXPORT && c->verb != VERB_INIT))
+	        (!knows_ranks && c->verb != VERB_GENERATE && !verb_makes_result(c->verb)))
 		return 0;
 	if (knows_ranks)
 		return err_set(ERR_UNSUPPORTED,

@@ -27,6 +27,7 @@ enum verb {
 	VERB_GENERATE,
 	VERB_PLAN,
 	VERB_EXPORT,
+	VERB_MERGE,
 	VERB_INSPECT,
 	VERB_VERIFY,
 	VERB_TOKENIZE,
@@ -123,6 +124,7 @@ void config_write_man(struct str *out);
 void config_write_completion(struct str *out);
 
 const char *verb_name(enum verb verb);
+int verb_makes_result(enum verb verb); /* not 0: writes files that the user wants, as output_dir */
 /* VERB_COUNT if no verb has that name; *nearest is then a similar name or NULL. */
 enum verb verb_find(const char *name, const char **nearest);
 

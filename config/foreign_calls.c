@@ -367,28 +367,50 @@ static int frozen_layers(const struct item *s)
 	return rc;
 }
 
-/* A variable of the chat template, under its last name. */
-static int template_variable(const struct item *s)
+static int begins(const char *name, const char *with)
 {
-	const char *dot = strrchr(s->name, '.'), *before = config_text(s->c, "chat_template_kwargs");
-	const struct config_key *key = config_key_find("chat_template_kwargs");
+	char part[64];
+
+	snprintf(part, sizeof(part), "%.*s", (int)strlen(with), name);
+	return config_name_equal(part, with);
+}
+
+/* A member of a key that is a JSON object. */
+static int json_member(const struct item *s)
+{
+	static const struct {
+		const char *key, *before; /* before the member's name */
+	} objects[] = {{"chat_template_kwargs", ""}, {"chat_template_kwargs", "chat_template_kwargs."},
+	        {"lora_rank_pattern", "lora_rank_pattern."},
+	        {"lora_rank_pattern", "peft_config.rank_pattern."},
+	        {"lora_alpha_pattern", "lora_alpha_pattern."},
+	        {"lora_alpha_pattern", "peft_config.alpha_pattern."}};
+	size_t i = sizeof(objects) / sizeof(*objects) - 1;
+	const struct config_key *key;
+	const char *before, *member;
 	json_t *object = NULL, *value = NULL;
 	char *text = NULL;
-	int rc = *before ? json_parse(&object, s->name, before, strlen(before)) : 0;
+	int rc;
 
+	while (!begins(s->name, objects[i].before))
+		i--;
+	member = s->name + strlen(objects[i].before);
+	key = config_key_find(objects[i].key);
+	before = config_text(s->c, key->name);
+	rc = *before ? json_parse(&object, s->name, before, strlen(before)) : 0;
 	if (!rc && !object)
 		object = json_object();
 	if (!rc && config_name_in(s->text, "true false"))
 		value = json_boolean(config_name_equal(s->text, "true"));
 	else if (!rc && json_parse(&value, s->name, s->text, strlen(s->text)))
 		value = json_string(s->text);
-	if (!rc && json_object_set_new(object, dot ? dot + 1 : s->name, value))
-		rc = err_set(ERR_INPUT, "chat_template_kwargs is not a JSON object");
+	if (!rc && json_object_set_new(object, member, value))
+		rc = err_set(ERR_INPUT, "%s is not a JSON object", key->name);
 	if (!rc)
 		rc = json_write(&text, object, JSON_COMPACT);
 	if (!rc) {
 		s->layer->seen[key - config_keys] = 0;
-		rc = item_set(s, "chat_template_kwargs", text, CONFIG_STRONG);
+		rc = item_set(s, key->name, text, CONFIG_STRONG);
 	}
 	json_decref(object);
 	mem_free(text);
@@ -464,13 +486,15 @@ static const struct {
         {"lora_target_linear model.apply_lora_to_mlp", lora_targets_if},
         {"lora_dropout model.lora_dropout", lora_dropout},
         {"adapter_name_or_path", lora_path},
+        {"enable_thinking chat_template_kwargs.* lora_rank_pattern.* lora_alpha_pattern.* "
+         "peft_config.rank_pattern.* peft_config.alpha_pattern.*",
+                json_member},
         {"peft_config.*", lora_object},
         {"do_train", do_train},
         {"data_seed", keep_data_seed},
         {"tokenizer.path", keep_tokenizer_path},
         {"unfrozen_parameters", unfrozen},
         {"freeze_layers", frozen_layers},
-        {"enable_thinking chat_template_kwargs.*", template_variable},
         {"template", template_name},
         {"stage", stage},
         {"chat_template chat_template_jinja", axolotl_template},

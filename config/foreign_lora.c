@@ -84,9 +84,6 @@ static int add_target(const struct item *s, const char *name, size_t len)
 
 	snprintf(word, sizeof(word), "%.*s", (int)len, name);
 	one.text = word;
-	if (strpbrk(word, "\\^$*+?()|{"))
-		return item_refuse(s, "patterns of modules are not supported; name them in a list, as in "
-		                      "[q_proj, v_proj]");
 	if (config_name_equal(s->name, "model.lora_attn_modules") && !strcmp(word, "output_proj"))
 		one.text = "o_proj";
 	if (s->f->dialect == DIALECT_LLAMA_FACTORY && !strcmp(word, "all"))
@@ -100,8 +97,10 @@ int lora_targets(const struct item *s)
 	static const char between[] = " ,[]\"'";
 	int rc = 0;
 
+	if (strpbrk(s->text, "\\^$*+?()|{")) /* an expression */
+		return item_set(s, "lora_target_modules", s->text, CONFIG_STRONG);
 	for (const char *p = s->text + strspn(s->text, between); *p && !rc; p += strspn(p, between)) {
-		size_t len = strcspn(p, strpbrk(s->text, "\\^$*+?()|{") ? "" : between);
+		size_t len = strcspn(p, between);
 
 		rc = add_target(s, p, len);
 		p += len;
@@ -158,7 +157,8 @@ int lora_object(const struct item *s)
 	return item_set(s,
 	        config_name_equal(last, "r")            ? "lora_rank"
 	        : config_name_equal(last, "lora_alpha") ? "lora_alpha"
-	                                                : "use_rslora",
+	        : config_name_equal(last, "use_rslora") ? "use_rslora"
+	                                                : "lora_exclude_modules",
 	        s->text, CONFIG_STRONG);
 }
 

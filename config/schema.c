@@ -15,6 +15,7 @@
 #define G (1u << VERB_GENERATE)
 #define P (1u << VERB_PLAN)
 #define X (1u << VERB_EXPORT)
+#define M (1u << VERB_MERGE)
 #define I (1u << VERB_INSPECT)
 #define V (1u << VERB_VERIFY)
 #define K (1u << VERB_TOKENIZE)

@@ -73,6 +73,8 @@ struct config_origin {
 	int is_auto;         /* set to auto, whatever value it has now */
 };
 
+enum verb_fact { VERB_MAKES_RESULT = 1 /* writes files that the user wants */ };
+
 struct verb_info {
 	const char *name;
 	const char *usage;      /* the text after "ferry NAME" */
@@ -80,6 +82,7 @@ struct verb_info {
 	const char *positional; /* key that a plain argument sets; NULL = it is a configuration file */
 	const char *needs;      /* keys that must be set; "a|b" = one of them */
 	const char *examples;   /* whole lines */
+	unsigned facts;         /* bits of enum verb_fact */
 };
 extern const struct verb_info verb_infos[VERB_COUNT];
 

@@ -5,8 +5,10 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "model/name_pattern.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static const char all_linear[] = "all-linear";
@@ -50,69 +52,242 @@ static int fail_name(const struct model *model, const char *name, int is_other)
 	return err;
 }
 
-/* Marks the matrices that `name` means. ERR_INPUT if it means none. */
-static int mark_matches(char *chosen, const struct model *model, const char *name)
+/* The module of a tensor: its name without ".weight" (mem_free). */
+static char *module_of(const struct model_tensor *t)
 {
-	int is_all = !strcmp(name, all_linear), found = 0, others = 0;
-	const char *own = model_text_name(model, name);
-
-	for (int i = 0; i < model->tensor_count; i++) {
-		const struct model_tensor *t = &model->tensors[i];
-
-		if (!is_all && !names_module(own, t))
-			continue;
-		if (role_adapter(t->role) == ROLE_COUNT) {
-			others = 1;
-			continue;
-		}
-		chosen[i] = 1;
-		found = 1;
-	}
-	return found ? 0 : fail_name(model, name, others);
+	return mem_strndup(t->name, (size_t)(strrchr(t->name, '.') - t->name));
 }
 
-/* "a,b"; no name of a module holds a comma or a blank. */
-static int mark_commas(char *chosen, const struct model *model, const char *targets)
+/* ---- names and expressions ---- */
+
+static int is_expression(const char *text)
+{
+	return strpbrk(text, "\\^$*+?()[]{}|") != NULL;
+}
+
+/* Names between commas; no name of a module holds a comma or a blank. */
+static int split_names(json_t **names, const char *text)
 {
 	static const char between[] = ", ";
-	const char *p = targets + strspn(targets, between);
-	int err = *p ? 0 : mark_matches(chosen, model, targets);
 
-	while (*p && !err) {
+	*names = json_array();
+	for (const char *p = text + strspn(text, between); *p; p += strspn(p, between)) {
 		size_t len = strcspn(p, between);
-		char *name = mem_strndup(p, len);
 
-		err = name ? mark_matches(chosen, model, name) : ERR_NOMEM;
-		mem_free(name);
+		if (json_array_append_new(*names, json_stringn(p, len)))
+			return ERR_NOMEM;
 		p += len;
-		p += strspn(p, between);
 	}
-	return err;
+	if (*names && !json_array_size(*names))
+		return err_set(ERR_INPUT, "no module is named");
+	return *names ? 0 : ERR_NOMEM;
 }
 
-static int mark_all(char *chosen, const struct model *model, const char *targets)
+int adapter_targets(json_t **targets, const char *text)
 {
-	json_t *list = NULL;
+	*targets = NULL;
+	if (*text == '[')
+		return json_parse(targets, "target modules", text, strlen(text));
+	if (!is_expression(text))
+		return split_names(targets, text);
+	*targets = json_of_text(text);
+	return *targets ? 0 : ERR_NOMEM;
+}
+
+/* Whether the expression fits the module's name, in a whole model also as its versions call it. 1, 0, ERR_*.
+ */
+static int expression_fits(struct name_pattern *p, const struct model *model, const char *module)
+{
+	const char *in_base = strncmp(module, "model.", 6) ? module : module + 6;
+	int fits = name_pattern_matches(p, module);
+
+	for (const char *const *prefix = model_text_prefixes; model->whole && *prefix && !fits; prefix++)
+		for (int i = 0; i < 2 && !fits; i++) {
+			char *name = mem_printf("%s%s", *prefix, i ? in_base : module);
+
+			fits = name ? name_pattern_matches(p, name) : ERR_NOMEM;
+			mem_free(name);
+		}
+	return fits;
+}
+
+/* Sets `chosen` of the matrices that a name or an expression means to `mark`. ERR_INPUT if 1 finds none. */
+static int mark_matches(char *chosen, char mark, const struct model *model, const char *name)
+{
+	int is_all = !strcmp(name, all_linear), found = 0, others = 0, fits, err = 0;
+	const char *own = model_text_name(model, name);
+	struct name_pattern *pattern = NULL;
+
+	if (!is_all && is_expression(name))
+		err = name_pattern_open(&pattern, NULL, name);
+	for (int i = 0; i < model->tensor_count && !err; i++) {
+		const struct model_tensor *t = &model->tensors[i];
+		char *module = pattern && t->rank > 1 ? module_of(t) : NULL;
+
+		if (pattern)
+			fits = module ? expression_fits(pattern, model, module) : t->rank > 1 ? ERR_NOMEM : 0;
+		else
+			fits = is_all || names_module(own, t);
+		mem_free(module);
+		if (fits < 0)
+			err = fits;
+		else if (fits && role_adapter(t->role) == ROLE_COUNT)
+			others = 1;
+		else if (fits)
+			chosen[i] = mark, found = 1;
+	}
+	name_pattern_close(pattern);
+	if (err || !mark || is_all)
+		return err;
+	return found && !(others && is_expression(name)) ? 0 : fail_name(model, name, others);
+}
+
+/* A name, an expression, or an array of names. */
+static int mark_all(char *chosen, char mark, const struct model *model, const json_t *targets)
+{
 	const json_t *item;
 	size_t i;
 	int err = 0;
 
-	if (*targets != '[')
-		return mark_commas(chosen, model, targets);
-	err = json_parse(&list, "target modules", targets, strlen(targets));
-	json_array_foreach(list, i, item) if (!err) err =
-	        json_is_string(item) ? mark_matches(chosen, model, json_string_value(item))
-	                             : err_set(ERR_INPUT, "an entry is not a name");
-	if (!err && !json_array_size(list))
-		err = err_set(ERR_INPUT, "the list is empty");
-	json_decref(list);
+	if (json_is_string(targets))
+		return mark_matches(chosen, mark, model, json_string_value(targets));
+	if (!json_is_array(targets))
+		return err_set(ERR_INPUT, "neither a name nor a list of names");
+	if (!json_array_size(targets))
+		return err_set(ERR_INPUT, "the list is empty");
+	json_array_foreach(targets, i, item)
+	{
+		const char *name = json_string_value(item);
+
+		if (!err && !name)
+			err = err_set(ERR_INPUT, "an entry is not a name");
+		else if (!err && is_expression(name))
+			err = err_set(ERR_INPUT,
+			        "%.80s: an expression stands alone, not in a list; name modules", name);
+		else if (!err)
+			err = mark_matches(chosen, mark, model, name);
+	}
+	return err;
+}
+
+/* ---- ranks and scales ---- */
+
+/* A rank is a whole number, alpha any; both above 0. */
+static int check_pattern(const json_t *pattern, const char *name, int is_whole)
+{
+	const char *key;
+	json_t *value;
+
+	if (pattern && !json_is_object(pattern))
+		return err_set(ERR_INPUT, "%s: not an object, as in {\"q_proj\": 16}", name);
+	json_object_foreach((json_t *)pattern, key, value)
+	{
+		double number = json_number_value(value);
+
+		if (!(number > 0) || !isfinite(number) ||
+		        (is_whole && (number > ADAPTER_RANK_MAX || number != floor(number))))
+			return err_set(ERR_INPUT, "%s: the value of \"%.80s\" is not a %s above 0", name, key,
+			        is_whole ? "whole number" : "number");
+	}
+	return 0;
+}
+
+/* The value of the first key that fits the last parts of the module's name; else *value stays. Marks the key
+ * in `used`. */
+static int pattern_value(
+        double *value, const json_t *pattern, const char *what, const char *module, char *used)
+{
+	const char *key;
+	const json_t *number;
+	size_t i = 0;
+
+	json_object_foreach((json_t *)pattern, key, number)
+	{
+		char *text = mem_printf("(?:.*\\.)?(?:%s)", key);
+		struct name_pattern *p = NULL;
+		int fits = text ? name_pattern_open(&p, what, text) : ERR_NOMEM;
+
+		if (!fits)
+			fits = name_pattern_matches(p, module);
+		name_pattern_close(p);
+		mem_free(text);
+		if (fits < 0)
+			return fits;
+		if (fits) {
+			*value = json_number_value(number);
+			used[i] = 1;
+			return 0;
+		}
+		i++;
+	}
+	return 0;
+}
+
+/* Sets rank and scale of the adapter of one matrix. Those of other blocks must be the same. */
+static int set_adapter(struct adapter_config *config, const struct adapter_options *o,
+        const struct model_tensor *t, const char *module, char *const used[2])
+{
+	int a = (int)role_adapter(t->role), err;
+	double rank = (double)o->rank, alpha = o->alpha, scale;
+
+	err = pattern_value(&rank, o->rank_pattern, o->called.rank_pattern, module, used[0]);
+	if (!err)
+		err = pattern_value(&alpha, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
+	if (err)
+		return err;
+	scale = alpha / (o->use_rslora ? sqrt(rank) : rank);
+	if (config->of[a].rank && (config->of[a].rank != (int64_t)rank || config->of[a].scale != scale))
+		return err_set(ERR_INPUT,
+		        "%s: %s gets another rank or alpha than in earlier blocks, which is not supported",
+		        o->rank_pattern ? o->called.rank_pattern : o->called.alpha_pattern, module);
+	for (int i = a; i < a + 2; i++) {
+		config->of[i].rank = (int64_t)rank;
+		config->of[i].scale = scale;
+	}
+	if (config->rank < (int64_t)rank)
+		config->rank = (int64_t)rank;
+	return 0;
+}
+
+static int set_adapters(struct adapter_config *config, const struct adapter_options *o,
+        const struct model *model, const char *chosen)
+{
+	const json_t *const patterns[] = {o->rank_pattern, o->alpha_pattern};
+	char *used[2];
+	const char *key;
+	json_t *value;
+	int err = 0;
+
+	for (int i = 0; i < 2; i++) {
+		used[i] = mem_alloc(json_object_size(patterns[i]) + 1, 1);
+		err = used[i] ? err : ERR_NOMEM;
+	}
+	for (int t = 0; t < model->tensor_count && !err; t++) {
+		char *module = chosen[t] ? module_of(&model->tensors[t]) : NULL;
+
+		if (chosen[t])
+			err = module ? set_adapter(config, o, &model->tensors[t], module, used) : ERR_NOMEM;
+		mem_free(module);
+	}
+	for (int i = 0; i < 2 && !err; i++) {
+		size_t at = 0;
+
+		json_object_foreach((json_t *)patterns[i], key, value)
+		{
+			if (!used[i][at++] && !err)
+				err = err_set(ERR_INPUT, "%s: %.80s names no module with an adapter",
+				        i ? o->called.alpha_pattern : o->called.rank_pattern, key);
+		}
+	}
+	mem_free(used[0]);
+	mem_free(used[1]);
 	return err;
 }
 
 /* Gives adapters to the roles of the chosen matrices, which must be those of all blocks. */
 static int set_roles(struct model_config *config, const struct model *model, const char *chosen)
 {
-	int64_t count[ROLE_COUNT] = {0};
+	int64_t count[ROLE_COUNT] = {0}, all = 0;
 
 	for (int i = 0; i < model->tensor_count; i++)
 		count[model->tensors[i].role] += chosen[i] != 0;
@@ -126,20 +301,33 @@ static int set_roles(struct model_config *config, const struct model *model, con
 			        count[role], config->L);
 		if (count[role])
 			config->has[a] = config->has[a + 1] = 1;
+		all += count[role];
 	}
-	return 0;
+	return all ? 0 : err_set(ERR_INPUT, "no module is left");
+}
+
+static int noted(int err, const char *where)
+{
+	return err ? err_note(err, "%s", where) : 0;
 }
 
 int model_adapt(struct model *model, const struct adapter_options *o)
 {
 	struct model_config changed = model->config;
 	char *chosen = mem_alloc((size_t)model->tensor_count, 1);
-	int err = chosen ? mark_all(chosen, model, o->targets) : ERR_NOMEM;
+	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets), o->called.targets) : ERR_NOMEM;
 
-	changed.adapter.rank = o->rank;
-	changed.adapter.scale = o->scale;
+	changed.adapter = (struct adapter_config){0};
+	if (!err && o->exclude)
+		err = noted(mark_all(chosen, 0, model, o->exclude), o->called.exclude);
 	if (!err)
-		err = set_roles(&changed, model, chosen);
+		err = noted(set_roles(&changed, model, chosen), o->called.targets);
+	if (!err)
+		err = check_pattern(o->rank_pattern, o->called.rank_pattern, 1);
+	if (!err)
+		err = check_pattern(o->alpha_pattern, o->called.alpha_pattern, 0);
+	if (!err)
+		err = set_adapters(&changed.adapter, o, model, chosen);
 	mem_free(chosen);
 	return err ? err : model_rebuild(model, &changed);
 }
@@ -176,7 +364,7 @@ int model_base_open(struct model **base, const struct model *model)
 	for (int role = 0; role < ROLE_COUNT; role++)
 		if (role_facts[role].kind == KIND_ADAPTER)
 			config.has[role] = 0;
-	config.adapter.rank = 0;
+	config.adapter = (struct adapter_config){0};
 	*m = *model;
 	err = model_rebuild_copy(m, &config);
 	if (err)

@@ -10,20 +10,34 @@
 #ifndef FERRY_MODEL_ADAPTER_H
 #define FERRY_MODEL_ADAPTER_H
 
+#include "base/json.h"
 #include "model/model.h"
 
+/* As in PEFT's adapter_config.json. Names of modules are whole, or their last parts: "q_proj",
+ * "self_attn.q_proj", "model.layers.0.self_attn.q_proj". */
 struct adapter_options {
-	int64_t rank; /* above 0 */
-	double scale; /* s: alpha / rank, or alpha / sqrt(rank) (rsLoRA) */
-	/* Which matrices: "all-linear" for those of all blocks; else names, "a,b" or a JSON list. A name is
-	 * that of a module or its last parts: "q_proj", "self_attn.q_proj",
-	 * "model.layers.0.self_attn.q_proj". */
-	const char *targets;
+	int64_t rank;   /* above 0; of modules that rank_pattern does not name */
+	double alpha;   /* above 0; the same for alpha_pattern */
+	int use_rslora; /* s is alpha / sqrt(rank); 0: alpha / rank */
+	/* Which matrices: an array of names; "all-linear", those of all blocks; one name; or a regular
+	 * expression for whole names. */
+	const json_t *targets;
+	const json_t *exclude; /* names or an expression: not these; NULL: none */
+	/* Other ranks and alphas, as {"q_proj": 16}. A key is a regular expression for the last parts of a
+	 * name; the first that fits counts. NULL: none. */
+	const json_t *rank_pattern, *alpha_pattern;
+	struct {
+		const char *targets, *exclude, *rank_pattern, *alpha_pattern;
+	} called; /* in messages */
 };
+enum { ADAPTER_RANK_MAX = 65536 };
+
+/* The targets of a text: names between commas, a JSON array, or an expression. ERR_INPUT, ERR_NOMEM. */
+int adapter_targets(json_t **targets, const char *text);
 
 /* Adds the tensors of the adapters. Call before anything uses the tables. ERR_INPUT: a name that fits no
- * matrix, or not those of all blocks; ERR_RANGE: too many parameters; ERR_NOMEM. The model is unchanged after
- * an error. */
+ * matrix, blocks that differ in their adapters; ERR_RANGE: too many parameters; ERR_NOMEM. The model is
+ * unchanged after an error. */
 int model_adapt(struct model *model, const struct adapter_options *o);
 
 /* 1 for A and B of an adapter. */

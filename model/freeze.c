@@ -3,71 +3,29 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/quantity.h"
 #include "base/str.h"
+#include "model/name_pattern.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MATCH_LIMIT = 1000000, NAMES_SHOWN = 3, NAME_MOST = 256, GROUPS_MOST = 6 };
+enum { NAMES_SHOWN = 3, NAME_MOST = 256, GROUPS_MOST = 6 };
 
 struct pattern {
 	const char *key, *text; /* text NULL: no pattern */
-	pcre2_code *code;
-	pcre2_match_data *match;
-	pcre2_match_context *context;
+	struct name_pattern *names;
 	int matched; /* number of matching names */
 };
-
-static int pattern_open(struct pattern *p)
-{
-	PCRE2_UCHAR why[128] = "";
-	PCRE2_SIZE at;
-	int code;
-
-	if (!p->text)
-		return 0;
-	p->code = pcre2_compile((PCRE2_SPTR)p->text, PCRE2_ZERO_TERMINATED,
-	        PCRE2_ANCHORED | PCRE2_ENDANCHORED, &code, &at, NULL);
-	if (!p->code) {
-		pcre2_get_error_message(code, why, sizeof(why));
-		return err_set(ERR_INPUT, "%s=%s: invalid regular expression at character %zu: %s%s", p->key,
-		        p->text, (size_t)at + 1, (const char *)why,
-		        strchr(p->text, '*') ? "; for any text write .* with the dot" : "");
-	}
-	p->match = pcre2_match_data_create_from_pattern(p->code, NULL);
-	p->context = pcre2_match_context_create(NULL);
-	if (!p->match || !p->context)
-		return err_set(ERR_NOMEM, "out of memory for %s", p->key);
-	pcre2_set_match_limit(p->context, MATCH_LIMIT);
-	return 0;
-}
-
-static void pattern_close(struct pattern *p)
-{
-	pcre2_match_data_free(p->match);
-	pcre2_match_context_free(p->context);
-	pcre2_code_free(p->code);
-}
-
-static int name_matches(struct pattern *p, const char *name)
-{
-	int rc = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->match, p->context);
-
-	if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
-		return rc >= 0;
-	return err_set(ERR_INPUT, "%s=%s: takes too long on %s; make it simpler", p->key, p->text, name);
-}
 
 /* Whether the tensor's name matches, or its other name. 1, 0 or ERR_INPUT. */
 static int pattern_matches(struct pattern *p, const char *name, const char *other_name)
 {
-	int rc = p->text ? name_matches(p, name) : 0;
+	int rc = p->text ? name_pattern_matches(p->names, name) : 0;
 
 	if (!rc && p->text && other_name) {
-		rc = name_matches(p, other_name);
+		rc = name_pattern_matches(p->names, other_name);
 		if (rc > 0)
 			log_warn("%s=%s matches %s; it also applies to %s, which is tied to it", p->key,
 			        p->text, other_name, name);
@@ -147,23 +105,17 @@ static void add_nearest(struct str *out, const char *text, const struct model *m
 /* Counts the names with a part that matches; *first is the first of them. */
 static int count_parts(const char **first, const char *text, const struct model *model)
 {
-	int code, count = 0;
-	PCRE2_SIZE at;
-	struct pattern p = {
-	        .code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL)};
+	char *somewhere = mem_printf(".*(?:%s).*", text);
+	struct name_pattern *p = NULL;
+	int count = 0;
 
-	p.match = p.code ? pcre2_match_data_create_from_pattern(p.code, NULL) : NULL;
-	p.context = pcre2_match_context_create(NULL);
-	if (p.context)
-		pcre2_set_match_limit(p.context, MATCH_LIMIT);
-	for (int t = 0; p.match && p.context && t < model->tensor_count; t++) {
-		const char *name = model->tensors[t].name;
-
-		if (pcre2_match(p.code, (PCRE2_SPTR)name, strlen(name), 0, 0, p.match, p.context) >= 0 &&
-		        !count++)
-			*first = name;
-	}
-	pattern_close(&p);
+	if (somewhere && name_pattern_open(&p, "", somewhere))
+		p = NULL;
+	for (int t = 0; p && t < model->tensor_count; t++)
+		if (name_pattern_matches(p, model->tensors[t].name) > 0 && !count++)
+			*first = model->tensors[t].name;
+	name_pattern_close(p);
+	mem_free(somewhere);
 	return count;
 }
 
@@ -292,10 +244,10 @@ int model_freeze(struct model *model, const char *freeze, const char *trainable)
 {
 	struct patterns p = {{.key = "freeze", .text = freeze}, {.key = "trainable", .text = trainable}};
 	int64_t count = 0;
-	int rc = pattern_open(&p.freeze);
+	int rc = freeze ? name_pattern_open(&p.freeze.names, p.freeze.key, freeze) : 0;
 
-	if (!rc)
-		rc = pattern_open(&p.trainable);
+	if (!rc && trainable)
+		rc = name_pattern_open(&p.trainable.names, p.trainable.key, trainable);
 	if (!rc && (freeze || trainable))
 		rc = model_set_trainable(model, &count, is_trainable, &p);
 	if (!rc && freeze && !p.freeze.matched)
@@ -305,8 +257,8 @@ int model_freeze(struct model *model, const char *freeze, const char *trainable)
 	if (!rc && (freeze || trainable) && !count)
 		rc = err_set(ERR_INPUT, "%s=%s leaves no parameter to train", freeze ? "freeze" : "trainable",
 		        freeze ? freeze : trainable);
-	pattern_close(&p.freeze);
-	pattern_close(&p.trainable);
+	name_pattern_close(p.freeze.names);
+	name_pattern_close(p.trainable.names);
 	return rc;
 }
 

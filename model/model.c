@@ -26,7 +26,8 @@ static int role_is_present(const struct model_config *c, enum tensor_role role)
 	return c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
 
-static int64_t dim_of(const struct model_config *c, enum model_dim dim)
+/* `role`: of the tensor with this dim. */
+static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role)
 {
 	switch (dim) {
 	case DIM_ONE:
@@ -52,7 +53,7 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim)
 	case DIM_INNER_TWICE:
 		return 2 * c->F;
 	case DIM_RANK:
-		return c->adapter.rank;
+		return c->adapter.of[role].rank;
 	}
 	return 0;
 }
@@ -63,7 +64,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	const struct role_facts *facts = &role_facts[role];
 	int is_matrix = facts->kind != KIND_NORM && facts->kind != KIND_BIAS;
 	int is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
-	int64_t out = dim_of(c, facts->out), in = dim_of(c, facts->in);
+	int64_t out = dim_of(c, facts->out, role), in = dim_of(c, facts->in, role);
 
 	return (struct model_tensor){.role = role,
 	        .layer = layer,
@@ -437,15 +438,15 @@ static int ends_with_part(const char *name, const char *part)
 static const char *const rotary_buffers[] = {
         "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", NULL};
 
+const char *const model_text_prefixes[] = {
+        "language_model.", "model.language_model.", "model.text_model.", "text_model.", NULL};
+
 const char *model_text_name(const struct model *model, const char *name)
 {
-	static const char *const prefixes[] = {
-	        "language_model.", "model.language_model.", "model.text_model.", "text_model."};
+	for (const char *const *prefix = model_text_prefixes; model->whole && *prefix; prefix++) {
+		size_t len = strlen(*prefix);
 
-	for (size_t i = 0; model->whole && i < sizeof(prefixes) / sizeof(*prefixes); i++) {
-		size_t len = strlen(prefixes[i]);
-
-		if (!strncmp(name, prefixes[i], len))
+		if (!strncmp(name, *prefix, len))
 			return name + len;
 	}
 	return name;

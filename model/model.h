@@ -84,6 +84,10 @@ void model_close(struct model *model);
 enum { MODEL_NAME_UNKNOWN = -1, MODEL_NAME_BUFFER = -2 };
 int model_find_tensor(const struct model *model, const char *name);
 
+/* What any version of transformers puts before the names of the text part in a whole model; ends with NULL.
+ */
+extern const char *const model_text_prefixes[];
+
 /* The name of a tensor in a checkpoint without what a whole model puts before the names of its text part. */
 const char *model_text_name(const struct model *model, const char *name);
 

@@ -46,6 +46,15 @@ struct block_config {
 	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
 };
 
+/* model/adapter.h. `of`: by the role of A and of B. */
+struct adapter_config {
+	int64_t rank; /* the largest; 0: no adapters */
+	struct {
+		int64_t rank;
+		double scale;
+	} of[ROLE_COUNT];
+};
+
 /* A new field that changes numbers is also compared on resume: model/compare.c. */
 struct model_config {
 	const char *model_type;  /* as in config.json: "llama", "gpt2", ... (static string) */
@@ -82,10 +91,7 @@ struct model_config {
 	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: no cap */
 	int tied;              /* the head is the embedding */
 	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
-	struct {
-		int64_t rank; /* 0: no adapters */
-		double scale;
-	} adapter; /* model/adapter.h */
+	struct adapter_config adapter;
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[16];               /* tokens that end a text */

@@ -404,7 +404,9 @@ static void test_plan_takes_keys_of_train(void **state)
 		const char *value = *key->default_text ? key->default_text : "x";
 		int is_known = (key->verbs >> VERB_TRAIN & 1) || (key->verbs >> VERB_PLAN & 1), err;
 
-		snprintf(args, sizeof(args), "%s %s=%s", strcmp(key->name, "model") ? "model=m" : "",
+		snprintf(args, sizeof(args), "%s %s %s=%s", strcmp(key->name, "model") ? "model=m" : "",
+		        !strncmp(key->name, "lora_", 5) && strcmp(key->name, "lora_rank") ? "lora_rank=1"
+		                                                                          : "",
 		        key->name, value);
 		err = parse(&c, VERB_PLAN, NULL, args);
 		if (!err)

@@ -45,6 +45,21 @@ static const struct {
         {LORA_AXOLOTL "lora_target_modules: q_proj\n", "", "lora_target_modules", "q_proj"},
         {LORA_AXOLOTL "lora_target_linear: true\npeft_use_rslora: true\n", "", "use_rslora", "on"},
         {LORA_AXOLOTL
+                "lora_target_modules: 'model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj'\n",
+                "", "lora_target_modules", "model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj"},
+        {TRL "lora_r: 4\nuse_peft: true\nlora_target_modules: all-linear\nlora_rank_pattern:\n  q_proj: 4\n"
+             "  mlp.up_proj: 8\n",
+                "", "lora_rank_pattern", "{\"q_proj\":4,\"mlp.up_proj\":8}"},
+        {TRL "peft_config:\n  r: 4\n  target_modules: all-linear\n  rank_pattern:\n    self_attn.q_proj: 4\n"
+             "  alpha_pattern:\n    q_proj: 1.5\n  exclude_modules: [o_proj, down_proj]\n",
+                "", "lora_rank_pattern", "{\"self_attn.q_proj\":4}"},
+        {TRL "peft_config:\n  r: 4\n  target_modules: all-linear\n  rank_pattern:\n    self_attn.q_proj: 4\n"
+             "  alpha_pattern:\n    q_proj: 1.5\n  exclude_modules: [o_proj, down_proj]\n",
+                "", "lora_alpha_pattern", "{\"q_proj\":1.5}"},
+        {TRL "peft_config:\n  r: 4\n  target_modules: all-linear\n  exclude_modules: [o_proj, down_proj]\n",
+                "", "lora_exclude_modules", "o_proj,down_proj"},
+        {TRL, "lora-r=4 lora-rank-pattern.q_proj=2", "lora_rank_pattern", "{\"q_proj\":2}"},
+        {LORA_AXOLOTL
                 "lora_target_linear: true\npeft_use_dora: false\nlora_modules_to_save: []\n"
                 "lora_fan_in_fan_out:\nlora_mlp_kernel: true\nlora_qkv_kernel: true\nlora_o_kernel: true\n",
                 "", "use_rslora", "off"},
@@ -206,7 +221,6 @@ static void test_said(void **state)
 	"an adapter here holds no whole modules; remove it, or set trainable='REGEX' to train their "        \
 	"weights too"
 #define NO_SUCH_FORM "this form of LoRA is not supported; plain LoRA and use_rslora are"
-#define NO_PATTERNS "patterns of modules are not supported; name them in a list, as in [q_proj, v_proj]"
 
 static const struct {
 	const char *yaml, *text;
@@ -228,14 +242,10 @@ static const struct {
         {"adapter: lora\nlora_r: 8\nlearning_rate: x\npeft_use_dora: true\nuse_dora: true\n",
                 "2 problems:\n  YAML:4: peft_use_dora=true, use_dora=true (line 5): DoRA is not supported; "
                 "remove it\n  YAML:3: learning_rate=x is not a number"},
-        {"adapter: lora\nlora_target_modules: '.*\\.(q|v)_proj'\n",
-                "YAML:2: lora_target_modules=.*\\.(q|v)_proj: " NO_PATTERNS},
         {"adapter: lora\nlora_modules_to_save: [embed_tokens, lm_head]\n",
                 "YAML:2: lora_modules_to_save=embed_tokens,lm_head: " NO_WHOLE_MODULES},
-        {"adapter: lora\nrelora: true\nlora_rank_pattern:\n  q_proj: 4\npeft_layers_to_transform: [0, 1]\n",
-                "YAML:2: relora=true, lora_rank_pattern.q_proj=4 (line 4), peft_layers_to_transform=0,1 "
-                "(line "
-                "5): " NO_SUCH_FORM},
+        {"adapter: lora\nrelora: true\npeft_layers_to_transform: [0, 1]\n",
+                "YAML:2: relora=true, peft_layers_to_transform=0,1 (line 3): " NO_SUCH_FORM},
         {"adapter: lora\npeft:\n  loftq_config:\n    loftq_bits: 4\n",
                 "YAML:4: peft.loftq_config.loftq_bits=4: " NO_SUCH_FORM},
         {"adapter: lora\npeft_init_lora_weights: gaussian\n",
@@ -268,8 +278,7 @@ static const struct {
                 "none\n"
                 "  YAML:6: peft_config.task_type=SEQ_CLS: only CAUSAL_LM is supported\n"
                 "  YAML:7: peft_config.peft_type=IA3: of adapters only LoRA is supported"},
-        {TRL "peft_config:\n  alpha_pattern:\n    q_proj: 4\n",
-                "YAML:6: peft_config.alpha_pattern.q_proj=4: " NO_SUCH_FORM},
+        {TRL "peft_config:\n  layers_pattern: h\n", "YAML:5: peft_config.layers_pattern=h: " NO_SUCH_FORM},
         {TORCHTUNE "  lora_rank: 8\n",
                 "YAML:14: model._component_=torchtune.models.llama3_1.lora_llama3_1_8b: needs "
                 "lora_attn_modules, as in [q_proj, v_proj]"},

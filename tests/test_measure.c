@@ -11,6 +11,14 @@
 #include "model/adapter.h"
 #include "placement/measure.h"
 
+static void adapt_all(struct model *model)
+{
+	json_t *all = json_string("all-linear");
+
+	check_ok(model_adapt(model, &(struct adapter_options){.rank = 64, .alpha = 128, .targets = all}));
+	json_decref(all);
+}
+
 static struct engine_options options_of(
         struct device *device, struct pool *pool, const struct model *model, int64_t tokens)
 {
@@ -89,7 +97,7 @@ static void test_finds_what_a_clock_was_told(void **state)
 		struct engine_options o;
 
 		if (i >= 8)
-			check_ok(model_adapt(model, &(struct adapter_options){64, 2, "all-linear"}));
+			adapt_all(model);
 		check_ok(device_open(&device, "meta", &d));
 		o = options_of(device, pool, model, i % 4 == 1 ? 100 : 2048);
 		if (i == 6 || i == 7)
@@ -166,7 +174,7 @@ static void test_adapters(void **state)
 
 	(void)state;
 	device_register(&backend_host);
-	check_ok(model_adapt(model, &(struct adapter_options){64, 2, "all-linear"}));
+	adapt_all(model);
 	check_ok(pool_open(&pool, 2));
 	check_ok(device_open(&device, "host", &d));
 	o = options_of(device, pool, model, 44);

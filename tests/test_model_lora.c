@@ -19,13 +19,23 @@ static int is_adapter_name(const char *name, const char *other_name, void *arg)
 static struct model *adapted(const json_t *test)
 {
 	struct adapter_options options = {.rank = (int64_t)number(test, "rank"),
-	        .scale = number(test, "scale"),
-	        .targets = json_string_value(json_object_get(test, "targets"))};
+	        .alpha = number(test, "scale") * number(test, "rank"),
+	        .exclude = json_object_get(test, "exclude"),
+	        .rank_pattern = json_object_get(test, "rank_pattern"),
+	        .alpha_pattern = json_object_get(test, "alpha_pattern")};
 	struct model *model;
+	json_t *targets;
 	int64_t trained, want = 0;
 
+	if (json_object_get(test, "alpha")) { /* where modules differ, no scale is that of all */
+		options.alpha = number(test, "alpha");
+		options.use_rslora = json_is_true(json_object_get(test, "rslora"));
+	}
+	check_ok(adapter_targets(&targets, json_string_value(json_object_get(test, "targets"))));
+	options.targets = targets;
 	check_ok(model_open(&model, json_object_get(test, "config"), "config.json"));
 	check_ok(model_adapt(model, &options));
+	json_decref(targets);
 	check_ok(model_set_trainable(model, &trained, is_adapter_name, NULL));
 	for (int t = 0; t < model->tensor_count; t++) {
 		assert_int_equal(model->tensors[t].trainable, model_tensor_is_adapter(&model->tensors[t]));

@@ -268,7 +268,8 @@ static void test_resume_refusals(void **state)
 	        "train %s/a/config.yaml resume_from_checkpoint=auto max_steps=3 lora_alpha=9 "
 	        "overwrite_output_dir=off",
 	        work_dir);
-	assert_non_null(strstr(ferry_said(), "lora_alpha is 9 from here on; the checkpoint had 6"));
+	assert_non_null(
+	        strstr(ferry_said(), "lora_alpha of the adapters is 9 from here on; the checkpoint had 6"));
 
 	/* an adapter whose config was changed meanwhile */
 	snprintf(path, sizeof(path), "lora_rank=0 lora_alpha=auto lora_adapter=%s/a/adapter max_steps=2",
@@ -279,7 +280,8 @@ static void test_resume_refusals(void **state)
 	assert_ferry(0, NULL,
 	        "train %s/b/config.yaml resume_from_checkpoint=auto max_steps=3 overwrite_output_dir=off",
 	        work_dir);
-	assert_non_null(strstr(ferry_said(), "adapter is 1 from here on; the checkpoint had 3"));
+	assert_non_null(
+	        strstr(ferry_said(), "lora_alpha of the adapters is 3 from here on; the checkpoint had 9"));
 }
 
 /* A checkpoint holds adapters; export merges them into the model that it is told. */
@@ -288,6 +290,7 @@ static void test_export(void **state)
 	static const char *const more[] = {
 	        "", "use_rslora=on lora_alpha=5 lora_target_modules=q_proj export_dtype=fp32"};
 	char path[400], other[400];
+	const json_t *got_adapter;
 	json_t *got;
 
 	(void)state;
@@ -303,8 +306,9 @@ static void test_export(void **state)
 	}
 	assert_ferry(0, NULL, "inspect path=%s/a/adapter", work_dir);
 	assert_ferry_json(&got, "inspect path=%s/a/checkpoint-000005 --json", work_dir);
-	assert_true(json_real_value(json_object_get(json_object_get(got, "training"), "adapter_scale")) ==
-	            5 / sqrt(3));
+	got_adapter = json_object_get(json_object_get(got, "training"), "adapter");
+	assert_int_equal(json_integer_value(json_object_get(got_adapter, "lora_alpha")), 5);
+	assert_true(json_is_true(json_object_get(got_adapter, "use_rslora")));
 	json_decref(got);
 	remove_run("out");
 	assert_ferry(2, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
@@ -354,6 +358,25 @@ static void test_refused_modules(void **state)
 	        {"lora_target_modules=layers.1.self_attn.q_proj",
 	                "adapters for 1 of 3 blocks are not supported"},
 	        {"lora_target_modules='[]'", "lora_target_modules"},
+	        {"lora_target_modules=", "lora_target_modules"},
+	        {"'lora_target_modules=.*(q|v)_prj'", ".*(q|v)_prj: the model has no such module"},
+	        {"'lora_target_modules=q_proj|v_proj'", "q_proj|v_proj: the model has no such module"},
+	        {"'lora_target_modules=.*(q|v_proj'",
+	                "lora_target_modules: .*(q|v_proj: invalid regular expression at character 12"},
+	        {"'lora_target_modules=.*'", ".*: only the matrices of blocks"},
+	        {"'lora_target_modules=[\"v_proj\", \".*q_proj\"]'", "an expression stands alone"},
+	        {"lora_exclude_modules=all-linear", "lora_target_modules (default): no module is left"},
+	        {"'lora_exclude_modules=*'", "lora_exclude_modules: *: invalid regular expression"},
+	        {"'lora_rank_pattern={\"gate\":4}'", "lora_rank_pattern: gate names no module"},
+	        {"'lora_rank_pattern={\"q_proj\":1.5}'", "\"q_proj\" is not a whole number above 0"},
+	        {"'lora_rank_pattern={\"q_proj\":70000}'", "\"q_proj\" is not a whole number above 0"},
+	        {"'lora_rank_pattern={\"(\":1}'", "lora_rank_pattern=(?:.*\\.)?(?:()"},
+	        {"'lora_rank_pattern={\"layers.1.*\":1}'",
+	                "lora_rank_pattern: model.layers.1.self_attn.q_proj gets another rank"},
+	        {"'lora_rank_pattern={'", "lora_rank_pattern:1:"},
+	        {"lora_alpha_pattern=3", "lora_alpha_pattern: not an object"},
+	        {"'lora_alpha_pattern={\"q_proj\":-1}'", "\"q_proj\" is not a number above 0"},
+	        {"'lora_alpha_pattern={\"q_proj\":\"2\"}'", "\"q_proj\" is not a number above 0"},
 	};
 	char keys[300];
 
@@ -385,11 +408,11 @@ static void test_refused_adapters(void **state)
 	assert_ferry(2, NULL,
 	        "train model=%s/wide data=%s output_dir=%s/no max_steps=1 lora_adapter=%s/a/adapter",
 	        work_dir, tiny.data, work_dir, work_dir);
-	assert_non_null(strstr(ferry_said(), "has shape [32, 3]; the model needs [64, 3]"));
+	assert_non_null(strstr(ferry_said(), "has shape [3, 32]; the model needs [3, 64]"));
 	assert_false(run_has("no/model"));
 	assert_ferry(2, NULL, "eval model=%s/wide data=%s lora_adapter=%s/a/adapter", work_dir, tiny.data,
 	        work_dir);
-	assert_non_null(strstr(ferry_said(), "has shape [32, 3]; the model needs [64, 3]"));
+	assert_non_null(strstr(ferry_said(), "has shape [3, 32]; the model needs [3, 64]"));
 }
 
 /* output_dir/adapter is a run's, as output_dir/model is: overwriting removes it, unless the run reads it or
@@ -455,8 +478,10 @@ static void test_refused_kinds(void **state)
 {
 	static const char *const kinds[][2] = {
 	        {"\"use_dora\":true", "use_dora"},
-	        {"\"rank_pattern\":{\"q_proj\":4}", "rank_pattern"},
-	        {"\"alpha_pattern\":{\"q_proj\":4}", "alpha_pattern"},
+	        {"\"rank_pattern\":{\"k_proj\":4}", "rank_pattern: k_proj names no module with an adapter"},
+	        {"\"rank_pattern\":{\"q_proj\":0}", "rank_pattern: the value of \"q_proj\""},
+	        {"\"alpha_pattern\":[4]", "alpha_pattern: not an object"},
+	        {"\"exclude_modules\":\"q_proj\"", "target_modules: no module is left"},
 	        {"\"modules_to_save\":[\"lm_head\"]", "modules_to_save"},
 	        {"\"layers_to_transform\":[0]", "layers_to_transform"},
 	        {"\"bias\":\"all\"", "bias"},

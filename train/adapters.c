@@ -10,58 +10,97 @@
 #include "model/adapter.h"
 #include "placement/ranks.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+static double scale_of(const struct adapter_options *o)
+{
+	return o->alpha / (o->use_rslora ? sqrt((double)o->rank) : (double)o->rank);
+}
 
 /* With lora_adapter its adapter_config.json says everything, and the keys must agree. */
 static int check_keys(const struct config *c, const struct peft_config *found)
 {
-	double rank = (double)c->lora_rank;
-	double scale = c->lora_alpha / (c->use_rslora ? sqrt(rank) : rank);
+	const struct adapter_options asked = {
+	        .rank = c->lora_rank, .alpha = c->lora_alpha, .use_rslora = c->use_rslora};
+	double has = scale_of(&found->options);
 
-	if (c->lora_rank && c->lora_rank != found->rank)
+	if (c->lora_rank && c->lora_rank != found->options.rank)
 		return err_set(ERR_INPUT, "%s=%d, but the adapter in %s has rank %d; leave it out",
-		        config_where(c, "lora_rank"), (int)c->lora_rank, c->lora_adapter, (int)found->rank);
-	if (c->lora_rank && c->lora_alpha != 0 && fabs(scale - found->scale) > 1e-6 * found->scale)
+		        config_where(c, "lora_rank"), (int)c->lora_rank, c->lora_adapter,
+		        (int)found->options.rank);
+	if (c->lora_rank && c->lora_alpha != 0 && fabs(scale_of(&asked) - has) > 1e-6 * has)
 		return err_set(ERR_INPUT,
 		        "%s=%g is a scale of %g, but the adapter in %s has %g; leave it out",
-		        config_where(c, "lora_alpha"), c->lora_alpha, scale, c->lora_adapter, found->scale);
+		        config_where(c, "lora_alpha"), c->lora_alpha, scale_of(&asked), c->lora_adapter, has);
 	return 0;
 }
 
 static int adapt_as_found(struct session *s)
 {
 	const struct config *c = s->config;
-	struct peft_config found;
-	int rc = peft_config_read(&found, c->lora_adapter);
+	int rc = peft_config_read(&s->adapter, c->lora_adapter);
 
 	if (!rc)
-		rc = check_keys(c, &found);
+		rc = check_keys(c, &s->adapter);
 	if (!rc)
-		rc = model_adapt(s->model,
-		        &(struct adapter_options){
-		                .rank = found.rank, .scale = found.scale, .targets = found.targets});
-	peft_config_free(&found);
+		rc = model_adapt(s->model, &s->adapter.options);
 	return rc ? err_note(rc, "%s", config_where(c, "lora_adapter")) : 0;
+}
+
+/* Puts the value of a key into the object under PEFT's name. */
+static int put_key(json_t *object, const struct config *c, const char *key, const char *name)
+{
+	const char *text = config_text(c, key);
+	json_t *value = NULL;
+	int rc;
+
+	if (!*text)
+		return 0;
+	if (*text == '{')
+		rc = json_parse(&value, config_where(c, key), text, strlen(text));
+	else
+		rc = adapter_targets(&value, text);
+	if (rc)
+		return *text == '{' ? rc : err_note(rc, "%s", config_where(c, key));
+	return json_object_set_new(object, name, value) ? ERR_NOMEM : 0;
+}
+
+static int adapt_as_asked(struct session *s)
+{
+	const struct config *c = s->config;
+	json_t *object = json_pack("{s:s,s:I,s:f,s:b}", "peft_type", "LORA", "r", (json_int_t)c->lora_rank,
+	        "lora_alpha", c->lora_alpha != 0 ? c->lora_alpha : (double)c->lora_rank, "use_rslora",
+	        c->use_rslora);
+	struct adapter_options *o;
+	int rc = object ? put_key(object, c, "lora_target_modules", "target_modules") : ERR_NOMEM;
+
+	if (!rc)
+		rc = put_key(object, c, "lora_exclude_modules", "exclude_modules");
+	if (!rc)
+		rc = put_key(object, c, "lora_rank_pattern", "rank_pattern");
+	if (!rc)
+		rc = put_key(object, c, "lora_alpha_pattern", "alpha_pattern");
+	if (!rc)
+		rc = peft_config_of(&s->adapter, object, "LoRA");
+	json_decref(object);
+	if (rc)
+		return rc;
+	o = &s->adapter.options;
+	o->called.targets = config_where(c, "lora_target_modules");
+	o->called.exclude = config_where(c, "lora_exclude_modules");
+	o->called.rank_pattern = config_where(c, "lora_rank_pattern");
+	o->called.alpha_pattern = config_where(c, "lora_alpha_pattern");
+	return model_adapt(s->model, o);
 }
 
 int session_adapt(struct session *s)
 {
-	const struct config *c = s->config;
-	double rank = (double)c->lora_rank, alpha = c->lora_alpha != 0 ? c->lora_alpha : rank;
-	int rc;
-
 	if (s->model->config.adapter.rank)
 		return 0;
-	if (c->lora_adapter)
+	if (s->config->lora_adapter)
 		return adapt_as_found(s);
-	if (!c->lora_rank)
-		return 0;
-	rc = model_adapt(s->model, &(struct adapter_options){.rank = c->lora_rank,
-	                                   .scale = alpha / (c->use_rslora ? sqrt(rank) : rank),
-	                                   .targets = c->lora_target_modules});
-	return rc == ERR_INPUT ? err_note(rc, "%s", config_where(c, "lora_target_modules")) : rc;
+	return s->config->lora_rank ? adapt_as_asked(s) : 0;
 }
 
 int adapters_pattern(char **pattern, const struct config *c)
@@ -81,7 +120,6 @@ int adapters_check_base(struct session *s, const json_t *resumed)
 {
 	const struct config *c = s->config;
 	const char *then = json_string_value(json_object_get(resumed, "base"));
-	uint64_t hash = 0;
 	int rc;
 
 	if (!ranks_reads_files(c, world_self()))
@@ -92,8 +130,7 @@ int adapters_check_base(struct session *s, const json_t *resumed)
 		        config_where(c, "init_weights"));
 	if (!s->import || !adapters_leave_base(s))
 		return 0;
-	rc = hf_import_sample(&hash, s->import);
-	snprintf(s->base, sizeof(s->base), "%016" PRIx64, hash);
+	rc = hf_import_hash(s->base, s->import);
 	if (rc || !then || !strcmp(then, s->base))
 		return rc;
 	return err_set(ERR_INPUT,

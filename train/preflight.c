@@ -276,8 +276,7 @@ int preflight_check(const struct config *c)
 		err = check_fallback(c);
 	if (!err && resume && strcmp(resume, "auto"))
 		err = check_resume(c, resume);
-	if (!err && c->output_dir &&
-	        (c->verb == VERB_TRAIN || c->verb == VERB_EXPORT || c->verb == VERB_INIT))
+	if (!err && c->output_dir && verb_makes_result(c->verb))
 		err = run_dir_check(c);
 	return err;
 }

@@ -42,6 +42,7 @@ static int export_adapter(const struct result *r, const struct plane_source *sou
 	struct peft_export export = {.dir = dir,
 	        .existing = HF_EXPORT_REPLACE,
 	        .base = t->config->model,
+	        .side = &t->session.side,
 	        .may_appear = r->fallback ? NULL : run_owner_check};
 	int rc = dir ? peft_write(&export, model, source) : ERR_NOMEM;
 
@@ -68,6 +69,7 @@ static int export_model(void *context, const struct plane_source *source)
 	        .dtype = train_export_dtype(t),
 	        .shard_bytes = t->config->max_shard_bytes,
 	        .side = &t->session.side,
+	        .pool = t->session.pool,
 	        .may_appear = r->fallback ? NULL : run_owner_check,
 	};
 	int rc = dir ? 0 : ERR_NOMEM;

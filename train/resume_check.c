@@ -66,9 +66,6 @@ int train_check_model(const struct trainer *t)
 /* Keys that a checkpoint answers: a change of them is without effect. */
 static const char settled[] = "model init_weights";
 
-/* They say what the adapters compute. Another rank or other modules are other tensors, which are refused. */
-static const char adapters[] = "lora_rank lora_alpha lora_target_modules use_rslora";
-
 /* Keys that make the rows or their order; paths are left out, as the same file may have another one. */
 static int makes_rows(const struct config_key *key)
 {
@@ -84,7 +81,7 @@ static int is_setting(const struct config_key *key)
 	static const char *const groups[] = {"optimizer", "numbers"};
 	static const char except[] = "optimizer_state nonfinite_limit export_dtype deterministic";
 
-	if (makes_rows(key) || config_name_in(key->name, settled) || config_name_in(key->name, adapters))
+	if (makes_rows(key) || config_name_in(key->name, settled))
 		return 1;
 	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
 		if (!strcmp(key->group, groups[i]))
@@ -127,20 +124,30 @@ static const char *other_value(const struct trainer *t, const struct config_key 
 	return then && is_setting(key) && strcmp(then, setting_of(real, t, key)) ? then : NULL;
 }
 
-/* Of lora_adapter's files, which no key says. */
-static void tell_scale(const struct trainer *t)
+/* What the adapters compute. Another rank or other modules are other tensors, which are refused. */
+static void tell_adapter(const struct trainer *t)
 {
-	double then = json_number_value(json_object_get(t->resumed, "adapter_scale"));
-	double now = t->session.model->config.adapter.scale;
+	static const char *const keys[] = {"lora_alpha", "use_rslora", "alpha_pattern"};
+	const json_t *then = json_object_get(t->resumed, "adapter"), *now = t->session.adapter.json;
 
-	if (t->config->lora_adapter && then > 0 && then != now)
-		log_warn("lora_alpha / r of %s is %g from here on; the checkpoint had %g",
-		        t->config->lora_adapter, now, then);
+	for (size_t i = 0; then && now && i < sizeof(keys) / sizeof(*keys); i++) {
+		const json_t *had = json_object_get(then, keys[i]), *has = json_object_get(now, keys[i]);
+		char *old = NULL, *new = NULL;
+
+		if (json_equal(had, has) || (!had && !has))
+			continue;
+		if (!json_write(&old, had ? had : json_null(), JSON_COMPACT | JSON_ENCODE_ANY) &&
+		        !json_write(&new, has ? has : json_null(), JSON_COMPACT | JSON_ENCODE_ANY))
+			log_warn("%s of the adapters is %s from here on; the checkpoint had %s", keys[i], new,
+			        old);
+		mem_free(old);
+		mem_free(new);
+	}
 }
 
 void train_tell_settings(const struct trainer *t)
 {
-	tell_scale(t);
+	tell_adapter(t);
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
 		const char *then = other_value(t, key);

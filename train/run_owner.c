@@ -86,17 +86,14 @@ static int check_writable(const struct config *c)
 int run_owner_take(const struct config *c)
 {
 	enum file_kind kind = c->output_dir ? file_kind_of(c->output_dir) : FILE_OTHER;
-	int writes = c->verb == VERB_TRAIN || c->verb == VERB_EXPORT || c->verb == VERB_INIT, err = 0;
+	int err = 0;
 
-	if (world_self()->rank || !writes || (kind != FILE_NONE && kind != FILE_DIR))
+	if (world_self()->rank || !verb_makes_result(c->verb) || (kind != FILE_NONE && kind != FILE_DIR))
 		return 0;
 	err = check_writable(c);
 	if (err || c->dry_run)
 		return err;
-	if (c->verb == VERB_TRAIN)
-		err = train_take(c);
-	else if (c->verb == VERB_EXPORT || c->verb == VERB_INIT)
-		err = own_result(c->output_dir);
+	err = c->verb == VERB_TRAIN ? train_take(c) : own_result(c->output_dir);
 	return err ? err_note(err, "output_dir") : 0;
 }
 

@@ -560,6 +560,7 @@ void session_close(struct session *s)
 	hf_chat_free(&s->chat);
 	side_files_free(&s->side);
 	hf_import_close(s->import);
+	peft_config_free(&s->adapter);
 	model_close(s->model);
 	mem_free(s->model_dir);
 }

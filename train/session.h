@@ -10,6 +10,7 @@
 
 #include "checkpoint/hf_chat.h"
 #include "checkpoint/hf_import.h"
+#include "checkpoint/peft.h"
 #include "config/config.h"
 #include "data/batch.h"
 #include "data/mix.h"
@@ -39,9 +40,10 @@ struct session {
 	struct model *model;
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
-	char base[20];          /* with adapters: the hash of the model's files */
-	struct hf_chat chat;    /* of the training chats; copied into the result */
-	struct side_files side; /* files of checkpoints and result beside the weights; rank 0 */
+	struct peft_config adapter; /* what the run's adapters are; empty without */
+	char base[HF_HASH_BYTES];   /* with adapters: the hash of the model's files */
+	struct hf_chat chat;        /* of the training chats; copied into the result */
+	struct side_files side;     /* files of checkpoints and result beside the weights; rank 0 */
 	struct session_rows train, eval;
 	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;

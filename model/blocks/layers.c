@@ -103,18 +103,20 @@ static void call_product(struct stage_call *call, const struct product *p)
 /* A [rank, in], and the rows of B [out, rank] for this matrix. */
 struct adapter {
 	int64_t rank;
+	double scale;
 	dev_addr a, b, a_grad, b_grad;
 };
 
 static int adapter_find(struct adapter *p, const struct stage_call *call, const struct linear *linear)
 {
 	enum tensor_role a = role_adapter(linear->weight);
-	int64_t rank = call->c->adapter.rank, first = linear->first * rank;
+	int64_t first;
 
 	if (a == ROLE_COUNT || !call->c->has[a])
 		return 0;
-	*p = (struct adapter){
-	        rank, weight_of(call, a), weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1)};
+	*p = (struct adapter){call->c->adapter.of[a].rank, call->c->adapter.of[a].scale, weight_of(call, a),
+	        weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1)};
+	first = linear->first * p->rank;
 	p->b = dev_at(p->b, first * call->element_bytes);
 	if (!dev_is_none(p->b_grad))
 		p->b_grad = dev_at(p->b_grad, first * 4);
@@ -136,7 +138,7 @@ static dev_addr adapter_inner(
 	                           .b = p->a,
 	                           .b_stride = linear->in,
 	                           .b_layout = MATMUL_TRANSPOSED});
-	call_scale(call, inner, inner, x.count * p->rank, call->c->adapter.scale);
+	call_scale(call, inner, inner, x.count * p->rank, p->scale);
 	return inner;
 }
 
@@ -154,7 +156,7 @@ static dev_addr adapter_inner_grad(
 	                           .a_stride = dy.stride,
 	                           .b = p->b,
 	                           .b_stride = p->rank});
-	call_scale(call, inner, inner, dy.count * p->rank, call->c->adapter.scale);
+	call_scale(call, inner, inner, dy.count * p->rank, p->scale);
 	return inner;
 }
 

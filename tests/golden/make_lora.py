@@ -42,9 +42,22 @@ CASES = [
     ("granite", "granite", {}, 3, 6, False, "all-linear"),
     ("olmo2", "olmo2", {}, 3, 6, False, ["o_proj", "down_proj"]),
 ]
+# the same, and more keys of LoraConfig
+PATTERN_CASES = [
+    ("llama ranks by module", "llama", dict(num_key_value_heads=2), 3, 6, False, "all-linear", dict(
+        rank_pattern={"q_proj": 5, "mlp.down_proj": 1}, alpha_pattern={"q_proj": 2, "up_proj": 9})),
+    ("llama ranks by module, rslora", "llama", {}, 4, 8, True, ["q_proj", "k_proj", "gate_proj"], dict(
+        rank_pattern={".*_proj": 2}, alpha_pattern={"(k|v)_proj": 3})),
+    ("llama expression", "llama", {}, 2, 4, False, r"model\.layers\.[\d]+\.(mlp|self_attn)\.(up|q|o)_proj", {}),
+    ("llama without two", "llama", {}, 2, 4, False, "all-linear", dict(exclude_modules=["q_proj", "mlp.up_proj"])),
+    ("phi3 ranks of fused tensors", "phi3", {}, 2, 4, False, "all-linear", dict(
+        rank_pattern={"qkv_proj": 4, "gate_up_proj": 3}, alpha_pattern={"gate_up_proj": 1})),
+    ("gpt2 ranks by module", "gpt2", {}, 3, 6, False, ["c_attn", "mlp.c_proj", "c_fc"], dict(
+        rank_pattern={"mlp.c_proj": 2}, alpha_pattern={"attn.c_attn": 12})),
+]
 
 
-def run(name, model_type, keys, rank, alpha, rslora, targets):
+def run(name, model_type, keys, rank, alpha, rslora, targets, more=None):
     keys = dict(BASE[model_type], model_type=model_type, **keys)
     with Float64():
         model = open_model(load_config(keys)).to(torch.float64).eval()
@@ -54,7 +67,7 @@ def run(name, model_type, keys, rank, alpha, rslora, targets):
                 p.copy_(weight_of(n, p.shape, shift))
         model = peft.get_peft_model(model, peft.LoraConfig(
             r=rank, lora_alpha=alpha, use_rslora=rslora, target_modules=targets, task_type="CAUSAL_LM",
-            fan_in_fan_out=model_type == "gpt2")).to(torch.float64).eval()
+            fan_in_fan_out=model_type == "gpt2", **(more or {}))).to(torch.float64).eval()
         adapters = [(n.removeprefix(PREFIX).replace(".default.", "."), p) for n, p in model.named_parameters()
                     if p.requires_grad]
         with torch.no_grad():
@@ -69,6 +82,8 @@ def run(name, model_type, keys, rank, alpha, rslora, targets):
         (sum(losses) / len(losses)).backward()
     return {"name": name, "config": keys, "rank": rank, "scale": alpha / (rank**0.5 if rslora else rank),
             "targets": targets if isinstance(targets, str) else json.dumps(targets),
+            **({} if more is None else {"alpha": alpha, "rslora": rslora, **{
+                k.replace("_modules", ""): v for k, v in more.items()}}),
             "losses": [round(x.item(), 10) for x in losses], "tensors": [gradient_entry(n, p) for n, p in adapters]}
 
 
@@ -76,7 +91,7 @@ def main():
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
-    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES)
+    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES)
     OUT.write_text(f'{{"peft":"{peft.__version__}","transformers":"{transformers.__version__}",'
                    f'"rows":{json.dumps(rows)},"cases":[\n{lines}\n]}}\n')
 

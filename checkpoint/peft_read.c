@@ -1,0 +1,263 @@
+/* Reads adapters as PEFT stores them. */
+#include "checkpoint/peft.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/size.h"
+#include "checkpoint/safetensors.h"
+#include "model/adapter.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+
+/* Neither absent nor null, false or empty. */
+static int is_set(const json_t *value)
+{
+	return value && !json_is_null(value) && !json_is_false(value) &&
+	       !(json_is_object(value) && !json_object_size(value)) &&
+	       !(json_is_array(value) && !json_array_size(value));
+}
+
+/* Refuses what is set in the config and changes what the adapter computes. */
+static int check_kind(const json_t *config, const char *where)
+{
+	static const char *const others[] = {"use_dora", "use_qalora", "use_bdlora", "lora_bias",
+	        "modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
+	        "layers_to_transform", "alora_invocation_tokens", "arrow_config"};
+	const char *type = json_string_value(json_object_get(config, "peft_type"));
+	const char *bias = json_string_value(json_object_get(config, "bias"));
+
+	if (!type || strcmp(type, "LORA"))
+		return err_set(ERR_UNSUPPORTED, "%s: peft_type %s is not supported; only LORA is", where,
+		        type ? type : "(absent)");
+	if (bias && strcmp(bias, "none"))
+		return err_set(ERR_UNSUPPORTED, "%s: bias %.40s is not supported; only none is", where, bias);
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		const json_t *value = json_object_get(config, others[i]);
+
+		if (is_set(value))
+			return err_set(ERR_UNSUPPORTED, "%s: %s is not supported", where, others[i]);
+	}
+	return 0;
+}
+
+/* Copies a key that is set. */
+static int keep(struct peft_config *out, const json_t **value, const json_t *object, const char *key)
+{
+	json_t *found = json_object_get(object, key);
+
+	if (!is_set(found))
+		return 0;
+	if (json_object_set(out->json, key, found))
+		return ERR_NOMEM;
+	*value = json_object_get(out->json, key);
+	return 0;
+}
+
+static int read_numbers(struct peft_config *out, const json_t *object, const char *where)
+{
+	struct adapter_options *o = &out->options;
+	int rc = json_get_int(object, where, "r", &o->rank);
+
+	if (rc >= 0)
+		rc = json_get_num(object, where, "lora_alpha", &o->alpha);
+	if (rc >= 0)
+		rc = json_get_bool(object, where, "use_rslora", &o->use_rslora);
+	if (rc < 0)
+		return rc;
+	if (o->rank < 1 || o->rank > ADAPTER_RANK_MAX || !(o->alpha > 0) || !isfinite(o->alpha))
+		return err_set(ERR_INPUT, "%s: r and lora_alpha must be above 0", where);
+	return json_object_set_new(out->json, "r", json_integer((json_int_t)o->rank)) ||
+	                       json_object_set_new(out->json, "lora_alpha", json_of_number(o->alpha)) ||
+	                       json_object_set_new(out->json, "use_rslora", json_boolean(o->use_rslora))
+	               ? ERR_NOMEM
+	               : 0;
+}
+
+int peft_config_of(struct peft_config *out, const json_t *object, const char *where)
+{
+	struct adapter_options *o = &out->options;
+	int err = check_kind(object, where);
+
+	*out = (struct peft_config){
+	        .options = {.rank = 8,
+	                .alpha = 8,
+	                .called = {"target_modules", "exclude_modules", "rank_pattern", "alpha_pattern"}}};
+	out->json = json_pack("{s:s}", "peft_type", "LORA");
+	if (!err && !out->json)
+		err = ERR_NOMEM;
+	if (!err)
+		err = read_numbers(out, object, where);
+	if (!err)
+		err = keep(out, &o->targets, object, "target_modules");
+	if (!err)
+		err = keep(out, &o->exclude, object, "exclude_modules");
+	if (!err)
+		err = keep(out, &o->rank_pattern, object, "rank_pattern");
+	if (!err)
+		err = keep(out, &o->alpha_pattern, object, "alpha_pattern");
+	if (err)
+		peft_config_free(out);
+	return err;
+}
+
+int peft_config_read(struct peft_config *out, const char *dir)
+{
+	char *path = file_join(dir, PEFT_CONFIG_NAME);
+	json_t *object = NULL;
+	int err = path ? json_read_file(&object, path, CONFIG_BYTES_MAX) : ERR_NOMEM;
+
+	*out = (struct peft_config){0};
+	if (!err)
+		err = peft_config_of(out, object, path);
+	json_decref(object);
+	mem_free(path);
+	return err;
+}
+
+void peft_config_free(struct peft_config *config)
+{
+	json_decref(config->json);
+	*config = (struct peft_config){0};
+}
+
+/* ---- values ---- */
+
+struct peft {
+	struct safetensors *file;
+	const struct safetensors_tensor **of; /* [tensor_count] of the model; NULL: not in the file */
+	uint16_t *half;                       /* [PLANE_PIECE_COUNT] */
+};
+
+/* Finds the file's tensors for those of the model, by any name that the model's files may use. */
+static int find_tensors(struct peft *p, const struct model *model)
+{
+	size_t len = strlen(PEFT_PREFIX);
+
+	for (int64_t i = 0; i < p->file->tensor_count; i++) {
+		const char *name = p->file->tensors[i].name;
+		int t = strncmp(name, PEFT_PREFIX, len) ? -1 : model_find_tensor(model, name + len);
+
+		if (t < 0 || !model_tensor_is_adapter(&model->tensors[t]))
+			return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model",
+			        p->file->path, safetensors_name_show(name).text);
+		p->of[t] = &p->file->tensors[i];
+	}
+	return 0;
+}
+
+/* Checks the file's tensor for one of the model. */
+static int check_tensor(const struct peft *p, int tensor, const struct model_tensor *wanted)
+{
+	const struct safetensors_tensor *t = p->of[tensor];
+	enum format format;
+
+	if (!t)
+		return err_set(
+		        ERR_INPUT, "%s: \"%s%s\" is missing", p->file->path, PEFT_PREFIX, wanted->name);
+	if (t->rank != 2 || t->shape[0] != wanted->shape[0] || t->shape[1] != wanted->shape[1])
+		return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; the model needs %s", p->file->path,
+		        safetensors_name_show(t->name).text, safetensors_shape_show(t->shape, t->rank).text,
+		        safetensors_shape_show(wanted->shape, wanted->rank).text);
+	if (!format_of_weights(&format, (enum dtype)t->dtype))
+		return err_set(ERR_UNSUPPORTED, "%s: tensor \"%s\" is %s; ferry reads F32, F16 and BF16",
+		        p->file->path, safetensors_name_show(t->name).text, safetensors_dtype_name(t->dtype));
+	return 0;
+}
+
+int peft_open(struct peft **peft, const char *dir, const struct model *model)
+{
+	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
+	struct peft *p = mem_alloc(1, sizeof(*p));
+	int err;
+
+	*peft = p;
+	if (p) {
+		p->half = mem_alloc(PLANE_PIECE_COUNT, sizeof(*p->half));
+		p->of = mem_alloc((size_t)model->tensor_count, sizeof(const void *));
+	}
+	err = path && p && p->half && p->of ? safetensors_open(&p->file, path) : ERR_NOMEM;
+	if (!err)
+		err = find_tensors(p, model);
+	for (int t = 0; t < model->tensor_count && !err; t++)
+		if (model_tensor_is_adapter(&model->tensors[t]))
+			err = check_tensor(p, t, &model->tensors[t]);
+	mem_free(path);
+	if (err) {
+		peft_close(p);
+		*peft = NULL;
+	}
+	return err;
+}
+
+void peft_close(struct peft *p)
+{
+	if (!p)
+		return;
+	safetensors_close(p->file);
+	mem_free(p->of);
+	mem_free(p->half);
+	mem_free(p);
+}
+
+int peft_read(struct peft *p, float *dst, int tensor, int64_t first, int64_t count)
+{
+	const struct safetensors_tensor *t = p->of[tensor];
+	int64_t width = safetensors_dtype_bits(t->dtype) / 8;
+	int err = safetensors_read(
+	        p->file, t, width == 4 ? (void *)dst : (void *)p->half, first * width, count * width);
+
+	for (int64_t i = 0; i < count && !err && width == 2; i++)
+		dst[i] = t->dtype == SAFETENSORS_BF16 ? bf16_to_f32(p->half[i]) : f16_to_f32(p->half[i]);
+	for (int64_t i = 0; i < count && !err; i++)
+		if (!isfinite(dst[i]))
+			err = err_set(ERR_INPUT, "%s: tensor \"%s\" holds a value that is not finite",
+			        p->file->path, safetensors_name_show(t->name).text);
+	return err;
+}
+
+/* `value`, `hi` and `lo` hold a piece. */
+static int load_range(struct peft *p, const struct plane_sink *sink, const struct plane_range *range,
+        float *value, uint16_t *hi, int16_t *lo)
+{
+	int err = 0;
+
+	for (int64_t at = 0, count; at < range->count && !err; at += count) {
+		count = min_i64(PLANE_PIECE_COUNT, range->count - at);
+		err = peft_read(p, value, range->tensor, range->first + at, count);
+		for (int64_t i = 0; i < count && !err; i++) {
+			hi[i] = plane_hi(f32_bits(value[i]));
+			lo[i] = plane_lo(f32_bits(value[i]));
+		}
+		if (!err)
+			err = sink->write(
+			        sink->context, range->tensor, PLANE_HI, range->first + at, count, hi);
+		if (!err)
+			err = sink->write(
+			        sink->context, range->tensor, PLANE_LO, range->first + at, count, lo);
+	}
+	return err;
+}
+
+int peft_load(const char *dir, const struct model *model, const struct plane_sink *sink,
+        const struct plane_range *ranges, int64_t range_count)
+{
+	uint16_t *hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*hi));
+	int16_t *lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*lo));
+	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
+	struct peft *p = NULL;
+	int err = hi && lo && value ? peft_open(&p, dir, model) : ERR_NOMEM;
+
+	for (int64_t i = 0; i < range_count && !err; i++)
+		err = load_range(p, sink, &ranges[i], value, hi, lo);
+	peft_close(p);
+	mem_free(hi);
+	mem_free(lo);
+	mem_free(value);
+	return err;
+}

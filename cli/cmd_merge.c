@@ -1,0 +1,144 @@
+/* ferry merge: writes a model with an adapter merged into it as a HuggingFace directory. */
+#include "cli/cli.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/hf_config.h"
+#include "checkpoint/hf_export.h"
+#include "checkpoint/overlay.h"
+#include "checkpoint/peft.h"
+#include "host/topology.h"
+#include "model/families/open.h"
+
+/* What a merge reads. */
+struct parts {
+	struct model *model;
+	struct peft_config adapter;
+	struct peft *values;
+	struct overlay *overlay;
+	struct plane_source of_adapter;
+	float *piece; /* [PLANE_PIECE_COUNT] */
+	struct side_files side;
+};
+
+static int adapter_has(void *context, int tensor)
+{
+	const struct parts *p = context;
+
+	return model_tensor_is_adapter(&p->model->tensors[tensor]);
+}
+
+static int adapter_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	struct parts *p = context;
+	int err = peft_read(p->values, p->piece, tensor, first, count);
+
+	for (int64_t i = 0; i < count && !err; i++)
+		plane_put(dst, plane, i, p->piece[i]);
+	return err;
+}
+
+static int parts_open(struct parts *p, const struct config *c)
+{
+	int err = model_open_path(&p->model, c->model);
+
+	if (!err)
+		err = peft_config_read(&p->adapter, c->lora_adapter);
+	if (!err)
+		err = model_adapt(p->model, &p->adapter.options);
+	if (!err) {
+		p->piece = mem_alloc(PLANE_PIECE_COUNT, sizeof(*p->piece));
+		p->of_adapter = (struct plane_source){.context = p, .read = adapter_read};
+		err = p->piece ? peft_open(&p->values, c->lora_adapter, p->model) : ERR_NOMEM;
+	}
+	if (err && err != ERR_NOMEM)
+		err = err_note(err, "%s", config_where(c, "lora_adapter"));
+	if (!err)
+		err = overlay_open(&p->overlay, c->model, p->model, &p->of_adapter, adapter_has);
+	return err;
+}
+
+static void parts_close(struct parts *p)
+{
+	overlay_close(p->overlay);
+	peft_close(p->values);
+	mem_free(p->piece);
+	peft_config_free(&p->adapter);
+	model_close(p->model);
+	side_files_free(&p->side);
+}
+
+static int has_tokenizer(const struct side_files *side)
+{
+	return side_files_find(side, "tokenizer.json") || side_files_find(side, "tokenizer.model");
+}
+
+/* The tokenizer is that of the key, or the one that trainers save beside the adapter, with the chat template
+ * of the training, or the model's. generation_config.json says where answers end; the adapter's wins. */
+static int read_side(struct parts *p, const struct config *c)
+{
+	static const char generation[] = "generation_config.json";
+	struct side_files beside;
+	const struct side_file *file;
+	int err = side_files_read(&beside, c->lora_adapter, NULL), is_beside;
+
+	if (err)
+		return err;
+	is_beside = !c->tokenizer && has_tokenizer(&beside);
+	err = side_files_read(&p->side, c->model, is_beside ? c->lora_adapter : c->tokenizer);
+	if (!err && is_beside)
+		log_info("tokenizer and chat template are those of %s", c->lora_adapter);
+	file = side_files_find(&beside, generation);
+	if (!err && file) {
+		char *copy = mem_strndup(file->data, file->len_bytes);
+
+		err = copy ? side_files_put(&p->side, generation, copy, file->len_bytes) : ERR_NOMEM;
+	}
+	side_files_free(&beside);
+	return err ? err : hf_config_apply(&p->side, p->model);
+}
+
+static int report(const struct config *c, enum safetensors_dtype dtype)
+{
+	const char *name = safetensors_dtype_name(dtype);
+	json_t *object;
+	int err;
+
+	if (!c->json) {
+		cli_say(c, "%s: %s with the adapter of %s, %s\n", c->output_dir, c->model, c->lora_adapter,
+		        name);
+		return 0;
+	}
+	object = json_pack("{s:o, s:o, s:o, s:s}", "output_dir", json_of_text(c->output_dir), "model",
+	        json_of_text(c->model), "lora_adapter", json_of_text(c->lora_adapter), "dtype", name);
+	err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");
+	json_decref(object);
+	return err;
+}
+
+int cli_merge(const struct config *c)
+{
+	struct hf_export options = {.dir = c->output_dir,
+	        .existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE,
+	        .shard_bytes = c->max_shard_bytes,
+	        .is_refused_without_room = 1};
+	struct parts parts = {0};
+	struct topology here;
+	int err = parts_open(&parts, c);
+
+	if (!err)
+		err = read_side(&parts, c);
+	if (!err)
+		err = pool_open_here(&options.pool, &here, 0, 1);
+	if (!err) {
+		options.dtype = hf_export_dtype(c->export_dtype, parts.model);
+		options.side = &parts.side;
+		err = hf_export_write(&options, parts.model, overlay_source(parts.overlay));
+	}
+	if (!err)
+		err = report(c, options.dtype);
+	pool_close(options.pool);
+	parts_close(&parts);
+	return err;
+}
