@@ -34,6 +34,7 @@ enum verb {
 	VERB_INIT,
 	VERB_TOPO,
 	VERB_BENCH,
+	VERB_REPORT,
 	VERB_COUNT
 };
 

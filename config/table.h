@@ -80,6 +80,7 @@ struct verb_info {
 	const char *positional; /* key that a plain argument sets; NULL = it is a configuration file */
 	const char *needs;      /* keys that must be set; "a|b" = one of them */
 	const char *examples;   /* whole lines */
+	int takes_several;      /* 1: several plain arguments become a list; the key has TYPE_TEXTS */
 };
 extern const struct verb_info verb_infos[VERB_COUNT];
 

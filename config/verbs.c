@@ -40,4 +40,10 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 "  ferry topo\n"},
         [VERB_BENCH] = {"bench", "NAME | list [key=value | --key value]...", "run a benchmark", "name",
                 "name", "  ferry bench list\n"},
+        [VERB_REPORT] = {"report", "OUTPUT_DIR... [key=value | --key value]...",
+                "write a page with the curves, memory, waits and configuration of runs", "output_dirs",
+                "output_dirs",
+                "  ferry report out\n"
+                "  ferry report out-a out-b html=ab.html\n",
+                1},
 };
