@@ -451,9 +451,10 @@ static int set_defaults(struct config *c)
 
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
+		int err = config_value_set(c, key, key->default_text, &refused);
 
-		if (config_value_set(c, key, key->default_text, &refused))
-			return err_note(ERR_INTERNAL, "default of %s", key->name);
+		if (err)
+			return err_note(err == ERR_NOMEM ? err : ERR_INTERNAL, "default of %s", key->name);
 	}
 	return 0;
 }

@@ -133,8 +133,10 @@ static void add_chart(struct str *out, const struct page *p, int chart)
 		str_printf(out, "</figcaption>\n%s</figure>\n", svg.data);
 	}
 	out->broken |= svg.broken;
-	for (int l = 0; l < c.line_count; l++)
+	for (int l = 0; l < c.line_count; l++) {
+		out->broken |= names[l].broken;
 		str_free(&names[l]);
+	}
 	str_free(&svg);
 }
 

@@ -73,13 +73,13 @@ const char page_style[] =
         "border:1px solid var(--line);border-radius:6px;padding:6px 10px;font-size:12.5px;"
         "box-shadow:0 3px 12px rgba(0,0,0,.18);font-variant-numeric:tabular-nums}\n"
         "footer{color:var(--soft);font-size:12.5px;margin:22px 2px 0}\n"
-        "@media (max-width:760px){.charts{grid-template-columns:minmax(0,1fr)}figure.wide "
+        "@media screen and (max-width:760px){.charts{grid-template-columns:minmax(0,1fr)}figure.wide "
         "svg{min-width:720px}"
         "body{padding:16px 12px}}\n"
         "@media print{body{max-width:none;padding:0;background:#fff;font-size:10pt}"
         "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}"
-        ".scroll{overflow:visible}.runs td,.runs th{white-space:normal;padding:4px "
-        "6px}tr{break-inside:avoid}}\n";
+        ".scroll{overflow:visible}.runs td,.runs th{white-space:normal;padding:4px 5px;"
+        "font-size:8pt}tr{break-inside:avoid}}\n";
 
 /* Pointing at a chart shows the values of its lines at the nearest step. They are computed from the points of
  * the lines. */
