@@ -8,7 +8,6 @@
 #include "train/metrics.h"
 
 #include <math.h>
-#include <unistd.h>
 
 static const char *dir;
 static char logged[4096];
