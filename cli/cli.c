@@ -402,7 +402,7 @@ static int ranks_run(int count, char *argv[], const struct launch *launch)
  * have output and end by SIGPIPE as usual. */
 static int is_work(enum verb verb)
 {
-	return verb == VERB_TRAIN || verb == VERB_EXPORT || verb == VERB_INIT;
+	return verb == VERB_TRAIN || verb == VERB_EXPORT || verb == VERB_INIT || verb == VERB_REPORT;
 }
 
 /* Whether the reader of stdout has gone. */

@@ -79,7 +79,7 @@ const char page_style[] =
         "@media print{body{max-width:none;padding:0;background:#fff;font-size:10pt}"
         "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}"
         ".scroll{overflow:visible}.runs td,.runs th{white-space:normal;padding:4px 5px;"
-        "font-size:8pt}tr{break-inside:avoid}}\n";
+        "font-size:8pt}small{font-size:7pt}tr{break-inside:avoid}}\n";
 
 /* Pointing at a chart shows the values of its lines at the nearest step. They are computed from the points of
  * the lines. */

@@ -123,6 +123,19 @@ static void test_mistakes(void **state)
 	assert_words(0, "report --help", "ferry report OUTPUT_DIR...|html = report.html");
 }
 
+/* A reader of the output who has gone does not keep the page from being written. */
+static void test_unread(void **state)
+{
+	char command[1000], *page;
+
+	(void)state;
+	snprintf(command, sizeof(command), "report %1$s/one html=%1$s/unread.html | true", work_dir);
+	assert_ferry(0, NULL, "%s", command);
+	page = page_read("unread.html");
+	xml_check(page);
+	mem_free(page);
+}
+
 /* A name that looks like a list, or like markup, is a name. */
 static void test_names(void **state)
 {
@@ -147,6 +160,7 @@ int main(void)
 	        cmocka_unit_test(test_several),
 	        cmocka_unit_test(test_existing),
 	        cmocka_unit_test(test_mistakes),
+	        cmocka_unit_test(test_unread),
 	        cmocka_unit_test(test_names),
 	};
 	int failed;
