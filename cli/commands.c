@@ -14,7 +14,8 @@
 	ROW(DATA, data)                                                                                      \
 	ROW(INIT, init)                                                                                      \
 	ROW(TOPO, topo)                                                                                      \
-	ROW(BENCH, bench)
+	ROW(BENCH, bench)                                                                                    \
+	ROW(REPORT, report)
 
 #define COMMAND(NAME, name) [VERB_##NAME] = cli_##name,
 static cli_command *const commands[VERB_COUNT] = {COMMANDS(COMMAND)};

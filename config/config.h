@@ -35,6 +35,7 @@ enum verb {
 	VERB_INIT,
 	VERB_TOPO,
 	VERB_BENCH,
+	VERB_REPORT,
 	VERB_COUNT
 };
 

@@ -199,7 +199,7 @@ static int not_of_verb(const struct config_key *key, const char *name, enum verb
 		const char *name, *twin;
 	} twins[] = {{"per_device_train_batch_size", "per_device_eval_batch_size"}, {"eval_data", "data"},
 	        {"eval_data_split", "data_split"}, {"checkpoint", "model"}, {"path", "model"},
-	        {"prompt_file", "data"}};
+	        {"prompt_file", "data"}, {"output_dir", "output_dirs"}, {"output_dirs", "output_dir"}};
 
 	for (size_t i = 0; i < sizeof(twins) / sizeof(*twins); i++)
 		if (!strcmp(key->name, twins[i].name) &&
@@ -355,6 +355,28 @@ static int plain(struct parser *p, const char *text)
 	return setting(p, name, text, 0, 0);
 }
 
+/* Sets the key of a verb that takes several plain arguments to the list of them. */
+static int plain_list(struct parser *p, const struct argument *list, int count)
+{
+	json_t *all = json_array();
+	char *text = NULL;
+	int err = all ? 0 : ERR_NOMEM;
+
+	for (int i = 0; i < count && !err; i++) {
+		if (list[i].kind != ARGUMENT_PLAIN)
+			continue;
+		if (json_array_append_new(all, json_string(list[i].text)))
+			err = err_set(ERR_INPUT, "%s is not UTF-8; rename it", list[i].text);
+	}
+	if (!err && json_array_size(all))
+		err = json_write(&text, all, JSON_COMPACT);
+	if (!err && text)
+		err = setting(p, verb_infos[p->c->verb].positional, text, 0, 0);
+	mem_free(text);
+	json_decref(all);
+	return err;
+}
+
 /* The key that a file of this name belongs to; NULL for a configuration file. */
 static const char *file_key(const char *path)
 {
@@ -392,7 +414,7 @@ static int not_a_file(const struct argument *a, int err)
 
 static int read_arguments(struct parser *p, const struct argument *list, int count)
 {
-	int err = 0, first_problem;
+	int err = 0, first_problem, takes_several = verb_infos[p->c->verb].facts & VERB_TAKES_SEVERAL;
 
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind != ARGUMENT_FILE)
@@ -404,8 +426,10 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	if (!err)
 		err = layer_begin(p, NULL);
 	first_problem = p->problems.count;
+	if (!err && takes_several)
+		err = problem(p, plain_list(p, list, count));
 	for (int i = 0; i < count && !err; i++) {
-		if (list[i].kind == ARGUMENT_PLAIN)
+		if (list[i].kind == ARGUMENT_PLAIN && !takes_several)
 			err = problem(p, plain(p, list[i].text));
 		else if (list[i].kind == ARGUMENT_SETTING)
 			err = problem(p, setting(p, list[i].name, list[i].text, 0, 0));
@@ -427,9 +451,10 @@ static int set_defaults(struct config *c)
 
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
+		int err = config_value_set(c, key, key->default_text, &refused);
 
-		if (config_value_set(c, key, key->default_text, &refused))
-			return err_note(ERR_INTERNAL, "default of %s", key->name);
+		if (err)
+			return err_note(err == ERR_NOMEM ? err : ERR_INTERNAL, "default of %s", key->name);
 	}
 	return 0;
 }

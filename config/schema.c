@@ -23,6 +23,7 @@
 #define N (1u << VERB_INIT)
 #define O (1u << VERB_TOPO)
 #define B (1u << VERB_BENCH)
+#define R (1u << VERB_REPORT)
 #define ENGINE (T | E | G | P)
 #define ALL ((1u << VERB_COUNT) - 1)
 #define ONCE VERB_SETTING_ONCE

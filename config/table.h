@@ -73,7 +73,10 @@ struct config_origin {
 	int is_auto;         /* set to auto, whatever value it has now */
 };
 
-enum verb_fact { VERB_MAKES_RESULT = 1 /* writes files that the user wants */ };
+enum verb_fact {
+	VERB_MAKES_RESULT = 1, /* writes files that the user wants */
+	VERB_TAKES_SEVERAL = 2 /* several plain arguments become a list; the key has TYPE_TEXTS */
+};
 
 struct verb_info {
 	const char *name;

@@ -49,6 +49,12 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 "  ferry topo\n", 0},
         [VERB_BENCH] = {"bench", "NAME | list [key=value | --key value]...", "run a benchmark", "name",
                 "name", "  ferry bench list\n", 0},
+        [VERB_REPORT] = {"report", "OUTPUT_DIR... [key=value | --key value]...",
+                "write a page with the curves, memory, waits and configuration of runs", "output_dirs",
+                "output_dirs",
+                "  ferry report out\n"
+                "  ferry report out-a out-b html=ab.html\n",
+                VERB_MAKES_RESULT | VERB_TAKES_SEVERAL},
 };
 
 int verb_makes_result(enum verb verb)

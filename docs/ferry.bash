@@ -4,7 +4,7 @@ _ferry()
 {
 	local word="${COMP_WORDS[COMP_CWORD]}" verb="${COMP_WORDS[1]}" keys=
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W "train eval generate plan export merge inspect verify tokenize data init topo bench help" -- "$word"))
+		COMPREPLY=($(compgen -W "train eval generate plan export merge inspect verify tokenize data init topo bench report help" -- "$word"))
 		return
 	fi
 	case "$verb" in
@@ -21,6 +21,7 @@ _ferry()
 	init) keys="output_dir overwrite_output_dir config tokenizer export_dtype seed max_shard_size json help " ;;
 	topo) keys="json help " ;;
 	bench) keys="data machine machine_file name tokenizer gradient_accumulation_steps max_grad_norm device threads cpu_offload vram_budget ram_budget sharding_strategy ranks_per_node count models ways micro_batch_tokens host_copy_gbps isa json help " ;;
+	report) keys="output_dirs html json help " ;;
 	esac
 	case "$word" in
 	--*) COMPREPLY=($(compgen -P -- -W "$keys" -- "${word#--}")) ;;

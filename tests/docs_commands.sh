@@ -29,7 +29,7 @@ for page in README.md CONTRIBUTING.md $(ls docs/*/*.md examples/*/README.md); do
 		[ -e "$(dirname "$page")/$link" ] || echo "$page: no such file: $link"
 	done
 	case $page in docs/results/*) continue ;; esac
-	grep -oE '\b(base|bench|checkpoint|cli|comm|config|data|device|docs|examples|gpu|host|model|offload|optim|placement|scripts|tests|train)/[A-Za-z0-9_/.-]*[a-z]\.(cuh?|[chm]d?|inc|sh|py|ya?ml|txt)\b' "$page" |
+	grep -oE '\b(base|bench|checkpoint|cli|comm|config|data|device|docs|examples|gpu|host|model|offload|optim|placement|report|scripts|tests|train)/[A-Za-z0-9_/.-]*[a-z]\.(cuh?|[chm]d?|inc|sh|py|ya?ml|txt)\b' "$page" |
 		sort -u | while read -r file; do
 		[ -e "$file" ] || [ -e "${page%/*}/$file" ] || echo "$page: no such file: $file"
 	done

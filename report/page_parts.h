@@ -1,0 +1,18 @@
+/* Parts of the page that page.c puts together. */
+#ifndef FERRY_REPORT_PAGE_PARTS_H
+#define FERRY_REPORT_PAGE_PARTS_H
+
+#include "report/run.h"
+
+extern const char page_style[], page_script[];
+
+enum { PAGE_COLOURS = 8 }; /* classes c0 to c7 of the style */
+
+/* Appends the table of runs, and lines about what was left out. */
+void page_summary(struct str *out, const struct report_run *runs, int run_count);
+
+/* Appends the table of configuration keys, a column for each run: first the keys that differ between runs,
+ * then those that differ from their default. ERR_NOMEM. */
+int page_configuration(struct str *out, const struct report_run *runs, int run_count);
+
+#endif
