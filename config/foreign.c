@@ -222,6 +222,13 @@ void foreign_free(struct foreign *f)
 	item_kept_free(&f->evaluates);
 	item_kept_free(&f->data_seed);
 	item_kept_free(&f->tokenizer_path);
+	item_kept_free(&f->pretrains);
+	item_kept_free(&f->zero);
+	item_kept_free(&f->total_batch_item);
+	for (int i = 0; i < FOREIGN_EVENTS; i++) {
+		item_kept_free(&f->strategy[i].item);
+		item_kept_free(&f->per_epoch[i]);
+	}
 	for (int i = 0; i < f->refusal_count; i++) {
 		str_free(&f->refusals[i].keys);
 		mem_free(f->refusals[i].why);

@@ -33,6 +33,12 @@ const struct verb_info verb_infos[VERB_COUNT] = {
         [VERB_DATA] = {"data", "show [CONFIG.yaml] [key=value | --key value]...",
                 "show the first rows as they will be trained on, with counts", NULL, "data",
                 "  ferry data show model=MODEL_DIR data=rows.jsonl packing=bfd\n"},
+        [VERB_CONFIG] = {"config", "[CONFIG.yaml] [key=value | --key value]...",
+                "show the values of a configuration and where each is set; without a file, ask and write one",
+                NULL, "",
+                "  ferry config run.yaml lr=1e-5\n"
+                "  ferry config axolotl.yml > run.yaml\n"
+                "  ferry config\n"},
         [VERB_INIT] = {"init", "CONFIG.json output_dir=DIR [key=value | --key value]...",
                 "make a model with random weights", "config", "config output_dir",
                 "  ferry init config.json output_dir=model seed=1\n"},
