@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	SETTINGS_MAX = 16,
@@ -538,6 +539,8 @@ static int answer_read(struct asking *a, const char *question)
 		say("  write an answer; Ctrl-C ends this without a file\n");
 	}
 	a->answer = *at ? at : proposed;
+	if (!isatty(STDIN_FILENO)) /* nobody sees what was typed */
+		say("%s\n", a->answer);
 	return 0;
 }
 

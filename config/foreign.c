@@ -50,7 +50,7 @@ int item_set(const struct item *s, const char *key, const char *text, enum confi
 
 	if (!config_key_known(own, s->c->verb) && !s->layer->file)
 		return err_set(ERR_INPUT, "%s means %s, which is not a key of ferry %s; see ferry %s --help",
-		        s->name, key, verb_name(s->c->verb), verb_name(s->c->verb));
+		        s->name, key, config_keys_verb(s->c->verb), config_keys_verb(s->c->verb));
 	return config_set(s->c, s->layer, own, s->name, s->line, text, strength);
 }
 

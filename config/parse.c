@@ -148,12 +148,6 @@ static int refusals_report(struct parser *p, int at)
 	return err;
 }
 
-/* The verb that explains the keys. */
-static const char *keys_verb(const struct parser *p)
-{
-	return verb_name(p->c->verb == VERB_CONFIG ? VERB_TRAIN : p->c->verb);
-}
-
 /* Unknown keys that resemble no key of ferry are reported together at the end of the file. */
 static int unknown_remember(struct parser *p, const char *name, int line)
 {
@@ -171,7 +165,7 @@ static int unknown_remember(struct parser *p, const char *name, int line)
 
 static int unknown(struct parser *p, const char *name, int line)
 {
-	const char *near = config_key_nearest(name, p->c->verb), *verb = keys_verb(p);
+	const char *near = config_key_nearest(name, p->c->verb), *verb = config_keys_verb(p->c->verb);
 	struct str place = {0};
 
 	if (!near && p->layer.file)
@@ -199,10 +193,10 @@ static int unknowns_report(struct parser *p)
 		return ERR_NOMEM;
 	if (count == 1)
 		err_set(ERR_INPUT, "%s:%d: unknown key \"%.60s\"; see ferry %s --help", p->layer.file,
-		        p->unknown_line, p->unknown_first, keys_verb(p));
+		        p->unknown_line, p->unknown_first, config_keys_verb(p->c->verb));
 	else
 		err_set(ERR_INPUT, "%s: unknown keys: %s; see ferry %s --help", p->layer.file,
-		        p->unknowns.data, keys_verb(p));
+		        p->unknowns.data, config_keys_verb(p->c->verb));
 	err = problem(p, ERR_INPUT);
 	str_free(&p->unknowns);
 	p->unknown_count = p->unknown_hidden = 0;
@@ -224,9 +218,9 @@ static int not_of_verb(const struct config_key *key, const char *name, enum verb
 		if (!strcmp(key->name, twins[i].name) &&
 		        config_key_known(config_key_find(twins[i].twin), verb))
 			return err_set(ERR_INPUT, "%s is not a key of ferry %s; set %s", name,
-			        verb_name(verb), twins[i].twin);
-	return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name, verb_name(verb),
-	        verb_name(verb));
+			        config_keys_verb(verb), twins[i].twin);
+	return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name,
+	        config_keys_verb(verb), config_keys_verb(verb));
 }
 
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)

@@ -40,6 +40,11 @@ int config_key_known(const struct config_key *key, enum verb verb)
 	       ((verb == VERB_PLAN || verb == VERB_CONFIG) && key->verbs >> VERB_TRAIN & 1);
 }
 
+const char *config_keys_verb(enum verb verb)
+{
+	return verb_name(verb == VERB_CONFIG ? VERB_TRAIN : verb);
+}
+
 /* Number of returned texts that stay valid at the same time, so that one message can hold several. */
 enum { SHOWN_COUNT = 8, SHOWN_BYTES = 1024 };
 

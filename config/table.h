@@ -92,6 +92,9 @@ const struct config_key *config_key_find(const char *name); /* by name or alias;
  * on a plan. */
 int config_key_known(const struct config_key *key, enum verb verb);
 
+/* The name of the verb that explains this verb's keys. */
+const char *config_keys_verb(enum verb verb);
+
 /* Whether the settings are those of a training run. config shows what train would do with them. */
 static inline int config_trains(const struct config *c)
 {
