@@ -157,7 +157,8 @@ static const struct {
         {"finetune fine_tune sft fit", "train model=DIR data=FILE output_dir=DIR"},
         {"evaluate test", "eval model=DIR data=FILE"},
         {"convert save", "export checkpoint=DIR output_dir=DIR"}, {"show", "data show model=DIR data=FILE"},
-        {"estimate estimate_memory", "plan MODEL"}, {"plot curves tensorboard", "report OUTPUT_DIR"}};
+        {"estimate estimate_memory", "plan MODEL"}, {"plot curves tensorboard", "report OUTPUT_DIR"},
+        {"configure setup wizard", "config"}};
 
 static enum verb find_verb(const char *name)
 {

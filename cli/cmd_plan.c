@@ -1,5 +1,6 @@
 /* ferry plan: counts memory, traffic and time of a run with the same plan and executor on the meta device. */
 #include "cli/cli.h"
+#include "cli/plan_open.h"
 #include "cli/plan_tables.h"
 
 #include "base/err.h"
@@ -429,29 +430,6 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	return 0;
 }
 
-/* Sizes for rows of max_length, or for the rows of `data` if it is given. */
-static int sizes_find(struct session *s, struct engine_options *o)
-{
-	const struct config *c = s->config;
-	const struct model_config *m = &s->model->config;
-	int64_t row_tokens = c->max_length ? c->max_length : m->max_positions;
-
-	if (s->train.data)
-		return sample_run_sizes(s, o);
-	if (m->has[ROLE_POSITION] && row_tokens > m->max_positions) {
-		row_tokens = m->max_positions;
-		log_info("planning for rows of %" PRId64 " tokens, the model's maximum", row_tokens);
-	}
-	if (c->data)
-		log_info("data=%s does not exist; planning for rows of %" PRId64 " tokens", c->data,
-		        row_tokens);
-	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size;
-	if (c->eval_data || c->eval_split > 0)
-		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size;
-	o->policy.rope_positions = row_tokens;
-	return sample_add_sizes(s, o);
-}
-
 static int estimate_only(const struct config *c)
 {
 	struct estimate e;
@@ -523,7 +501,6 @@ int cli_plan(const struct config *c)
 	struct session s = {0};
 	struct plan_figures f = {0};
 	struct machine *machine = NULL;
-	struct engine_options o;
 	struct str why = {0};
 	int rc;
 
@@ -532,26 +509,13 @@ int cli_plan(const struct config *c)
 	rc = c->machine ? machine_read(&machine, c->machine) : 0;
 	s.machine = machine;
 	if (!rc)
-		rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
-	if (rc == ERR_UNSUPPORTED)
+		rc = plan_open_model(&s, c);
+	if (rc == ERR_UNSUPPORTED && !s.model)
 		rc = estimate_named(c, rc);
-	if (!rc)
-		rc = session_freeze(&s);
-	if (!rc && c->data && (file_kind_of(c->data) != FILE_NONE || path_is_pattern(c->data)))
-		rc = session_open_rows(&s);
-	if (!rc)
-		(void)session_open_side(&s); /* a run reports errors of these files */
-	if (!rc)
-		rc = session_open_device(&s, "meta");
 	if (rc)
 		goto out;
-	session_engine_options(&s, &o);
-	o.check_plans = c->explain; /* --explain also verifies the plan */
 	estimate_of_model(&f.estimate, s.model);
-	f.world_size = o.world_size;
-	rc = sizes_find(&s, &o);
-	if (!rc)
-		rc = session_open_engine(&s, &o);
+	rc = plan_open_engine(&s, &f.world_size);
 	if (rc == ERR_FIT)
 		rc = print_least(&s, rc);
 	if (!rc)

@@ -12,6 +12,7 @@
 	ROW(VERIFY, verify)                                                                                  \
 	ROW(TOKENIZE, tokenize)                                                                              \
 	ROW(DATA, data)                                                                                      \
+	ROW(CONFIG, config)                                                                                  \
 	ROW(INIT, init)                                                                                      \
 	ROW(TOPO, topo)                                                                                      \
 	ROW(BENCH, bench)                                                                                    \

@@ -84,7 +84,7 @@ static int check_refused(const struct config *c)
 /* config.yaml must be able to repeat and resume the run. It is YAML, and YAML holds only UTF-8. */
 static int check_utf8(const struct config *c)
 {
-	for (int i = 0; c->verb == VERB_TRAIN && i < config_key_count; i++) {
+	for (int i = 0; config_trains(c) && i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
 		const char *text = config_type_is_text(key->type)
 		                           ? *(char *const *)((const char *)c + key->offset)
@@ -113,11 +113,12 @@ static int check_adapters(const struct config *c)
 	        {"lora_alpha_pattern", c->lora_alpha_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_exclude_modules", c->lora_exclude_modules != NULL,
 	                c->lora_rank > 0 && !c->lora_adapter},
-	        {"lora_target_modules",
-	                !c->lora_target_modules || strcmp(c->lora_target_modules, "all-linear") != 0,
+	        {"lora_target_modules", strcmp(config_text(c, "lora_target_modules"), "all-linear") != 0,
 	                c->lora_rank > 0 && !c->lora_adapter},
 	};
 
+	if (!c->lora_target_modules)
+		return contradiction(c, "lora_target_modules", "names no module; name some, or leave it out");
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		if (!keys[i].is_set || keys[i].is_read)
 			continue;
@@ -132,7 +133,7 @@ static int check_adapters(const struct config *c)
 
 static int check_train(const struct config *c)
 {
-	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
+	if (!config_trains(c) && c->verb != VERB_PLAN)
 		return 0;
 	if (c->max_steps == 0 || (c->max_steps < 0 && !(c->num_train_epochs > 0)))
 		return contradiction(c, c->max_steps == 0 ? "max_steps" : "num_train_epochs",
@@ -193,7 +194,7 @@ static int check_ranks(const struct config *c)
 
 	launch_read_any(&launch);
 	if (launch.size == 1 || (knows_ranks && !launch.is_foreign) ||
-	        (!knows_ranks && c->verb != VERB_GENERATE && !verb_makes_result(c->verb)))
+	        (!knows_ranks && !verb_makes_result(c->verb) && !(verb_infos[c->verb].facts & VERB_IS_ALONE)))
 		return 0;
 	if (knows_ranks)
 		return err_set(ERR_UNSUPPORTED,
@@ -209,7 +210,7 @@ static int check_isa(const struct config *c)
 {
 	enum adamw_isa isa;
 
-	if (c->isa == CONFIG_ISA_AUTO || !(config_key_find("isa")->verbs >> c->verb & 1) ||
+	if (c->isa == CONFIG_ISA_AUTO || !config_key_known(config_key_find("isa"), c->verb) ||
 	        !adamw_isa_find(&isa, config_text(c, "isa")))
 		return 0;
 	return err_note(ERR_INPUT, "%s", config_where(c, "isa"));

@@ -32,6 +32,7 @@ enum verb {
 	VERB_VERIFY,
 	VERB_TOKENIZE,
 	VERB_DATA,
+	VERB_CONFIG,
 	VERB_INIT,
 	VERB_TOPO,
 	VERB_BENCH,
@@ -61,6 +62,7 @@ struct config_origin; /* where a key was set */
 
 struct config {
 	enum verb verb;
+	int word_count; /* of the command line, after the verb */
 
 	/* One field for each key. It has the key's name unless keys.inc gives another. */
 #define CONFIG_FIELD_TEXT char *

@@ -136,57 +136,78 @@ static const struct {
 
 /* ---- after all settings ---- */
 
-/* Sets steps for so many times an epoch: axolotl's saves_per_epoch. */
-static void each_epoch(double *steps, const char *key, double times, const struct config *c)
+int item_meant(struct config *c, const struct foreign_item *kept, const char *key, const char *text)
 {
+	return config_set_meant(c, kept->file, key, kept->name, kept->line, text);
+}
+
+/* Sets steps for so many times an epoch: axolotl's saves_per_epoch. */
+static int each_epoch(struct config *c, const struct foreign_item *item, const char *key)
+{
+	double times = item->text ? strtod(item->text, NULL) : 0, share = 1 / (times * c->num_train_epochs);
+	char text[40];
+	int rc;
+
 	if (times == 1)
-		*steps = CONFIG_EACH_EPOCH;
-	if (times == 1 || !(times * c->num_train_epochs > 0))
-		return;
-	*steps = 1 / (times * c->num_train_epochs);
-	if (*steps >= 1) /* 0 = once, at the end */
-		*steps = 0;
-	if (c->max_steps > 0)
+		return item_meant(c, item, key, "epoch");
+	if (!(times * c->num_train_epochs > 0))
+		return 0;
+	snprintf(text, sizeof(text), "%.17g", share < 1 ? share : 0); /* 0: once, at the end */
+	rc = item_meant(c, item, key, text);
+	if (!rc && c->max_steps > 0)
 		log_warn("ferry takes %s=%s, a share of the run: with max_steps it does not know the steps "
 		         "of a "
 		         "part of an epoch; set a number of steps",
 		        key, config_text(c, key));
+	return rc;
 }
 
 /* A strategy counts more than a number of steps, as in transformers, unless it is a file's and the number the
  * command line's. */
-static void steps_apply(const struct foreign *f, struct config *c)
+static int steps_apply(const struct foreign *f, struct config *c)
 {
-	const struct {
-		const char *key;
-		double *steps;
-	} events[FOREIGN_EVENTS] = {[FOREIGN_SAVE] = {"save_steps", &c->save_steps},
-	        [FOREIGN_EVAL] = {"eval_steps", &c->eval_steps},
-	        [FOREIGN_LOG] = {"logging_steps", &c->logging_steps}};
+	static const char *const keys[FOREIGN_EVENTS] = {[FOREIGN_SAVE] = "save_steps",
+	        [FOREIGN_EVAL] = "eval_steps",
+	        [FOREIGN_LOG] = "logging_steps"};
+	int rc = 0;
 
-	for (int i = 0; i < FOREIGN_EVENTS; i++) {
-		const char *place = c->origins[config_key_find(events[i].key) - config_keys].place;
+	for (int i = 0; i < FOREIGN_EVENTS && !rc; i++) {
+		const char *place = config_set_at(c, keys[i]);
 		const struct foreign_strategy *s = &f->strategy[i];
-		int wins = s->by_words || !place || *place;
+		int wins = !s->item.file || !place || *place;
 
 		if (s->when == FOREIGN_NEVER && wins && i != FOREIGN_SAVE)
-			*events[i].steps = 0;
+			rc = item_meant(c, &s->item, keys[i], "0");
 		else if (s->when == FOREIGN_NEVER && wins && !config_was_set(c, "save_only_model"))
-			c->save_only_model = 1;
+			rc = item_meant(c, &s->item, "save_only_model", "on");
 		else if (s->when == FOREIGN_EPOCH && wins)
-			*events[i].steps = CONFIG_EACH_EPOCH;
+			rc = item_meant(c, &s->item, keys[i], "epoch");
 		else if (!place)
-			each_epoch(events[i].steps, events[i].key, f->per_epoch[i], c);
+			rc = each_epoch(c, &f->per_epoch[i], keys[i]);
 	}
+	return rc;
 }
 
 /* LLaMA-Factory's pt joins texts and cuts them at cutoff_len. Full bins of split texts are next to that. */
-static void pretraining_apply(const struct foreign *f, struct config *c)
+static int pretraining_apply(const struct foreign *f, struct config *c)
 {
-	if (f->pretrains && !config_was_set(c, "long_rows"))
-		c->long_rows = CONFIG_LONG_ROWS_SPLIT;
-	if (f->pretrains && !config_was_set(c, "packing"))
-		c->packing = CONFIG_PACKING_BFD;
+	int rc = 0;
+
+	if (f->pretrains.text && !config_was_set(c, "long_rows"))
+		rc = item_meant(c, &f->pretrains, "long_rows", "split");
+	if (!rc && f->pretrains.text && !config_was_set(c, "packing"))
+		rc = item_meant(c, &f->pretrains, "packing", "bfd");
+	return rc;
+}
+
+static int zero_apply(const struct foreign *f, struct config *c)
+{
+	if (!f->zero_offload || config_was_set(c, "cpu_offload"))
+		return 0;
+	return item_meant(c, &f->zero, "cpu_offload",
+	        f->zero_offload == CONFIG_OFFLOAD_ON       ? "on"
+	        : f->zero_offload == CONFIG_OFFLOAD_PARAMS ? "params"
+	                                                   : "gradients,optimizer");
 }
 
 /* What TRL says of completions alone says nothing of chats. */
@@ -209,7 +230,7 @@ static int defaults_say(const struct foreign *f, const struct config *c)
 		        !(defaults[i].or_key && was_set(f, c, defaults[i].or_key)))
 			str_printf(&list, "%s%s %s (%s)", list.len_bytes ? ", " : "", defaults[i].key,
 			        config_text(c, defaults[i].key), defaults[i].value);
-	if (c->verb == VERB_TRAIN && list.len_bytes)
+	if (config_trains(c) && list.len_bytes)
 		log_warn("these keys are not set, and their defaults differ from those of %s (in brackets): "
 		         "%s",
 		        dialect_name(f->file_dialect), list.data);
@@ -223,6 +244,7 @@ static int total_batch_apply(const struct foreign *f, struct config *c)
 	int64_t micro = c->per_device_train_batch_size, steps = c->gradient_accumulation_steps;
 	int has_micro = config_was_set(c, "per_device_train_batch_size");
 	int has_steps = config_was_set(c, "gradient_accumulation_steps");
+	char text[24];
 
 	if (has_micro && has_steps && micro * steps != f->total_batch)
 		return err_set(ERR_INPUT,
@@ -239,11 +261,9 @@ static int total_batch_apply(const struct foreign *f, struct config *c)
 		        (long long)f->total_batch,
 		        has_micro ? "micro_batch_size" : "gradient_accumulation_steps",
 		        (long long)(has_micro ? micro : steps));
-	if (has_micro)
-		c->gradient_accumulation_steps = f->total_batch / micro;
-	else
-		c->per_device_train_batch_size = f->total_batch / steps;
-	return 0;
+	snprintf(text, sizeof(text), "%lld", (long long)(f->total_batch / (has_micro ? micro : steps)));
+	return item_meant(c, &f->total_batch_item,
+	        has_micro ? "gradient_accumulation_steps" : "per_device_train_batch_size", text);
 }
 
 /* ---- what keys ask for together ---- */
@@ -267,20 +287,9 @@ static int check_data_seed(const struct foreign *f, const struct config *c)
 static int check_evaluates(const struct foreign *f, const struct config *c)
 {
 	if (!f->evaluates.text || config_was_set(c, "eval_steps") || c->eval_data || c->eval_split > 0 ||
-	        (c->verb != VERB_TRAIN && c->verb != VERB_PLAN))
+	        (!config_trains(c) && c->verb != VERB_PLAN))
 		return 0;
 	return item_error(ERR_INPUT, &f->evaluates, "needs rows to evaluate on; set eval_data or eval_split");
-}
-
-int foreign_meant_set(
-        struct config *c, const char *file, const char *name, const char *as, int line, const char *text)
-{
-	const struct config_key *key = config_key_find(name);
-	struct config_layer layer = {.file = file, .seen = mem_alloc((size_t)config_key_count, 1)};
-	int rc = layer.seen ? config_set(c, &layer, key, as, line, text, CONFIG_STRONG) : ERR_NOMEM;
-
-	mem_free(layer.seen);
-	return rc;
 }
 
 /* torchtune: a tokenizer in the model's directory is the model's own. */
@@ -293,22 +302,18 @@ static int tokenizer_apply(const struct foreign *f, struct config *c)
 	        (len && !strncmp(item->text, c->model, len) &&
 	                (item->text[len] == '/' || c->model[len - 1] == '/')))
 		return 0;
-	return foreign_meant_set(c, item->file, "tokenizer", item->name, item->line, item->text);
+	return item_meant(c, item, "tokenizer", item->text);
 }
 
 /* LLaMA-Factory looks for data/dataset_info.json if the file names no other directory. */
 static int dataset_dir_apply(const struct foreign *f, struct config *c)
 {
-	static const char usual[] = "data";
-
 	if (f->file_dialect != DIALECT_LLAMA_FACTORY || config_was_set(c, "dataset_info") || !c->data ||
 	        strpbrk(c->data, "/*?[") || /* a path, a pattern, an id of the Hub */
 	        file_kind_of(c->data) != FILE_NONE || file_kind_of("data/dataset_info.json") != FILE_REGULAR)
 		return 0;
 	log_info("looking for data in data/dataset_info.json, as LLaMA-Factory does without dataset_dir");
-	mem_free(c->dataset_info);
-	c->dataset_info = mem_strdup(usual);
-	return c->dataset_info ? 0 : ERR_NOMEM;
+	return config_set_meant(c, f->file, "dataset_info", "dataset_dir", 0, "data");
 }
 
 int foreign_finish(struct foreign *f, struct config *c)
@@ -318,26 +323,24 @@ int foreign_finish(struct foreign *f, struct config *c)
 	if (!rc)
 		rc = check_data_seed(f, c);
 	if (!rc)
+		rc = check_evaluates(f, c);
+	if (!rc)
 		rc = tokenizer_apply(f, c);
-	if (rc)
-		return rc;
-	steps_apply(f, c);
-	pretraining_apply(f, c);
-	rc = dataset_dir_apply(f, c);
-	if (rc)
-		return rc;
-	if (f->file_dialect == DIALECT_LLAMA_FACTORY && !config_was_set(c, "alpaca_form"))
-		rc = foreign_meant_set(
+	if (!rc)
+		rc = steps_apply(f, c);
+	if (!rc)
+		rc = pretraining_apply(f, c);
+	if (!rc)
+		rc = dataset_dir_apply(f, c);
+	if (!rc && f->file_dialect == DIALECT_LLAMA_FACTORY && !config_was_set(c, "alpaca_form"))
+		rc = config_set_meant(
 		        c, f->file, "alpaca_form", "template", 0, "chat"); /* all rows go through it */
-	if (rc)
-		return rc;
-	if (f->file_dialect == DIALECT_AXOLOTL && c->min_lr_rate > 0 &&
+	if (!rc && f->file_dialect == DIALECT_AXOLOTL && c->min_lr_rate > 0 &&
 	        c->lr_scheduler_type == SCHEDULE_COSINE)
 		c->lr_scheduler_type = SCHEDULE_COSINE_WITH_MIN_LR;
-	if (f->zero_offload && !config_was_set(c, "cpu_offload"))
-		c->cpu_offload = f->zero_offload;
-	if (f->total_batch && total_batch_apply(f, c))
-		return ERR_INPUT;
-	rc = check_evaluates(f, c);
+	if (!rc)
+		rc = zero_apply(f, c);
+	if (!rc && f->total_batch)
+		rc = total_batch_apply(f, c);
 	return rc ? rc : defaults_say(f, c);
 }

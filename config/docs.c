@@ -111,9 +111,9 @@ void config_write_markdown(struct str *out)
 	        "- Steps are a whole number, or below 1 a fraction of the run, rounded up.\n"
 	        "- An unknown key is an error. A file may hold keys of other verbs, the command line may "
 	        "not.\n"
-	        "- `plan` accepts every key of `train`. Keys without `plan` in the last column do not change "
-	        "a "
-	        "plan.\n\n"
+	        "- `plan` and `config` accept every key of `train`. Keys without `plan` in the last column "
+	        "do "
+	        "not change a plan.\n\n"
 	        "| verb | does | needs |\n|---|---|---|\n");
 	for (int v = 0; v < VERB_COUNT; v++) {
 		str_printf(out, "| `%s` | %s | ", verb_infos[v].name, verb_infos[v].meaning);

@@ -50,7 +50,7 @@ int item_set(const struct item *s, const char *key, const char *text, enum confi
 
 	if (!config_key_known(own, s->c->verb) && !s->layer->file)
 		return err_set(ERR_INPUT, "%s means %s, which is not a key of ferry %s; see ferry %s --help",
-		        s->name, key, verb_name(s->c->verb), verb_name(s->c->verb));
+		        s->name, key, config_keys_verb(s->c->verb), config_keys_verb(s->c->verb));
 	return config_set(s->c, s->layer, own, s->name, s->line, text, strength);
 }
 
@@ -222,6 +222,13 @@ void foreign_free(struct foreign *f)
 	item_kept_free(&f->evaluates);
 	item_kept_free(&f->data_seed);
 	item_kept_free(&f->tokenizer_path);
+	item_kept_free(&f->pretrains);
+	item_kept_free(&f->zero);
+	item_kept_free(&f->total_batch_item);
+	for (int i = 0; i < FOREIGN_EVENTS; i++) {
+		item_kept_free(&f->strategy[i].item);
+		item_kept_free(&f->per_epoch[i]);
+	}
 	for (int i = 0; i < f->refusal_count; i++) {
 		str_free(&f->refusals[i].keys);
 		mem_free(f->refusals[i].why);

@@ -65,30 +65,32 @@ struct foreign_lora {
 };
 
 enum foreign_event { FOREIGN_SAVE, FOREIGN_EVAL, FOREIGN_LOG, FOREIGN_EVENTS };
-/* transformers' strategy of an event; by_words: of the command line. */
+/* transformers' strategy of an event; item: what says it. */
 struct foreign_strategy {
 	enum { FOREIGN_UNSAID, FOREIGN_STEPS, FOREIGN_EPOCH, FOREIGN_NEVER } when;
-	int by_words;
+	struct foreign_item item;
 };
 
 /* What foreign keys leave to be worked out at the end of parsing. Zero-initialise; foreign_free. */
 struct foreign {
-	enum dialect dialect;      /* of the present layer */
-	enum dialect file_dialect; /* of the last file */
-	const char *file;          /* the last file */
-	struct foreign_sets sets;  /* of the present layer */
-	struct str passed;         /* keys of the current layer without effect */
-	double per_epoch[FOREIGN_EVENTS];
+	enum dialect dialect;                          /* of the present layer */
+	enum dialect file_dialect;                     /* of the last file */
+	const char *file;                              /* the last file */
+	struct foreign_sets sets;                      /* of the present layer */
+	struct str passed;                             /* keys of the current layer without effect */
+	struct foreign_item per_epoch[FOREIGN_EVENTS]; /* a number */
 	struct foreign_strategy strategy[FOREIGN_EVENTS];
-	int pretrains;    /* LLaMA-Factory's stage pt */
-	int zero_offload; /* bits of enum config_offload, by DeepSpeed's words */
-	int only_loss;    /* of the present layer: bits of train_on_inputs by TRL's words */
+	struct foreign_item pretrains; /* LLaMA-Factory's stage pt */
+	struct foreign_item zero;      /* the last of DeepSpeed's words about offload */
+	int zero_offload;              /* bits of enum config_offload, by these words */
+	int only_loss;                 /* of the present layer: bits of train_on_inputs by TRL's words */
 	int assistant_only_said;
 	struct foreign_lora lora;
 	struct foreign_item evaluates, data_seed, tokenizer_path;
 	struct foreign_refusal refusals[FOREIGN_REFUSALS_MAX]; /* of the present layer */
 	int refusal_count;
-	int64_t total_batch; /* rows of a step on one device: axolotl's batch_size */
+	struct foreign_item total_batch_item; /* axolotl's batch_size */
+	int64_t total_batch;                  /* the same: rows of a step on one device */
 };
 
 enum foreign_scope { FOREIGN_OWN_MEANING, FOREIGN_ANY };

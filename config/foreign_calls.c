@@ -52,15 +52,16 @@ static int strategy(const struct item *s)
 	struct foreign_strategy *to = &s->f->strategy[event_of(s)];
 	int is_eval = event_of(s) == FOREIGN_EVAL;
 
-	*to = (struct foreign_strategy){.by_words = !s->layer->file,
-	        .when = config_name_equal(s->text, "steps")   ? FOREIGN_STEPS
-	                : config_name_equal(s->text, "epoch") ? FOREIGN_EPOCH
-	                : item_is_off(s->text)                ? FOREIGN_NEVER
-	                                                      : FOREIGN_UNSAID};
+	to->when = config_name_equal(s->text, "steps")   ? FOREIGN_STEPS
+	           : config_name_equal(s->text, "epoch") ? FOREIGN_EPOCH
+	           : item_is_off(s->text)                ? FOREIGN_NEVER
+	                                                 : FOREIGN_UNSAID;
 	if (is_eval)
 		item_kept_free(&s->f->evaluates);
 	if (to->when == FOREIGN_UNSAID)
 		return item_refuse(s, "not supported; supported: no, steps, epoch");
+	if (item_keep(&to->item, s))
+		return ERR_NOMEM;
 	return is_eval && to->when != FOREIGN_NEVER ? item_keep(&s->f->evaluates, s) : 0;
 }
 
@@ -72,7 +73,8 @@ static int per_epoch(const struct item *s)
 
 	if (*end || !(count >= 0) || count > 1e6)
 		return item_refuse(s, "not a number");
-	s->f->per_epoch[event] = count;
+	if (item_keep(&s->f->per_epoch[event], s))
+		return ERR_NOMEM;
 	if (event == FOREIGN_EVAL)
 		item_kept_free(&s->f->evaluates);
 	return event != FOREIGN_EVAL || !(count > 0) ? 0 : item_keep(&s->f->evaluates, s);
@@ -130,7 +132,7 @@ static int zero(const struct item *s)
 	s->f->zero_offload |= config_name_equal(what, "offload_param_device")
 	                              ? CONFIG_OFFLOAD_PARAMS
 	                              : CONFIG_OFFLOAD_OPTIMIZER | CONFIG_OFFLOAD_GRADIENTS;
-	return 0;
+	return item_keep(&s->f->zero, s);
 }
 
 static int total_batch(const struct item *s)
@@ -141,7 +143,7 @@ static int total_batch(const struct item *s)
 	if (*end || rows < 1 || rows > 1000000)
 		return item_refuse(s, "not a number of rows");
 	s->f->total_batch = rows;
-	return 0;
+	return item_keep(&s->f->total_batch_item, s);
 }
 
 /* Of a Python name the last part says what it is. */
@@ -251,7 +253,7 @@ static int processes(const struct item *s)
 	if (*end || count < 1 || count > 1000000)
 		return item_refuse(s, "must be a number of processes");
 	launch_read_any(&launch);
-	if (count == 1 || s->c->verb != VERB_TRAIN || launch.size > 1)
+	if (count == 1 || !config_trains(s->c) || launch.size > 1)
 		return 0;
 	config_place(&place, s->layer, s->line);
 	log_warn("%s%s=%ld has no effect: one rank trains, with 1/%ld of the rows of a step; for %ld ranks "
@@ -300,7 +302,7 @@ static int finetuning(const struct item *s)
 
 static int do_train(const struct item *s)
 {
-	if (s->c->verb == VERB_TRAIN && item_is_off(s->text))
+	if (config_trains(s->c) && item_is_off(s->text))
 		return item_refuse(s, "ferry train always trains; to measure the loss alone, run ferry eval");
 	return item_pass(s);
 }
@@ -419,8 +421,10 @@ static int json_member(const struct item *s)
 
 static int stage(const struct item *s)
 {
-	s->f->pretrains = config_name_equal(s->text, "pt");
-	return s->f->pretrains || config_name_equal(s->text, "sft")
+	item_kept_free(&s->f->pretrains);
+	if (config_name_equal(s->text, "pt"))
+		return item_keep(&s->f->pretrains, s);
+	return config_name_equal(s->text, "sft")
 	               ? 0
 	               : item_refuse(s, "only supervised fine-tuning (sft) is supported");
 }

@@ -42,9 +42,8 @@ int item_is_off(const char *text);
 /* FOREIGN_CALL: the function of this name. */
 int item_call(const struct item *s, const char *name);
 
-/* Sets a key by what a file means, as if the file said so. */
-int foreign_meant_set(
-        struct config *c, const char *file, const char *name, const char *as, int line, const char *text);
+/* Sets a key of ferry to what a kept setting means. */
+int item_meant(struct config *c, const struct foreign_item *kept, const char *key, const char *text);
 
 /* Keys about LoRA (foreign_lora.c). */
 int lora_switch(const struct item *s);

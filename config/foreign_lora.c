@@ -202,7 +202,7 @@ static const char *family_targets(const struct config *c)
 
 static int default_set(struct config *c, const struct foreign_lora *lora, const char *key, const char *text)
 {
-	return foreign_meant_set(
+	return config_set_meant(
 	        c, lora->item.file, key, lora->item.name ? lora->item.name : key, lora->item.line, text);
 }
 
@@ -320,7 +320,7 @@ int foreign_lora_finish(struct foreign *f, struct config *c)
 	struct foreign_lora *lora = &f->lora;
 	int rc = 0;
 
-	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
+	if (!config_trains(c) && c->verb != VERB_PLAN)
 		return 0;
 	if (lora->by == FOREIGN_LORA_UNSAID && f->file_dialect == DIALECT_LLAMA_FACTORY) {
 		lora->by = FOREIGN_LORA_LLAMA_FACTORY;

@@ -63,7 +63,9 @@ static int origin_set(struct config_origin *origin, const struct config_layer *l
 	mem_free(origin->place);
 	mem_free(origin->as);
 	if (layer->file)
-		str_printf(&place, "%s:%d", layer->file, line);
+		str_add(&place, layer->file);
+	if (layer->file && line)
+		str_printf(&place, ":%d", line);
 	origin->place = str_take(&place);
 	origin->as = mem_strdup(as);
 	origin->shown = refused ? refused->name : NULL;
@@ -118,6 +120,17 @@ out:
 	return err;
 }
 
+int config_set_meant(
+        struct config *c, const char *file, const char *name, const char *as, int line, const char *text)
+{
+	struct config_layer layer = {.file = file, .seen = mem_alloc((size_t)config_key_count, 1)};
+	int err = layer.seen ? config_set(c, &layer, config_key_find(name), as, line, text, CONFIG_STRONG)
+	                     : ERR_NOMEM;
+
+	mem_free(layer.seen);
+	return err;
+}
+
 /* ---- problems ---- */
 
 static int problem(struct parser *p, int err)
@@ -152,7 +165,7 @@ static int unknown_remember(struct parser *p, const char *name, int line)
 
 static int unknown(struct parser *p, const char *name, int line)
 {
-	const char *near = config_key_nearest(name, p->c->verb), *verb = verb_name(p->c->verb);
+	const char *near = config_key_nearest(name, p->c->verb), *verb = config_keys_verb(p->c->verb);
 	struct str place = {0};
 
 	if (!near && p->layer.file)
@@ -180,10 +193,10 @@ static int unknowns_report(struct parser *p)
 		return ERR_NOMEM;
 	if (count == 1)
 		err_set(ERR_INPUT, "%s:%d: unknown key \"%.60s\"; see ferry %s --help", p->layer.file,
-		        p->unknown_line, p->unknown_first, verb_name(p->c->verb));
+		        p->unknown_line, p->unknown_first, config_keys_verb(p->c->verb));
 	else
 		err_set(ERR_INPUT, "%s: unknown keys: %s; see ferry %s --help", p->layer.file,
-		        p->unknowns.data, verb_name(p->c->verb));
+		        p->unknowns.data, config_keys_verb(p->c->verb));
 	err = problem(p, ERR_INPUT);
 	str_free(&p->unknowns);
 	p->unknown_count = p->unknown_hidden = 0;
@@ -205,9 +218,9 @@ static int not_of_verb(const struct config_key *key, const char *name, enum verb
 		if (!strcmp(key->name, twins[i].name) &&
 		        config_key_known(config_key_find(twins[i].twin), verb))
 			return err_set(ERR_INPUT, "%s is not a key of ferry %s; set %s", name,
-			        verb_name(verb), twins[i].twin);
-	return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name, verb_name(verb),
-	        verb_name(verb));
+			        config_keys_verb(verb), twins[i].twin);
+	return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name,
+	        config_keys_verb(verb), config_keys_verb(verb));
 }
 
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
@@ -459,69 +472,6 @@ static int set_defaults(struct config *c)
 	return 0;
 }
 
-static int resolve_resume(struct config *c)
-{
-	char *text = c->resume_from_checkpoint;
-
-	if (!text)
-		return 0;
-	if (config_name_in(text, "off false no 0 none")) {
-		mem_free(text);
-		c->resume_from_checkpoint = NULL;
-	} else if (config_name_in(text, "auto true on yes 1 latest")) {
-		c->resume_from_checkpoint = mem_strdup("auto");
-		mem_free(text);
-		return c->resume_from_checkpoint ? 0 : ERR_NOMEM;
-	}
-	return 0;
-}
-
-/* Whether the command line sets the key, and a file the other one. */
-static int is_later(const struct config *c, const char *key, const char *other)
-{
-	const char *at = config_set_at(c, key), *other_at = config_set_at(c, other);
-
-	return at && !*at && other_at && *other_at;
-}
-
-/* Keeps one of the two keys. */
-static void resolve_warmup(struct config *c)
-{
-	if (is_later(c, "warmup_ratio", "warmup_steps"))
-		c->warmup_steps = 0;
-	else if (is_later(c, "warmup_steps", "warmup_ratio"))
-		c->warmup_ratio = 0;
-	if (c->warmup_steps > 0 && c->warmup_ratio > 0) {
-		log_warn("%s=%g has no effect with warmup_steps=%g", config_where(c, "warmup_ratio"),
-		        c->warmup_ratio, c->warmup_steps);
-		c->warmup_ratio = 0;
-	}
-}
-
-/* Resolves keys that depend on each other. */
-static int resolve(struct config *c)
-{
-	int offloaded = c->cpu_offload != CONFIG_AUTO && (c->cpu_offload & CONFIG_OFFLOAD_ACTIVATIONS);
-
-	resolve_warmup(c);
-	if (!c->per_device_eval_batch_size)
-		c->per_device_eval_batch_size = c->per_device_train_batch_size;
-	if (c->gradient_dtype == CONFIG_AUTO)
-		c->gradient_dtype = c->compute_dtype;
-	if (c->export_dtype == CONFIG_AUTO && c->verb == VERB_TRAIN)
-		c->export_dtype = c->compute_dtype;
-	/* activations=recompute fits with offload: offload also recomputes and moves only block inputs */
-	if (offloaded && config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
-		return err_set(ERR_INPUT,
-		        "cpu_offload names activations, but activations=%s; drop one of them",
-		        config_text(c, "activations"));
-	if (offloaded)
-		c->activations = CONFIG_ACTIVATIONS_OFFLOAD;
-	else if (c->activations == CONFIG_ACTIVATIONS_OFFLOAD && c->cpu_offload != CONFIG_AUTO)
-		c->cpu_offload |= CONFIG_OFFLOAD_ACTIVATIONS;
-	return resolve_resume(c);
-}
-
 static int wants_help(int argc, char *const argv[])
 {
 	int options = argument_options(argc, argv);
@@ -540,6 +490,7 @@ int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
 
 	memset(c, 0, sizeof(*c));
 	c->verb = verb;
+	c->word_count = argc;
 	c->origins = mem_alloc((size_t)config_key_count, sizeof(*c->origins));
 	if (!c->origins)
 		return ERR_NOMEM;
@@ -555,7 +506,7 @@ int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
 	if (!err)
 		err = foreign_finish(&p.foreign, c);
 	if (!err)
-		err = resolve(c);
+		err = config_resolve(c);
 	foreign_free(&p.foreign);
 	problems_free(&p.problems);
 	str_free(&p.unknowns);

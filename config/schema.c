@@ -20,6 +20,7 @@
 #define V (1u << VERB_VERIFY)
 #define K (1u << VERB_TOKENIZE)
 #define D (1u << VERB_DATA)
+#define C (1u << VERB_CONFIG)
 #define N (1u << VERB_INIT)
 #define O (1u << VERB_TOPO)
 #define B (1u << VERB_BENCH)

@@ -1,5 +1,4 @@
-/* Writes values as text, for config.yaml, help and messages. */
-#include "config/reference.h"
+/* Writes values as text, for help and messages. */
 #include "config/table.h"
 
 #include "base/name.h"
@@ -37,7 +36,13 @@ enum verb verb_find(const char *name, const char **nearest)
 
 int config_key_known(const struct config_key *key, enum verb verb)
 {
-	return (key->verbs >> verb & 1) || (verb == VERB_PLAN && key->verbs >> VERB_TRAIN & 1);
+	return (key->verbs >> verb & 1) ||
+	       ((verb == VERB_PLAN || verb == VERB_CONFIG) && key->verbs >> VERB_TRAIN & 1);
+}
+
+const char *config_keys_verb(enum verb verb)
+{
+	return verb_name(verb == VERB_CONFIG ? VERB_TRAIN : verb);
 }
 
 /* Number of returned texts that stay valid at the same time, so that one message can hold several. */
@@ -106,123 +111,6 @@ const char *config_text(const struct config *c, const char *key)
 	snprintf(text, SHOWN_BYTES, "%s", s.data ? s.data : "");
 	str_free(&s);
 	return text;
-}
-
-/* ---- config.yaml ---- */
-
-/* Number of bytes of a character at `text` that YAML cannot hold as it is or takes for a line end; 0 for any
- * other. Besides ASCII control characters these are U+0080 to U+009F, U+2028, U+2029, U+FEFF, U+FFFE and
- * U+FFFF. */
-static int odd_character(const char *text, unsigned *code)
-{
-	const unsigned char *c = (const unsigned char *)text;
-
-	if (c[0] < ' ' || c[0] == 127) {
-		*code = c[0];
-		return 1;
-	}
-	if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) {
-		*code = c[1];
-		return 2;
-	}
-	if (c[0] < 0xe2 || c[0] > 0xef || !c[1] || !c[2])
-		return 0;
-	*code = (c[0] & 15u) << 12 | (c[1] & 63u) << 6 | (c[2] & 63u);
-	return *code == 0x2028 || *code == 0x2029 || *code == 0xfeff || *code >= 0xfffe ? 3 : 0;
-}
-
-/* Whether YAML or ferry would read the text as something else if it had no quotes. */
-static int wants_quotes(const char *text)
-{
-	size_t len = strlen(text);
-
-	if (!len || strchr(" -?:,[]{}#&*!|>'\"%@`~", text[0]) || text[len - 1] == ' ' || text[len - 1] == ':')
-		return 1;
-	if (strstr(text, ": ") || strstr(text, " #") || config_name_equal(text, "null"))
-		return 1;
-	for (; *text; text++) {
-		unsigned code;
-
-		if (odd_character(text, &code))
-			return 1;
-	}
-	return 0;
-}
-
-static void yaml_text(struct str *out, const char *value)
-{
-	struct str escaped = {0};
-	const char *text;
-
-	reference_escape(&escaped, value);
-	out->broken |= escaped.broken;
-	text = escaped.data ? escaped.data : "";
-	if (!wants_quotes(text)) {
-		str_add(out, text);
-		str_free(&escaped);
-		return;
-	}
-	str_add_char(out, '"');
-	for (; *text; text++) {
-		unsigned code;
-		int odd = odd_character(text, &code);
-
-		if (*text == '"' || *text == '\\')
-			str_printf(out, "\\%c", *text);
-		else if (*text == '\n')
-			str_add(out, "\\n");
-		else if (odd)
-			str_printf(out, "\\u%04x", code);
-		else
-			str_add_char(out, *text);
-		text += odd > 1 ? odd - 1 : 0;
-	}
-	str_add_char(out, '"');
-	str_free(&escaped);
-}
-
-static int is_auto(const struct config *c, int key)
-{
-	const struct config_origin *o = &c->origins[key];
-
-	return o->as ? o->is_auto : !strcmp(config_keys[key].default_text, "auto");
-}
-
-void config_write_yaml(struct str *out, const struct config *c)
-{
-	const char *group = "";
-	struct str value = {0};
-
-	str_printf(out,
-	        "# Resolved configuration. To repeat the run: ferry %s THIS_FILE output_dir=ANOTHER\n",
-	        verb_name(c->verb));
-	for (int i = 0; i < config_key_count; i++) {
-		const struct config_key *key = &config_keys[i];
-
-		if (!(key->verbs >> c->verb & 1) || (key->verbs & VERB_SETTING_ONCE))
-			continue;
-		str_free(&value);
-		if (key->type == TYPE_ENUM && is_auto(c, i))
-			str_add(&value, "auto"); /* the next call may change the key that auto follows */
-		else
-			config_value_text(&value, c, key);
-		out->broken |= value.broken; /* a key must not go missing because memory ran out */
-		if (!value.len_bytes)
-			continue;
-		if (strcmp(group, key->group)) {
-			group = key->group;
-			str_printf(out, "\n# %s\n", group);
-		}
-		str_printf(out, "%s: ", key->name);
-		if (config_type_is_text(key->type))
-			yaml_text(out, value.data);
-		else if (key->type == TYPE_SET && strchr(value.data, ','))
-			str_printf(out, "[%s]", value.data);
-		else
-			str_add(out, value.data);
-		str_add_char(out, '\n');
-	}
-	str_free(&value);
 }
 
 /* ---- help ---- */
@@ -301,18 +189,19 @@ static void help_key(struct str *out, const struct config_key *key)
 	str_free(&text);
 }
 
-/* plan accepts these keys so that a train command works with plan in place of train. */
-static void help_train_keys(struct str *out)
+/* The verb accepts these keys so that a train command works with it in place of train. */
+static void help_train_keys(struct str *out, enum verb verb)
 {
 	struct str names = {0};
 
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
 
-		if (config_key_known(key, VERB_PLAN) && !(key->verbs >> VERB_PLAN & 1))
+		if (config_key_known(key, verb) && !(key->verbs >> verb & 1))
 			str_printf(&names, "%s%s", names.len_bytes ? ", " : "", key->name);
 	}
-	str_add(out, "\naccepted as in train, without effect on a plan\n  ");
+	str_printf(out, "\naccepted as in train%s\n  ",
+	        verb == VERB_PLAN ? ", without effect on a plan" : "; ferry train --help explains them");
 	add_wrapped(out, names.data ? names.data : "", 2, 100);
 	out->broken |= names.broken;
 	str_free(&names);
@@ -349,8 +238,8 @@ void config_write_help(struct str *out, enum verb verb)
 		}
 		help_key(out, key);
 	}
-	if (verb == VERB_PLAN)
-		help_train_keys(out);
+	if (verb == VERB_PLAN || verb == VERB_CONFIG)
+		help_train_keys(out, verb);
 	str_add(out, "\nSteps are a whole number, or below 1 a fraction of the run. Counts take k, M, G; "
 	             "sizes KiB "
 	             "MiB GiB KB MB GB.\nLater settings win: default, file, command line.\n");

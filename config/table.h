@@ -66,16 +66,17 @@ extern const int config_key_count;
 
 /* Where a key was set. */
 struct config_origin {
-	char *place;         /* "run.yaml:12", "" = the command line, NULL = default */
-	char *as;            /* the name used there */
+	char *place; /* "run.yaml:12", "rows.json" (at no line), "" = the command line, NULL = default */
+	char *as;    /* the name used there */
 	const char *shown;   /* the refused word */
 	const char *refusal; /* reason if the value is not supported; NULL = supported */
 	int is_auto;         /* set to auto, whatever value it has now */
 };
 
 enum verb_fact {
-	VERB_MAKES_RESULT = 1, /* writes files that the user wants */
-	VERB_TAKES_SEVERAL = 2 /* several plain arguments become a list; the key has TYPE_TEXTS */
+	VERB_MAKES_RESULT = 1,  /* writes files that the user wants */
+	VERB_TAKES_SEVERAL = 2, /* several plain arguments become a list; the key has TYPE_TEXTS */
+	VERB_IS_ALONE = 4       /* refuses to run as several processes, as those with results do */
 };
 
 struct verb_info {
@@ -94,8 +95,18 @@ int config_name_equal(const char *a, const char *b);
 int config_name_in(const char *name, const char *list);     /* list separated by blanks, may be NULL */
 const struct config_key *config_key_find(const char *name); /* by name or alias; NULL = none */
 
-/* Whether the verb accepts the key. plan accepts every key of train, even those without effect on a plan. */
+/* Whether the verb accepts the key. plan and config accept every key of train: plan even those without effect
+ * on a plan. */
 int config_key_known(const struct config_key *key, enum verb verb);
+
+/* The name of the verb that explains this verb's keys. */
+const char *config_keys_verb(enum verb verb);
+
+/* Whether the settings are those of a training run. config shows what train would do with them. */
+static inline int config_trains(const struct config *c)
+{
+	return c->verb == VERB_TRAIN || c->verb == VERB_CONFIG;
+}
 
 /* Parses a number within the key's bounds. A whole number may have a unit, of bytes or of a count by the
  * key's type; it is exact up to 2^53. ERR_INPUT says which values are valid. */
@@ -127,6 +138,14 @@ enum config_seen { CONFIG_SEEN_NOT, CONFIG_SEEN_WEAK, CONFIG_SEEN_STRONG };
 /* Sets a key. `as` is the name that the user wrote, `line` the line of the file. Errors name both. */
 int config_set(struct config *c, struct config_layer *layer, const struct config_key *key, const char *as,
         int line, const char *text, enum config_strength strength);
+
+/* Sets a key to what follows from the setting `as` at that place, as if it said so. file NULL: the command
+ * line; line 0: at no line. */
+int config_set_meant(
+        struct config *c, const char *file, const char *name, const char *as, int line, const char *text);
+
+/* Resolves keys that depend on each other. ERR_INPUT: they contradict each other. */
+int config_resolve(struct config *c);
 
 /* Appends "run.yaml:12: ", or nothing for the command line, to begin a message. */
 void config_place(struct str *out, const struct config_layer *layer, int line);

@@ -16,7 +16,7 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 "  ferry generate model=out/model prompt='Once upon a time' max_new_tokens=40\n"
                 "  ferry generate model=out/model chat=on\n"
                 "  ferry generate model=out/model data_format=alpaca prompt='Name three colours.'\n",
-                0},
+                VERB_IS_ALONE},
         [VERB_PLAN] = {"plan", "[MODEL | CONFIG.yaml] [key=value | --key value]...",
                 "count memory, traffic and time of a run, without weights", "model", "model",
                 "  ferry plan MODEL_DIR/config.json max_length=2048\n"
@@ -42,6 +42,13 @@ const struct verb_info verb_infos[VERB_COUNT] = {
         [VERB_DATA] = {"data", "show [CONFIG.yaml] [key=value | --key value]...",
                 "show the first rows as they will be trained on, with counts", NULL, "data",
                 "  ferry data show model=MODEL_DIR data=rows.jsonl packing=bfd\n", 0},
+        [VERB_CONFIG] = {"config", "[CONFIG.yaml] [key=value | --key value]...",
+                "show the values of a configuration and where each is set; without a file, ask and write one",
+                NULL, "",
+                "  ferry config run.yaml lr=1e-5\n"
+                "  ferry config axolotl.yml > run.yaml\n"
+                "  ferry config\n",
+                VERB_IS_ALONE},
         [VERB_INIT] = {"init", "CONFIG.json output_dir=DIR [key=value | --key value]...",
                 "make a model with random weights", "config", "config output_dir",
                 "  ferry init config.json output_dir=model seed=1\n", VERB_MAKES_RESULT},

@@ -4,8 +4,8 @@
 
 struct name_pattern;
 
-/* `key` (may be NULL) and `text` stand in messages, and must outlive the pattern. ERR_INPUT: no regular expression;
- * ERR_NOMEM. */
+/* `key` (may be NULL) and `text` stand in messages, and must outlive the pattern. ERR_INPUT: no regular
+ * expression; ERR_NOMEM. */
 int name_pattern_open(struct name_pattern **pattern, const char *key, const char *text);
 void name_pattern_close(struct name_pattern *pattern);
 

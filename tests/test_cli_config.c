@@ -8,7 +8,7 @@
 #include "config/config.h"
 #include "config/table.h"
 #include "optim/schedule.h"
-#include "tests/cli_parse.h"
+#include "tests/cli_round.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +126,7 @@ static void test_good(void **state)
 			        err ? err_text() : "");
 		assert_int_equal(err, 0);
 		assert_string_equal(config_text(&c, good[i].key), good[i].text);
+		assert_round_trip(good[i].yaml, good[i].args);
 		config_free(&c);
 	}
 }
@@ -207,6 +208,7 @@ static void test_bad(void **state)
 		assert_true(err < 0);
 		assert_int_equal(cli_exit_code(err), CLI_EXIT_USAGE);
 		assert_string_equal(message(), bad[i].text);
+		assert_round_trip(bad[i].yaml, bad[i].args);
 		config_free(&c);
 	}
 }

@@ -1,7 +1,7 @@
 /* links: cli */
 /* Configuration files of other tools: dialects, aliases, refusals. */
 #include "cli/cli.h"
-#include "tests/cli_parse.h"
+#include "tests/cli_round.h"
 
 /* Configurations for other trainers, as people have them. */
 
@@ -238,6 +238,7 @@ static void test_foreign(void **state)
 			        err ? "" : config_text(&c, foreign[i].key), err ? err_text() : "");
 		assert_int_equal(err, 0);
 		assert_string_equal(config_text(&c, foreign[i].key), foreign[i].text);
+		assert_round_trip(foreign[i].yaml, "");
 		config_free(&c);
 	}
 }
@@ -268,6 +269,7 @@ static void test_strategies_by_layer(void **state)
 		snprintf(yaml, sizeof(yaml), "optim: adamw_torch\nnum_train_epochs: 4\n%s", rows[i].yaml);
 		assert_int_equal(parse(&c, VERB_TRAIN, yaml, rows[i].words), 0);
 		assert_string_equal(config_text(&c, rows[i].key), rows[i].text);
+		assert_round_trip(yaml, rows[i].words);
 		config_free(&c);
 	}
 }
@@ -327,6 +329,7 @@ static void test_dialects(void **state)
 			snprintf(line, sizeof(line), "reading it as a configuration of %s", rows[i].name);
 			assert_non_null(strstr(logged, line));
 		}
+		assert_round_trip(rows[i].yaml, "");
 		config_free(&c);
 	}
 	assert_int_equal(parse(&c, VERB_TRAIN, axolotl, ""), 0);
@@ -385,6 +388,7 @@ static void test_other_defaults(void **state)
 		assert_int_equal(parse(&c, VERB_TRAIN, rows[i].yaml, rows[i].args), 0);
 		if (rows[i].says ? !strstr(logged, rows[i].says) : strstr(logged, "defaults differ") != NULL)
 			fail_msg("case %zu: %s", i, logged);
+		assert_round_trip(rows[i].yaml, rows[i].args);
 		config_free(&c);
 	}
 	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "lr=1 --learning-rate 2 seed=3"), 0);
@@ -483,6 +487,7 @@ static void test_refused(void **state)
 		if (err != ERR_INPUT && err != ERR_UNSUPPORTED)
 			fail_msg("case %zu is not refused: %s", i, refused[i].text);
 		assert_string_equal(message(), refused[i].text);
+		assert_round_trip(refused[i].yaml, "");
 		config_free(&c);
 	}
 }

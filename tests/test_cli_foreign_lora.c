@@ -1,7 +1,7 @@
 /* links: cli */
 /* LoRA in the words of other trainers. */
 #include "cli/cli.h"
-#include "tests/cli_parse.h"
+#include "tests/cli_round.h"
 
 /* Files as people have them. */
 
@@ -123,6 +123,7 @@ static void test_asked(void **state)
 			fail_msg("case %zu: %s=\"%s\", not \"%s\" %s", i, asked[i].key,
 			        err ? "" : config_text(&c, asked[i].key), asked[i].text,
 			        err ? err_text() : "");
+		assert_round_trip(asked[i].yaml, asked[i].words);
 		config_free(&c);
 	}
 }
@@ -157,6 +158,7 @@ static void test_modules_by_family(void **state)
 			assert_string_equal(config_text(&c, "lora_target_modules"), targets);
 		else
 			assert_non_null(strstr(err_text(), "PEFT names no modules for this model; set "));
+		assert_round_trip(yaml, "");
 		config_free(&c);
 	}
 	unlink(path);
@@ -212,6 +214,7 @@ static void test_said(void **state)
 			fail_msg("case %zu: %s", i, err_text());
 		if ((strstr(logged, rows[i].says + absent) == NULL) != absent)
 			fail_msg("case %zu: %s", i, logged);
+		assert_round_trip(rows[i].yaml, rows[i].words);
 		config_free(&c);
 	}
 }
@@ -309,6 +312,7 @@ static void test_refused(void **state)
 		if (err != ERR_INPUT && err != ERR_UNSUPPORTED)
 			fail_msg("case %zu is not refused: %s", i, refused[i].text);
 		assert_string_equal(message(), refused[i].text);
+		assert_round_trip(refused[i].yaml, "");
 		config_free(&c);
 	}
 }

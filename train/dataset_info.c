@@ -222,17 +222,14 @@ static int spec_apply(const struct table *t, char **spec, char *values[MAPPINGS]
 	return 0;
 }
 
-static int keys_set(struct config *c, char *values[MAPPINGS], const int is_odd[MAPPINGS])
+static int keys_set(
+        struct config *c, const struct table *t, char *values[MAPPINGS], const int is_odd[MAPPINGS])
 {
 	int rc = 0;
 
-	for (size_t i = 0; i < MAPPINGS && !rc; i++) {
-		const struct config_key *key = config_key_find(mappings[i].key);
-		const struct config_word *refusal;
-
-		if (is_odd[i] && !config_was_set(c, key->name))
-			rc = config_value_set(c, key, values[i], &refusal);
-	}
+	for (size_t i = 0; i < MAPPINGS && !rc; i++)
+		if (is_odd[i] && !config_was_set(c, mappings[i].key))
+			rc = config_set_meant(c, t->path, mappings[i].key, mappings[i].name, 0, values[i]);
 	return rc;
 }
 
@@ -252,7 +249,7 @@ int dataset_info_apply(struct config *c)
 	if (!rc && c->eval_data)
 		rc = spec_apply(&t, &c->eval_data, values, is_odd);
 	if (!rc)
-		rc = keys_set(c, values, is_odd);
+		rc = keys_set(c, &t, values, is_odd);
 	for (size_t i = 0; i < MAPPINGS; i++)
 		mem_free(values[i]);
 	table_close(&t);

@@ -252,8 +252,11 @@ int preflight_check(const struct config *c)
 	int plans_without_data =
 	        c->verb == VERB_PLAN &&
 	        (!c->data || (file_kind_of(c->data) == FILE_NONE && !path_is_pattern(c->data)));
-	int err = check_model(c);
+	int err;
 
+	if (c->verb == VERB_CONFIG) /* it shows what a configuration says, wherever its files are */
+		return 0;
+	err = check_model(c);
 	if (!err && !plans_without_data)
 		err = check_data(c, "data", c->data);
 	if (!err && !plans_without_data)

@@ -6,7 +6,7 @@
 
 /* Call after config_check. ERR_INPUT names the key, where it was set and the remedy; for a name in the form
  * of a HuggingFace hub id, the commands that download it. For `train` it also checks output_dir
- * (run_dir_check). */
+ * (run_dir_check). For `config` it checks nothing. */
 int preflight_check(const struct config *c);
 
 #endif

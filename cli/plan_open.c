@@ -1,0 +1,57 @@
+/* Opens a session for a plan. */
+#include "cli/plan_open.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "train/paths.h"
+#include "train/sample.h"
+
+#include <inttypes.h>
+
+/* Sizes for rows of max_length, or for the rows of `data` if it is given. */
+static int sizes_find(struct session *s, struct engine_options *o)
+{
+	const struct config *c = s->config;
+	const struct model_config *m = &s->model->config;
+	int64_t row_tokens = c->max_length ? c->max_length : m->max_positions;
+
+	if (s->train.data)
+		return sample_run_sizes(s, o);
+	if (m->has[ROLE_POSITION] && row_tokens > m->max_positions) {
+		row_tokens = m->max_positions;
+		log_info("planning for rows of %" PRId64 " tokens, the model's maximum", row_tokens);
+	}
+	if (c->data)
+		log_info("data=%s does not exist; planning for rows of %" PRId64 " tokens", c->data,
+		        row_tokens);
+	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size;
+	if (c->eval_data || c->eval_split > 0)
+		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size;
+	o->policy.rope_positions = row_tokens;
+	return sample_add_sizes(s, o);
+}
+
+int plan_open_model(struct session *s, const struct config *c)
+{
+	int rc = session_open_model(s, c, SESSION_WEIGHTS_ELSEWHERE);
+
+	if (!rc)
+		rc = session_freeze(s);
+	if (!rc && c->data && (file_kind_of(c->data) != FILE_NONE || path_is_pattern(c->data)))
+		rc = session_open_rows(s);
+	if (!rc)
+		(void)session_open_side(s); /* a run reports errors of these files */
+	return rc ? rc : session_open_device(s, "meta");
+}
+
+int plan_open_engine(struct session *s, int *world_size)
+{
+	struct engine_options o;
+	int rc;
+
+	session_engine_options(s, &o);
+	o.check_plans = s->config->explain; /* --explain also verifies the plan */
+	*world_size = o.world_size;
+	rc = sizes_find(s, &o);
+	return rc ? rc : session_open_engine(s, &o);
+}
