@@ -22,7 +22,7 @@ struct limits {
 
 static int64_t index_bytes(const struct bench_scale *s)
 {
-	return (4 * s->tokens + 255) / 256 * 256;
+	return (4 * (s->tokens + 1) + 255) / 256 * 256;
 }
 
 /* Index arrays and rotary table. */
@@ -68,6 +68,8 @@ static int64_t work_bytes(const struct bench_scale *s, enum dtype dtype)
 
 static void index_fill(int32_t *arrays[KERNEL_INDEX_COUNT], const struct bench_scale *s)
 {
+	int64_t texts = 2 * kernel_pairs(s);
+
 	for (int64_t i = 0; i < s->tokens; i++) {
 		int64_t at = i % s->document_tokens, start = i - at, end = start + s->document_tokens;
 
@@ -78,6 +80,8 @@ static void index_fill(int32_t *arrays[KERNEL_INDEX_COUNT], const struct bench_s
 		arrays[4][i] = (int32_t)i;
 		arrays[5][i] = (int32_t)rng_below(1, 2, (uint64_t)i, (uint64_t)s->vocab);
 	}
+	for (int64_t i = 0; i <= texts; i++)
+		arrays[6][i] = (int32_t)(i * s->tokens / texts);
 	for (int64_t i = s->tokens - 1; i > 0; i--) { /* a Fisher-Yates shuffle */
 		int64_t j = (int64_t)rng_below(1, 3, (uint64_t)i, (uint64_t)i + 1);
 		int32_t kept = arrays[4][i];
@@ -105,7 +109,7 @@ static int index_write(struct bench_rig *rig, struct kernel_index *index)
 {
 	int64_t bytes = index_bytes(&rig->scale);
 	dev_addr *at[KERNEL_INDEX_COUNT] = {&index->position, &index->doc_start, &index->doc_end, &index->id,
-	        &index->order, &index->label};
+	        &index->order, &index->label, &index->first};
 	int32_t *arrays[KERNEL_INDEX_COUNT], *block = mem_alloc((size_t)fixed_bytes(&rig->scale), 1);
 	int rc = block ? 0 : ERR_NOMEM;
 

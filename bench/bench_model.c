@@ -39,7 +39,8 @@ int bench_rows_open(struct bench_rows *r, const struct bench_shape *s)
 			row[targets] = (int32_t)i;
 			label[targets++] = id[i + 1];
 		}
-	r->batch = (struct host_batch){tokens, targets, s->rows, id, position, start, end, row, label};
+	r->batch = (struct host_batch){
+	        tokens, targets, s->rows, id, position, start, end, row, label, 0, NULL, NULL};
 	return 0;
 }
 

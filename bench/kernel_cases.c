@@ -348,7 +348,23 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 
 	op->cross_entropy = (struct op_cross_entropy){take(p, rows, DTYPE_F32),
 	        take(p, rows * s->vocab, dtype), take(p, rows * s->vocab, DTYPE_F32), index->label,
-	        take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab, 1.0f / 1024, dtype, 0};
+	        take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab, 1.0f / 1024, dtype, 0,
+	        DEV_NONE};
+}
+
+int64_t kernel_pairs(const struct bench_scale *s)
+{
+	return max_i64(1, s->tokens / s->document_tokens / 2);
+}
+
+static void make_preference(
+        struct op *op, struct kernel_place *p, const struct bench_scale *s, const struct kernel_index *index)
+{
+	int64_t pairs = kernel_pairs(s);
+
+	op->preference = (struct op_preference){take(p, s->tokens, DTYPE_F32), take(p, s->tokens, DTYPE_F32),
+	        index->first, take(p, 2 * pairs, DTYPE_F64), pairs, s->tokens,
+	        {PREFERENCE_SIGMOID, .beta = 0.1}};
 }
 
 /* v's random numbers have either sign, and negative ones have no root. With beta2 = 0 v is the square of the
@@ -405,6 +421,7 @@ static const struct kernel_case cases[] = {
         {"act gelu_tanh", OP_ACT, DTYPE_BF16, ACT_GELU_TANH, KERNEL_COPY},
         {"act_grad gelu_tanh", OP_ACT_GRAD, DTYPE_BF16, ACT_GELU_TANH, KERNEL_COPY},
         {"cross_entropy", OP_CROSS_ENTROPY, DTYPE_BF16, 0, KERNEL_COPY},
+        {"preference", OP_PREFERENCE, DTYPE_BF16, 0, KERNEL_COPY},
         {"gather", OP_GATHER, DTYPE_BF16, 0, KERNEL_COPY},
         {"scatter", OP_SCATTER, DTYPE_BF16, 0, KERNEL_COPY},
         {"embed_grad", OP_EMBED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
@@ -472,6 +489,9 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 		break;
 	case OP_CROSS_ENTROPY:
 		make_cross_entropy(op, place, scale, index, k->dtype);
+		break;
+	case OP_PREFERENCE:
+		make_preference(op, place, scale, index);
 		break;
 	case OP_ADAMW:
 		make_adamw(op, place, scale, k->dtype, (enum adamw_state)k->variant);

@@ -16,9 +16,10 @@ struct kernel_index {
 	dev_addr position, doc_start, doc_end, /* documents of scale.document_tokens */
 	        id,                            /* below vocab, some repeated */
 	        order,                         /* each number below tokens once */
-	        label, rope;                   /* F32 [document_tokens, head_dim] */
+	        label, first,                  /* begin of each text of the pairs, and the end of the last */
+	        rope;                          /* F32 [document_tokens, head_dim] */
 };
-enum { KERNEL_INDEX_COUNT = 6 };
+enum { KERNEL_INDEX_COUNT = 7 };
 
 enum kernel_limit { KERNEL_COPY, KERNEL_PRODUCT };
 
@@ -29,6 +30,9 @@ struct kernel_case {
 	int variant; /* its meaning depends on the op */
 	enum kernel_limit limit;
 };
+
+/* Preference pairs of a micro-batch: two documents each. */
+int64_t kernel_pairs(const struct bench_scale *scale);
 
 /* Rows in order; NULL after the last. */
 const struct kernel_case *kernel_case_at(int index);

@@ -318,7 +318,7 @@ int hf_export_write(
 	struct merge *merge;
 	int err;
 
-	if (!model->config.adapter.rank)
+	if (!model->config.adapter_rank)
 		return export_write(options, model, source);
 	err = merge_open(&merge, model, source, options->pool);
 	if (!err)

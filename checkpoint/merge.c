@@ -104,7 +104,7 @@ static int factors_read(struct merge *m, int tensor, int a)
 	else
 		f->tensor = tensor;
 	f->rank = of_a->shape[0];
-	f->scale = m->model->config.adapter.of[of_a->role].scale;
+	f->scale = m->model->config.block[of_a->layer].adapter[of_a->role].scale;
 	return err;
 }
 

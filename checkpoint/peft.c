@@ -84,7 +84,7 @@ static json_t *whole_name(const struct model *model, int tensor)
 struct modules {
 	int64_t rank; /* 0: none yet */
 	double scale;
-	json_t *names, *rank_pattern, *alpha_pattern;
+	json_t *names, *rank_pattern, *alpha_pattern, *saved;
 };
 
 static int modules_add(struct modules *m, const char *name, int64_t rank, double scale)
@@ -106,26 +106,65 @@ static int modules_add(struct modules *m, const char *name, int64_t rank, double
 	return err ? ERR_NOMEM : 0;
 }
 
-/* The names are their last parts, each once; of a text part whole names. */
+/* A module that trains whole, once; takes the name. */
+static int saved_add(struct modules *m, json_t *name)
+{
+	if (name && list_has(m->saved, name)) {
+		json_decref(name);
+		return 0;
+	}
+	return !name || json_array_append_new(m->saved, name) ? ERR_NOMEM : 0;
+}
+
+static double scale_of(const struct model *model, int a)
+{
+	const struct model_tensor *t = &model->tensors[a];
+
+	return model->config.block[t->layer].adapter[t->role].scale;
+}
+
+/* Whether this matrix has the same adapter in every block, but for its values. */
+static int is_everywhere(const struct model *model, int tensor)
+{
+	int first = model_adapter_of(model, model_tensor_of(model, model->tensors[tensor].role, 0));
+
+	for (int l = 0; l < model->config.L && first >= 0; l++) {
+		int a = model_adapter_of(model, model_tensor_of(model, model->tensors[tensor].role, l));
+
+		if (a < 0 || model->tensors[a].shape[0] != model->tensors[first].shape[0] ||
+		        scale_of(model, a) != scale_of(model, first))
+			return 0;
+	}
+	return first >= 0;
+}
+
+/* The names are their last parts, each once; whole names of a text part, and where blocks differ. */
 static int modules_find(struct modules *m, const struct model *model)
 {
 	int err = 0;
 
-	*m = (struct modules){
-	        .names = json_array(), .rank_pattern = json_object(), .alpha_pattern = json_object()};
+	*m = (struct modules){.names = json_array(),
+	        .rank_pattern = json_object(),
+	        .alpha_pattern = json_object(),
+	        .saved = json_array()};
 	for (int t = 0; t < model->tensor_count && !err; t++) {
-		int a = model_adapter_of(model, t);
+		int a = model_adapter_of(model, t), is_short;
 		json_t *name;
 
-		if (a < 0 || (model->tensors[t].layer != 0 && !model->whole))
+		if (a < 0 && model->tensors[t].in_adapter && !model_tensor_is_adapter(&model->tensors[t]))
+			err = saved_add(m, whole_name(model, t));
+		if (a < 0)
 			continue;
-		name = model->whole ? whole_name(model, t)
-		                    : module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1);
+		is_short = !model->whole && is_everywhere(model, t);
+		if (is_short && model->tensors[t].layer != 0)
+			continue;
+		name = is_short ? module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1)
+		                : whole_name(model, t);
 		if (!name || (!list_has(m->names, name) && json_array_append(m->names, name)))
 			err = ERR_NOMEM;
 		if (!err)
-			err = modules_add(m, json_string_value(name), model->tensors[a].shape[0],
-			        model->config.adapter.of[model->tensors[a].role].scale);
+			err = modules_add(
+			        m, json_string_value(name), model->tensors[a].shape[0], scale_of(model, a));
 		json_decref(name);
 	}
 	return err;
@@ -135,19 +174,21 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 {
 	struct modules m;
 	int err = modules_find(&m, model);
-	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:o,s:f,s:s,s:o,s:o,s:o,s:b,s:b,s:b,s:b,s:b}",
+	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:o,s:f,s:s,s:o,s:o,s:o,s:b,s:b,s:b,s:b,s:b,s:o}",
 	        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
 	        json_of_text(o->base), "r", (json_int_t)m.rank, "lora_alpha",
 	        json_of_number(m.scale * (double)m.rank), "lora_dropout", 0.0, "bias", "none",
 	        "target_modules", m.names, "rank_pattern", m.rank_pattern, "alpha_pattern", m.alpha_pattern,
 	        "fan_in_fan_out", model->config.weight_in_out, "use_rslora", 0, "use_dora", 0,
-	        "inference_mode", 1, "init_lora_weights", 1);
+	        "inference_mode", 1, "init_lora_weights", 1, "modules_to_save",
+	        json_array_size(m.saved) ? json_incref(m.saved) : json_null());
 	char *path = file_join(dir, PEFT_CONFIG_NAME), *text = NULL;
 
 	if (!err)
 		err = json_write(&text, config, JSON_INDENT(2));
 	if (!err)
 		err = path ? file_write_all(path, text, strlen(text)) : ERR_NOMEM;
+	json_decref(m.saved);
 	json_decref(config);
 	mem_free(text);
 	mem_free(path);
@@ -188,7 +229,7 @@ static int write_weights(const char *dir, const struct model *model, const struc
 	for (int t = 0; t < model->tensor_count && !err; t++) {
 		const struct model_tensor *tensor = &model->tensors[t];
 
-		if (!model_tensor_is_adapter(tensor))
+		if (!tensor->in_adapter)
 			continue;
 		decls[count] = (struct safetensors_decl){.name = peft_name(model, tensor->name),
 		        .dtype = SAFETENSORS_F32,
@@ -199,7 +240,7 @@ static int write_weights(const char *dir, const struct model *model, const struc
 	if (!err)
 		err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (model_tensor_is_adapter(&model->tensors[t]))
+		if (model->tensors[t].in_adapter)
 			err = append_tensor(writer, model, t, source, hi, lo, value);
 	if (!err)
 		err = safetensors_finish(writer);

@@ -27,8 +27,8 @@ static int is_set(const json_t *value)
 static int check_kind(const json_t *config, const char *where)
 {
 	static const char *const others[] = {"use_dora", "use_qalora", "use_bdlora", "lora_bias",
-	        "modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
-	        "layers_to_transform", "alora_invocation_tokens", "arrow_config"};
+	        "trainable_token_indices", "target_parameters", "layer_replication", "layers_pattern",
+	        "alora_invocation_tokens", "arrow_config"};
 	const char *type = json_string_value(json_object_get(config, "peft_type"));
 	const char *bias = json_string_value(json_object_get(config, "bias"));
 
@@ -87,7 +87,8 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 	*out = (struct peft_config){
 	        .options = {.rank = 8,
 	                .alpha = 8,
-	                .called = {"target_modules", "exclude_modules", "rank_pattern", "alpha_pattern"}}};
+	                .called = {"target_modules", "exclude_modules", "layers_to_transform", "rank_pattern",
+	                        "alpha_pattern", "modules_to_save"}}};
 	out->json = json_pack("{s:s}", "peft_type", "LORA");
 	if (!err && !out->json)
 		err = ERR_NOMEM;
@@ -97,6 +98,10 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 		err = keep(out, &o->targets, object, "target_modules");
 	if (!err)
 		err = keep(out, &o->exclude, object, "exclude_modules");
+	if (!err)
+		err = keep(out, &o->layers, object, "layers_to_transform");
+	if (!err)
+		err = keep(out, &o->saved, object, "modules_to_save");
 	if (!err)
 		err = keep(out, &o->rank_pattern, object, "rank_pattern");
 	if (!err)
@@ -143,7 +148,7 @@ static int find_tensors(struct peft *p, const struct model *model)
 		const char *name = p->file->tensors[i].name;
 		int t = strncmp(name, PEFT_PREFIX, len) ? -1 : model_find_tensor(model, name + len);
 
-		if (t < 0 || !model_tensor_is_adapter(&model->tensors[t]))
+		if (t < 0 || !model->tensors[t].in_adapter)
 			return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model",
 			        p->file->path, safetensors_name_show(name).text);
 		p->of[t] = &p->file->tensors[i];
@@ -160,7 +165,8 @@ static int check_tensor(const struct peft *p, int tensor, const struct model_ten
 	if (!t)
 		return err_set(
 		        ERR_INPUT, "%s: \"%s%s\" is missing", p->file->path, PEFT_PREFIX, wanted->name);
-	if (t->rank != 2 || t->shape[0] != wanted->shape[0] || t->shape[1] != wanted->shape[1])
+	if (t->rank != wanted->rank ||
+	        memcmp(t->shape, wanted->shape, (size_t)t->rank * sizeof(*t->shape)) != 0)
 		return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; the model needs %s", p->file->path,
 		        safetensors_name_show(t->name).text, safetensors_shape_show(t->shape, t->rank).text,
 		        safetensors_shape_show(wanted->shape, wanted->rank).text);
@@ -185,7 +191,7 @@ int peft_open(struct peft **peft, const char *dir, const struct model *model)
 	if (!err)
 		err = find_tensors(p, model);
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (model_tensor_is_adapter(&model->tensors[t]))
+		if (model->tensors[t].in_adapter)
 			err = check_tensor(p, t, &model->tensors[t]);
 	mem_free(path);
 	if (err) {

@@ -65,13 +65,14 @@ static void show_sets(struct str *out, const struct shown *s)
 	const struct dataset *d = s->d;
 
 	for (int i = 0; d->set_count > 1 && i < d->set_count; i++)
-		str_printf(out, "set %s: %s, %" PRId64 " row%s\n", d->sets[i].name,
-		        dataset_format_name(d->sets[i].format), d->sets[i].row_count,
-		        plural_s(d->sets[i].row_count));
+		str_printf(out, "set %s: %s, %" PRId64 " %s%s\n", d->sets[i].name,
+		        dataset_format_name(d->sets[i].format), d->sets[i].row_count / dataset_unit_rows(d),
+		        dataset_unit(d), plural_s(d->sets[i].row_count / dataset_unit_rows(d)));
 	if (!s->mix->set_count)
 		return;
 	str_add(out, "mix: ");
-	mix_show(out, s->mix, d, s->c->packing == CONFIG_PACKING_BFD ? "bins" : "rows");
+	mix_show(out, s->mix, d,
+	        data_config_drawn(d, s->c->packing == CONFIG_PACKING_BFD ? s->packing : NULL));
 	str_add(out, "\n");
 }
 
@@ -82,9 +83,9 @@ static void show_counts(struct str *out, const struct shown *s)
 	const struct lengths *l = s->lengths;
 	const struct packing *packing = s->packing;
 
-	str_printf(out, "%s: %s, %" PRId64 " row%s, %" PRId64 " tokens, %" PRId64 " target%s (%.1f%%)\n",
-	        c->data, dataset_format_name(d->format), d->row_count, plural_s(d->row_count), d->token_count,
-	        d->target_count, plural_s(d->target_count),
+	str_printf(out, "%s: %s, %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " target%s (%.1f%%)\n",
+	        c->data, dataset_format_name(d->format), dataset_unit_count(d), dataset_unit(d),
+	        plural_s(dataset_unit_count(d)), d->token_count, d->target_count, plural_s(d->target_count),
 	        100.0 * (double)d->target_count / (double)d->token_count);
 	show_sets(out, s);
 	str_printf(out,
@@ -103,15 +104,19 @@ static void show_counts(struct str *out, const struct shown *s)
 		        " text%s; the longest had %" PRId64 " tokens\n",
 		        c->max_length, d->counts.split, plural_s(d->counts.split), d->counts.longest_tokens);
 	if (d->counts.dropped)
-		str_printf(out, "dropped, longer than max_length=%" PRId64 ": %" PRId64 " row%s\n",
-		        c->max_length, d->counts.dropped, plural_s(d->counts.dropped));
+		str_printf(out, "dropped, longer than max_length=%" PRId64 ": %" PRId64 " %s%s\n",
+		        c->max_length, d->counts.dropped, dataset_unit(d), plural_s(d->counts.dropped));
 	if (d->counts.empty)
 		str_printf(out, "dropped, without a token: %" PRId64 " record%s\n", d->counts.empty,
 		        plural_s(d->counts.empty));
 	if (d->counts.without_target)
-		str_printf(out, "without a target: %" PRId64 " row%s, the first at %s\n",
-		        d->counts.without_target, plural_s(d->counts.without_target),
+		str_printf(out, "%s: %" PRId64 " %s%s, the first at %s\n",
+		        d->is_paired ? "left out, an answer without a target" : "without a target",
+		        d->counts.without_target, dataset_unit(d), plural_s(d->counts.without_target),
 		        d->counts.without_target_first);
+	if (d->counts.equal_pairs)
+		str_printf(out, "with equal answers: %" PRId64 " pair%s, the first at %s\n",
+		        d->counts.equal_pairs, plural_s(d->counts.equal_pairs), d->counts.equal_pairs_first);
 	if (d->counts.empty_answers)
 		str_printf(out, "with an empty answer: %" PRId64 " row%s, the first at %s\n",
 		        d->counts.empty_answers, plural_s(d->counts.empty_answers),
@@ -122,7 +127,7 @@ static void show_counts(struct str *out, const struct shown *s)
 		str_printf(out,
 		        "chats: %" PRId64 " end-of-turn token%s trained, %" PRId64 " cut off by max_length\n",
 		        d->counts.turn_ends, plural_s(d->counts.turn_ends), d->counts.turn_ends_cut);
-	if (packing)
+	if (packing && !d->is_paired)
 		str_printf(out,
 		        "packing%s: %" PRId64 " row%s in %" PRId64 " bin%s of %" PRId64
 		        " tokens, %.1f%% full\n",
@@ -131,6 +136,13 @@ static void show_counts(struct str *out, const struct shown *s)
 		        c->max_length,
 		        100.0 * (double)d->token_count /
 		                ((double)packing->bin_count * (double)c->max_length));
+}
+
+static int64_t rows_shown(const struct shown *s)
+{
+	int64_t units = dataset_unit_count(s->d);
+
+	return dataset_unit_rows(s->d) * (s->c->show_rows < units ? s->c->show_rows : units);
 }
 
 static int show_text(const struct shown *s)
@@ -142,7 +154,7 @@ static int show_text(const struct shown *s)
 	int err = 0;
 
 	show_counts(&out, s);
-	for (int64_t row = 0; row < d->row_count && row < c->show_rows && !err; row++)
+	for (int64_t row = 0; row < rows_shown(s) && !err; row++)
 		err = c->show_tokens ? row_show_tokens(&out, d, s->tokenizer, row)
 		                     : row_show(&out, d, s->tokenizer, row, style);
 	if (!err)
@@ -172,6 +184,10 @@ static int row_json(json_t *list, const struct dataset *d, const struct tokenize
 	if (!rc && tokenizer &&
 	        !tokenizer_decode(tokenizer, &text, NULL, v.ids, v.token_count, SKIP_SPECIAL_OFF))
 		json_object_set_new(object, "text", json_string(text));
+	if (d->is_paired) {
+		json_object_set_new(object, "pair", json_integer(row / 2));
+		json_object_set_new(object, "answer", json_string(row % 2 ? "rejected" : "chosen"));
+	}
 	json_array_append_new(list, object);
 	row_buffer_free(&buffer);
 	mem_free(text);
@@ -205,7 +221,7 @@ static int show_json(const struct shown *s)
 	json_t *rows = json_array(), *object;
 	int err = 0;
 
-	for (int64_t row = 0; !err && row < d->row_count && row < c->show_rows; row++)
+	for (int64_t row = 0; !err && row < rows_shown(s); row++)
 		err = row_json(rows, d, s->tokenizer, row);
 	if (err) {
 		json_decref(rows);
@@ -229,8 +245,12 @@ static int show_json(const struct shown *s)
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for JSON");
 	json_object_set_new(object, "sets", sets_json(s));
+	if (d->is_paired) {
+		json_object_set_new(object, "pairs", json_integer(dataset_unit_count(d)));
+		json_object_set_new(object, "equal_pairs", json_integer(d->counts.equal_pairs));
+	}
 	json_object_set_new(object, "columns_not_read", json_of_text(d->counts.unread_columns));
-	if (packing)
+	if (packing && !d->is_paired)
 		json_object_set_new(object, "packing",
 		        json_pack("{s:I, s:I, s:f}", "bins", (json_int_t)packing->bin_count, "max_tokens",
 		                (json_int_t)c->max_length, "fill",

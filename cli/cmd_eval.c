@@ -125,7 +125,7 @@ static int engine_prepare(struct session *s)
 		return rc;
 	session_engine_options(s, &o);
 	o.policy.rope_positions = s->eval.limits.doc_tokens;
-	o.eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
+	o.eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets, 0};
 	rc = session_open_engine(s, &o);
 	return rc ? rc : session_start_engine(s);
 }
@@ -202,7 +202,7 @@ int cli_eval(const struct config *c)
 	if (!rc)
 		rc = world_agree(c->per_token ? row_losses_open(&rows, s.eval.data) : 0);
 	if (!rc)
-		rc = evaluate(&s, &result, c->per_token ? row_losses_add : NULL, &rows);
+		rc = evaluate(&s, &s.eval, &result, c->per_token ? row_losses_add : NULL, &rows);
 	if (!rc && c->per_token)
 		rc = row_losses_share(&rows);
 	if (!rc && c->per_token)

@@ -26,7 +26,7 @@ static int adapter_has(void *context, int tensor)
 {
 	const struct parts *p = context;
 
-	return model_tensor_is_adapter(&p->model->tensors[tensor]);
+	return p->model->tensors[tensor].in_adapter;
 }
 
 static int adapter_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)

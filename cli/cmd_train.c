@@ -165,7 +165,7 @@ static void mix_say(const struct config *c, const struct session_rows *rows)
 
 	if (!rows->mix.set_count)
 		return;
-	mix_show(&mixed, &rows->mix, rows->data, rows->packing ? "bins" : "rows");
+	mix_show(&mixed, &rows->mix, rows->data, data_config_drawn(rows->data, rows->packing));
 	cli_say(c, "mix      %s\n", mixed.data ? mixed.data : "");
 	str_free(&mixed);
 }
@@ -189,15 +189,16 @@ static void print_head(const struct trainer *t, const char *hosts)
 		cli_say(c, "trains   %s\n", trained.data ? trained.data : "");
 		str_free(&trained);
 	}
-	cli_say(c, "data     %s: %" PRId64 " row%s, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
-	        rows->data->row_count, plural_s(rows->data->row_count), rows->data->token_count,
-	        rows->data->target_count, rows->packing ? ", packed" : "");
+	cli_say(c, "data     %s: %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
+	        dataset_unit_count(rows->data), dataset_unit(rows->data),
+	        plural_s(dataset_unit_count(rows->data)), rows->data->token_count, rows->data->target_count,
+	        c->packing == CONFIG_PACKING_BFD ? ", packed" : "");
 	mix_say(c, rows);
 	if (s->eval.data)
-		cli_say(c, "eval     %s: %" PRId64 " row%s, %" PRId64 " tokens, %" PRId64 " targets\n",
-		        c->eval_data ? c->eval_data : "held back", s->eval.data->row_count,
-		        plural_s(s->eval.data->row_count), s->eval.data->token_count,
-		        s->eval.data->target_count);
+		cli_say(c, "eval     %s: %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " targets\n",
+		        c->eval_data ? c->eval_data : "held back", dataset_unit_count(s->eval.data),
+		        dataset_unit(s->eval.data), plural_s(dataset_unit_count(s->eval.data)),
+		        s->eval.data->token_count, s->eval.data->target_count);
 	mix_say(c, &s->eval);
 	if (world_self()->size > 1)
 		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every layer\n",
@@ -210,7 +211,7 @@ static void print_head(const struct trainer *t, const char *hosts)
 	        "%s), "
 	        "%s compute, ",
 	        t->total_steps, plural_s(t->total_steps), rows->source.sampler.step_rows,
-	        rows->packing ? "bins" : "rows", c->per_device_train_batch_size,
+	        data_config_drawn(rows->data, rows->packing), c->per_device_train_batch_size,
 	        c->gradient_accumulation_steps, world_self()->size > 1 ? " on each rank" : "",
 	        config_text(c, "compute_dtype"));
 	print_offload(t);
@@ -285,7 +286,7 @@ static int report(const struct trainer *t, double last_loss)
 
 	if (!t->config->json) {
 		cli_say(t->config, "done: %s holds the result\n", t->result_dir ? t->result_dir : "");
-		if (t->session.model->config.adapter.rank)
+		if (t->session.model->config.adapter_rank)
 			cli_say(t->config, "the adapter is merged there; %s/adapter holds it alone\n",
 			        t->output_dir);
 		print_use(t);
@@ -318,6 +319,7 @@ static void step_show(void *context, const struct metrics_step *row, double wait
 	                                   .host_bytes = row->host_peak_bytes,
 	                                   .device_bytes = row->device_peak_bytes,
 	                                   .wait_share = wait_share,
+	                                   .pairs = row->pairs,
 	                                   .skipped = !row->skipped        ? NULL
 	                                              : row->target_tokens ? "not finite"
 	                                                                   : "no token to train on",
@@ -359,8 +361,11 @@ static int dry_run_report(struct trainer *t)
 	int rc;
 
 	if (!t->config->json) {
-		rc = row_show(&text, d, s->tokenizer, 0,
-		        isatty(STDOUT_FILENO) ? ROW_STYLE_TERMINAL : ROW_STYLE_PLAIN);
+		enum row_style style = isatty(STDOUT_FILENO) ? ROW_STYLE_TERMINAL : ROW_STYLE_PLAIN;
+
+		rc = 0;
+		for (int64_t row = 0; row < dataset_unit_rows(d) && !rc; row++)
+			rc = row_show(&text, d, s->tokenizer, row, style);
 		if (!rc)
 			cli_say(t->config, "%s", text.data);
 		str_free(&text);

@@ -190,8 +190,8 @@ static void rows_describe(struct asking *a, const struct dataset *d)
 		if (dataset_row_tokens(d, row) > a->longest_tokens)
 			a->longest_tokens = dataset_row_tokens(d, row);
 	str_free(&a->data_is);
-	str_printf(&a->data_is, "%" PRId64 " row%s of %s", d->row_count, plural_s(d->row_count),
-	        dataset_format_name(d->format));
+	str_printf(&a->data_is, "%" PRId64 " %s%s of %s", dataset_unit_count(d), dataset_unit(d),
+	        plural_s(dataset_unit_count(d)), dataset_format_name(d->format));
 	say("  %s; the first has %" PRId64 " tokens, the longest %" PRId64 "\n",
 	        a->data_is.data ? a->data_is.data : "", dataset_row_tokens(d, 0), a->longest_tokens);
 }

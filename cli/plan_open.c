@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "train/paths.h"
 #include "train/sample.h"
 
@@ -14,6 +15,7 @@ static int sizes_find(struct session *s, struct engine_options *o)
 	const struct config *c = s->config;
 	const struct model_config *m = &s->model->config;
 	int64_t row_tokens = c->max_length ? c->max_length : m->max_positions;
+	int texts = c->preference_loss ? 2 : 1; /* of a row: a pair has two */
 
 	if (s->train.data)
 		return sample_run_sizes(s, o);
@@ -24,9 +26,12 @@ static int sizes_find(struct session *s, struct engine_options *o)
 	if (c->data)
 		log_info("data=%s does not exist; planning for rows of %" PRId64 " tokens", c->data,
 		        row_tokens);
-	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size;
+	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size * texts;
+	o->train.max_pairs = texts == 2 ? c->per_device_train_batch_size : 0;
 	if (c->eval_data || c->eval_split > 0)
-		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size;
+		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size * texts;
+	if (preference_reads((enum preference_kind)c->preference_loss, PREFERENCE_REFERENCE))
+		o->eval.max_tokens = o->eval.max_targets = max_i64(o->eval.max_tokens, o->train.max_tokens);
 	o->policy.rope_positions = row_tokens;
 	return sample_add_sizes(s, o);
 }

@@ -9,6 +9,7 @@
 #define FERRY_CLI_PROGRESS_H
 
 #include "base/str.h"
+#include "train/metrics.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -21,8 +22,9 @@ struct progress_step {
 	double loss, grad_norm, learning_rate;
 	double tokens_per_s;
 	int64_t host_bytes, device_bytes;
-	double wait_share;   /* 0 .. 1 */
-	const char *skipped; /* reason if the step was skipped; else NULL */
+	double wait_share;                 /* 0 .. 1 */
+	const struct metrics_pairs *pairs; /* NULL: no loss of pairs */
+	const char *skipped;               /* reason if the step was skipped; else NULL */
 };
 
 enum progress_style { PROGRESS_STYLE_AUTO, PROGRESS_STYLE_LINES, PROGRESS_STYLE_UPDATE };

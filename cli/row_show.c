@@ -48,7 +48,13 @@ static void drop_last_newline(char *text)
 
 static void add_title(struct str *out, const struct dataset *d, int64_t row)
 {
-	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " token%s, %" PRId64 " target%s\n", row + 1,
+	int64_t each = dataset_unit_rows(d);
+
+	str_printf(out, "\n%s %" PRId64 "%s: %" PRId64 " token%s, %" PRId64 " target%s\n", dataset_unit(d),
+	        row / each + 1,
+	        !d->is_paired  ? ""
+	        : row % 2 == 0 ? ", chosen"
+	                       : ", rejected",
 	        dataset_row_tokens(d, row), plural_s(dataset_row_tokens(d, row)), dataset_row_targets(d, row),
 	        plural_s(dataset_row_targets(d, row)));
 }

@@ -18,8 +18,8 @@ int row_show(struct str *out, const struct dataset *d, const struct tokenizer *t
 /* The same with a line for each token: place, id, label ("-" if it is not trained) and text. */
 int row_show_tokens(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row);
 
-/* Appends "an epoch has 100 rows: 70 of a.jsonl (of 210), 30 of b/ (of 30)". `rows` is the word for rows, or
- * for bins. */
+/* Appends "an epoch has 100 rows: 70 of a.jsonl (of 210), 30 of b/ (of 30)". `rows` is the word for what
+ * is drawn: data_config_drawn. */
 void mix_show(struct str *out, const struct mix *m, const struct dataset *d, const char *rows);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "comm/launch.h"
 #include "data/tokenizer/unicode.h"
+#include "device/preference.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 
@@ -111,6 +112,9 @@ static int check_adapters(const struct config *c)
 	        {"use_rslora", c->use_rslora, c->lora_rank > 0},
 	        {"lora_rank_pattern", c->lora_rank_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_alpha_pattern", c->lora_alpha_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_modules_to_save", c->lora_modules_to_save != NULL,
+	                c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_layers", c->lora_layers != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_exclude_modules", c->lora_exclude_modules != NULL,
 	                c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_target_modules", strcmp(config_text(c, "lora_target_modules"), "all-linear") != 0,
@@ -128,6 +132,32 @@ static int check_adapters(const struct config *c)
 		        c->lora_adapter ? "with lora_adapter, which has its own"
 		                        : "with lora_rank=0; this trains the model's own weights");
 	}
+	return 0;
+}
+
+/* Numbers of a loss of pairs that this run does not compute. */
+static int check_preference(const struct config *c)
+{
+	static const struct {
+		const char *key;
+		int what;
+	} keys[] = {{"preference_beta", 0}, {"preference_label_smoothing", PREFERENCE_SMOOTHING},
+	        {"preference_gamma", PREFERENCE_GAMMA}};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		if (!strcmp(config_text(c, keys[i].key), config_key_find(keys[i].key)->default_text))
+			continue; /* a run's config.yaml has every key */
+		if (!c->preference_loss)
+			return contradiction(c, keys[i].key, "has no effect without preference_loss; set it");
+		if (keys[i].what && !preference_reads((enum preference_kind)c->preference_loss, keys[i].what))
+			log_warn("%s has no effect with preference_loss=%s", config_where(c, keys[i].key),
+			        config_text(c, "preference_loss"));
+	}
+	if (c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE && !c->preference_loss)
+		return contradiction(
+		        c, "preference_reference", "has no effect without preference_loss; set it");
+	if (c->preference_loss && c->packing != CONFIG_PACKING_OFF)
+		return contradiction(c, "packing", "is set, but pairs are not packed; set packing=off");
 	return 0;
 }
 
@@ -157,7 +187,7 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	return check_adapters(c);
+	return check_preference(c) || check_adapters(c) ? ERR_INPUT : 0;
 }
 
 static int check_generate(const struct config *c)

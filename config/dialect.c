@@ -46,7 +46,8 @@ static const struct {
                 DIALECT_TRANSFORMERS, 1},
         {"zero_optimization zero_optimization.* train_micro_batch_size_per_gpu", DIALECT_DEEPSPEED, 4},
         {"dataset_name completion_only_loss assistant_only_loss packing_strategy eval_packing "
-         "chat_template_path dataset_kwargs.* use_peft lora_task_type",
+         "chat_template_path dataset_kwargs.* use_peft lora_task_type "
+         "precompute_ref_log_probs reference_free sync_ref_model f_divergence_type max_prompt_length",
                 DIALECT_TRL, TRL_PROOF},
         {"packing max_length dataset_text_field eos_token padding_free", DIALECT_TRL, 1},
 };
@@ -114,24 +115,26 @@ enum dialect dialect_find(const struct yaml_doc *doc)
 /* Defaults of these trainers that differ from ferry's and change what is trained. */
 static const struct {
 	unsigned dialects;
-	const char *key, *value, *or_key; /* or_key: says the same; NULL = none */
+	const char *key, *value, *or_key;               /* or_key: says the same; NULL = none */
+	enum { ROWS_ANY, ROWS_TEXTS, ROWS_PAIRS } rows; /* pairs: with preference_loss */
 } defaults[] = {
-        {TRANSFORMERS | TRL | LLAMA_FACTORY, "per_device_train_batch_size", "8", NULL},
-        {TRANSFORMERS | TRL | LLAMA_FACTORY, "num_train_epochs", "3", NULL},
-        {TRANSFORMERS | LLAMA_FACTORY, "learning_rate", "5e-5", NULL},
-        {TRANSFORMERS | LLAMA_FACTORY, "compute_dtype", "fp32", NULL},
-        {TRL, "train_on_inputs", "chats", NULL},
-        {LLAMA_FACTORY, "max_length", "2048", NULL},
-        {AXOLOTL, "lr_scheduler_type", "cosine", NULL},
-        {AXOLOTL, "max_length", "512", NULL},
-        {AXOLOTL, "warmup_ratio", "0.03, at most 100 steps", "warmup_steps"},
-        {AXOLOTL, "save_total_limit", "4", NULL},
-        {AXOLOTL, "long_rows", "drop", NULL},
-        {TORCHTUNE, "lr_scheduler_type", "constant", NULL},
-        {TORCHTUNE, "max_length", "off", NULL},
-        {TORCHTUNE, "weight_decay", "0.01", NULL},
-        {TORCHTUNE, "max_grad_norm", "off", NULL},
-        {TRANSFORMERS | TRL | LLAMA_FACTORY | TORCHTUNE, "save_total_limit", "all", NULL},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY, "per_device_train_batch_size", "8", NULL, ROWS_ANY},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY, "num_train_epochs", "3", NULL, ROWS_ANY},
+        {TRANSFORMERS | LLAMA_FACTORY, "learning_rate", "5e-5", NULL, ROWS_ANY},
+        {TRANSFORMERS | LLAMA_FACTORY, "compute_dtype", "fp32", NULL, ROWS_ANY},
+        {TRL, "train_on_inputs", "chats", NULL, ROWS_TEXTS},
+        {TRL, "learning_rate", "1e-6", NULL, ROWS_PAIRS},
+        {LLAMA_FACTORY, "max_length", "2048", NULL, ROWS_ANY},
+        {AXOLOTL, "lr_scheduler_type", "cosine", NULL, ROWS_ANY},
+        {AXOLOTL, "max_length", "512", NULL, ROWS_ANY},
+        {AXOLOTL, "warmup_ratio", "0.03, at most 100 steps", "warmup_steps", ROWS_ANY},
+        {AXOLOTL, "save_total_limit", "4", NULL, ROWS_ANY},
+        {AXOLOTL, "long_rows", "drop", NULL, ROWS_ANY},
+        {TORCHTUNE, "lr_scheduler_type", "constant", NULL, ROWS_ANY},
+        {TORCHTUNE, "max_length", "off", NULL, ROWS_ANY},
+        {TORCHTUNE, "weight_decay", "0.01", NULL, ROWS_ANY},
+        {TORCHTUNE, "max_grad_norm", "off", NULL, ROWS_ANY},
+        {TRANSFORMERS | TRL | LLAMA_FACTORY | TORCHTUNE, "save_total_limit", "all", NULL, ROWS_ANY},
 };
 
 /* ---- after all settings ---- */
@@ -226,7 +229,8 @@ static int defaults_say(const struct foreign *f, const struct config *c)
 	int err = 0;
 
 	for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
-		if (defaults[i].dialects >> f->file_dialect & 1 && !was_set(f, c, defaults[i].key) &&
+		if (defaults[i].rows != (c->preference_loss ? ROWS_TEXTS : ROWS_PAIRS) &&
+		        defaults[i].dialects >> f->file_dialect & 1 && !was_set(f, c, defaults[i].key) &&
 		        !(defaults[i].or_key && was_set(f, c, defaults[i].or_key)))
 			str_printf(&list, "%s%s %s (%s)", list.len_bytes ? ", " : "", defaults[i].key,
 			        config_text(c, defaults[i].key), defaults[i].value);
@@ -320,6 +324,8 @@ int foreign_finish(struct foreign *f, struct config *c)
 {
 	int rc = foreign_lora_finish(f, c);
 
+	if (!rc)
+		rc = foreign_preference_finish(f, c);
 	if (!rc)
 		rc = check_data_seed(f, c);
 	if (!rc)

@@ -219,6 +219,7 @@ void foreign_free(struct foreign *f)
 	str_free(&f->passed);
 	foreign_sets_free(&f->sets);
 	foreign_lora_free(&f->lora);
+	foreign_preference_free(&f->preference);
 	item_kept_free(&f->evaluates);
 	item_kept_free(&f->data_seed);
 	item_kept_free(&f->tokenizer_path);

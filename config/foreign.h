@@ -64,6 +64,12 @@ struct foreign_lora {
 	struct foreign_item item, dropout; /* item: what switched it */
 };
 
+/* Preference training: what LLaMA-Factory's stage dpo and axolotl's rl leave to be checked. */
+struct foreign_preference {
+	struct foreign_item stage, pref_loss, rl_simpo;
+	int cpo_alpha_said;
+};
+
 enum foreign_event { FOREIGN_SAVE, FOREIGN_EVAL, FOREIGN_LOG, FOREIGN_EVENTS };
 /* transformers' strategy of an event; item: what says it. */
 struct foreign_strategy {
@@ -86,6 +92,7 @@ struct foreign {
 	int only_loss;                 /* of the present layer: bits of train_on_inputs by TRL's words */
 	int assistant_only_said;
 	struct foreign_lora lora;
+	struct foreign_preference preference;
 	struct foreign_item evaluates, data_seed, tokenizer_path;
 	struct foreign_refusal refusals[FOREIGN_REFUSALS_MAX]; /* of the present layer */
 	int refusal_count;

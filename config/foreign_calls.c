@@ -189,8 +189,9 @@ static int data_set(const struct item *s)
 		const char *type, *key, *value;
 	} axolotl[] = {/* in Stanford's words and a newline, whatever the chat template */
 	        {"alpaca", "alpaca_form", "stanford_newline"}, {"completion", "long_rows", "split"}};
-	const char *last = strrchr(s->name, '.') + 1;
-	int rc = 0, is_type = s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type");
+	const char *last = strrchr(s->name, '.') + 1, *text = s->text;
+	int is_type = s->f->dialect == DIALECT_AXOLOTL && config_name_equal(last, "type");
+	int rc = is_type ? preference_set_type(&text, s) : 0;
 
 	for (size_t i = 0; is_type && i < sizeof(axolotl) / sizeof(*axolotl) && !rc; i++)
 		if (config_name_equal(s->text, axolotl[i].type))
@@ -198,8 +199,8 @@ static int data_set(const struct item *s)
 	for (int part = 0; part < FOREIGN_SET_PARTS; part++)
 		if (config_name_equal(last, parts[part]))
 			return rc ? rc
-			          : foreign_sets_add(&s->f->sets, (enum foreign_set_part)part, s->name,
-			                    s->text, s->line);
+			          : foreign_sets_add(
+			                    &s->f->sets, (enum foreign_set_part)part, s->name, text, s->line);
 	return err_set(ERR_INTERNAL, "no meaning for %s", s->name);
 }
 
@@ -419,16 +420,6 @@ static int json_member(const struct item *s)
 	return rc;
 }
 
-static int stage(const struct item *s)
-{
-	item_kept_free(&s->f->pretrains);
-	if (config_name_equal(s->text, "pt"))
-		return item_keep(&s->f->pretrains, s);
-	return config_name_equal(s->text, "sft")
-	               ? 0
-	               : item_refuse(s, "only supervised fine-tuning (sft) is supported");
-}
-
 /* axolotl: chat_template: jinja, with the template or its file in chat_template_jinja */
 static int axolotl_template(const struct item *s)
 {
@@ -500,7 +491,11 @@ static const struct {
         {"unfrozen_parameters", unfrozen},
         {"freeze_layers", frozen_layers},
         {"template", template_name},
-        {"stage", stage},
+        {"stage", preference_stage},
+        {"pref_loss", preference_pref_loss},
+        {"rl", preference_rl},
+        {"cpo_alpha", preference_cpo_alpha},
+        {"loss loss_type", preference_loss_type},
         {"chat_template chat_template_jinja", axolotl_template},
         {"save_strategy eval_strategy evaluation_strategy logging_strategy", strategy},
         {"saves_per_epoch evals_per_epoch", per_epoch},

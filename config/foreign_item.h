@@ -53,6 +53,19 @@ int lora_dropout(const struct item *s);
 int lora_path(const struct item *s);
 int lora_object(const struct item *s);
 
+/* Keys about pairs (foreign_preference.c). */
+int preference_loss_type(const struct item *s);
+int preference_rl(const struct item *s);
+int preference_cpo_alpha(const struct item *s);
+int preference_pref_loss(const struct item *s);
+int preference_stage(const struct item *s);
+
+/* Sets what axolotl's type of a set of pairs means, and *format. Leaves *format for other types. */
+int preference_set_type(const char **format, const struct item *s);
+
+int foreign_preference_finish(struct foreign *f, struct config *c);
+void foreign_preference_free(struct foreign_preference *p);
+
 /* What a trainer does where its file leaves keys of LoRA out. ERR_INPUT: it needs them. */
 int foreign_lora_finish(struct foreign *f, struct config *c);
 void foreign_lora_free(struct foreign_lora *lora);

@@ -155,10 +155,11 @@ int lora_object(const struct item *s)
 	if (config_name_equal(last, "lora_dropout"))
 		return lora_dropout(s);
 	return item_set(s,
-	        config_name_equal(last, "r")            ? "lora_rank"
-	        : config_name_equal(last, "lora_alpha") ? "lora_alpha"
-	        : config_name_equal(last, "use_rslora") ? "use_rslora"
-	                                                : "lora_exclude_modules",
+	        config_name_equal(last, "r")                 ? "lora_rank"
+	        : config_name_equal(last, "lora_alpha")      ? "lora_alpha"
+	        : config_name_equal(last, "use_rslora")      ? "use_rslora"
+	        : config_name_equal(last, "exclude_modules") ? "lora_exclude_modules"
+	                                                     : "lora_modules_to_save",
 	        s->text, CONFIG_STRONG);
 }
 

@@ -4,6 +4,7 @@
 #include "data/label.h"
 #include "data/row_formats.h"
 #include "data/template/builtin.h"
+#include "device/preference.h"
 #include "optim/schedule.h"
 #include "optim/state_format.h"
 
@@ -44,6 +45,7 @@
 #define WORD(value, name, aliases) {name, value, aliases, NULL},
 #define REFUSED(value, name, aliases, why) {name, value, aliases, why},
 #define FORMAT_WORD(id, name, aliases, function, fields, is_mine) WORD(DATASET_FORMAT_##id, name, aliases)
+#define PREFERENCE_WORD(id, name, other, ...) WORD(PREFERENCE_##id, name, other)
 #define STATE_WORD(id, format, name, other, ...) WORD(ADAMW_STATE_##id, name, other)
 #include "config/keys.inc"
 

@@ -128,12 +128,15 @@ int micro_batch_alloc(struct micro_batch **out, const struct batch_limits *limit
 	mb->target_rows = mem_alloc(targets, sizeof(*mb->target_rows));
 	mb->target_labels = mem_alloc(targets, sizeof(*mb->target_labels));
 	mb->doc_offset = mem_alloc((size_t)limits->docs + 1, sizeof(*mb->doc_offset));
+	mb->doc_target = mem_alloc((size_t)limits->docs + 1, sizeof(*mb->doc_target));
 	mb->doc_row = mem_alloc((size_t)limits->docs, sizeof(*mb->doc_row));
+	mb->doc_value = mem_alloc((size_t)limits->docs, sizeof(*mb->doc_value));
 	mb->row_start = mem_alloc((size_t)limits->rows + 1, sizeof(*mb->row_start));
 	/* the sampler writes up to batch_rows, which no micro-batch of the run exceeds */
 	mb->rows = mem_alloc((size_t)limits->rows, sizeof(*mb->rows));
 	if (!mb->ids || !mb->positions || !mb->doc_start || !mb->doc_end || !mb->target_rows ||
-	        !mb->target_labels || !mb->doc_offset || !mb->doc_row || !mb->row_start || !mb->rows) {
+	        !mb->target_labels || !mb->doc_offset || !mb->doc_target || !mb->doc_row || !mb->doc_value ||
+	        !mb->row_start || !mb->rows) {
 		micro_batch_free(mb);
 		return ERR_NOMEM;
 	}
@@ -152,7 +155,9 @@ void micro_batch_free(struct micro_batch *mb)
 	mem_free(mb->target_rows);
 	mem_free(mb->target_labels);
 	mem_free(mb->doc_offset);
+	mem_free(mb->doc_target);
 	mem_free(mb->doc_row);
+	mem_free(mb->doc_value);
 	mem_free(mb->row_start);
 	mem_free(mb->rows);
 	row_buffer_free(&mb->buffer);
@@ -160,8 +165,9 @@ void micro_batch_free(struct micro_batch *mb)
 }
 
 /* Appends one row of the dataset as one document. */
-static int add_document(struct micro_batch *mb, const struct dataset *d, int64_t row)
+static int add_document(struct micro_batch *mb, const struct batch_source *src, int64_t row)
 {
+	const struct dataset *d = src->data;
 	int32_t start = (int32_t)mb->token_count, count;
 	struct row_view v;
 	int rc = dataset_row_read(&v, &mb->buffer, d, row);
@@ -181,7 +187,9 @@ static int add_document(struct micro_batch *mb, const struct dataset *d, int64_t
 			mb->target_labels[mb->target_count++] = label;
 		}
 	}
+	mb->doc_value[mb->doc_count] = src->row_value ? src->row_value[row] : 0;
 	mb->doc_row[mb->doc_count++] = row;
+	mb->doc_target[mb->doc_count] = (int32_t)mb->target_count;
 	mb->token_count += count;
 	mb->doc_offset[mb->doc_count] = (int32_t)mb->token_count;
 	return 0;
@@ -193,7 +201,7 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 	struct batch_limits need = {0};
 
 	mb->token_count = mb->target_count = mb->doc_count = mb->row_count = 0;
-	mb->doc_offset[0] = mb->row_start[0] = 0;
+	mb->doc_offset[0] = mb->doc_target[0] = mb->row_start[0] = 0;
 	if (s->batch_rows > mb->limits.rows && s->row_count > mb->limits.rows)
 		return err_set(ERR_RANGE, "a micro-batch has %lld rows and room for %lld",
 		        (long long)s->batch_rows, (long long)mb->limits.rows);
@@ -210,7 +218,7 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 		int64_t first = 0, docs = drawn_docs(src, mb->rows[i], &first);
 
 		for (int64_t k = 0; k < docs; k++) {
-			int rc = add_document(mb, src->data, drawn_doc(src, mb->rows[i], first, k));
+			int rc = add_document(mb, src, drawn_doc(src, mb->rows[i], first, k));
 
 			if (rc)
 				return rc;
@@ -233,6 +241,14 @@ void batch_step_counts(
 		*target_count = sum.targets;
 	if (token_count)
 		*token_count = sum.tokens;
+}
+
+int64_t batch_step_rows(const struct batch_source *src, int64_t step)
+{
+	const struct sampler *s = &src->sampler;
+	int64_t left = s->row_count - step % s->steps_per_epoch * s->step_rows;
+
+	return left < s->step_rows ? left : s->step_rows;
 }
 
 int64_t batch_untrained_steps(const struct batch_source *src, int64_t step_count)

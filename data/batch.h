@@ -21,7 +21,8 @@
 struct batch_source {
 	const struct dataset *data;
 	const struct packing *packing; /* NULL = the sampler draws rows of the dataset, else bins */
-	struct sampler sampler;        /* its row_count is batch_source_rows(), or the mix's epoch_rows */
+	const double *row_value; /* [row_count of data] a number of the caller for each row; NULL: none */
+	struct sampler sampler;  /* its row_count is batch_source_rows(), or the mix's epoch_rows */
 };
 
 /* The maximum of each count over micro-batches: the capacity of a micro_batch. */
@@ -39,7 +40,9 @@ struct micro_batch {
 	int32_t *target_rows;   /* [target_count] positions i that have a target, ascending */
 	int32_t *target_labels; /* [target_count] the label that each of them predicts */
 	int32_t *doc_offset;    /* [doc_count + 1] where each document begins; the last is token_count */
+	int32_t *doc_target;    /* [doc_count + 1] where the targets of each document begin */
 	int64_t *doc_row;       /* [doc_count] row of the dataset */
+	double *doc_value;      /* [doc_count] its row_value, if the source has them */
 	int32_t *row_start;     /* [row_count + 1] where each drawn row or bin begins */
 	int64_t *rows;          /* [row_count] the drawn rows or bins */
 	struct batch_limits limits;
@@ -65,6 +68,9 @@ int batch_build(struct micro_batch *mb, const struct batch_source *source, int64
  * of a step is a sum over its targets divided by this count. Either pointer may be NULL. */
 void batch_step_counts(
         int64_t *target_count, int64_t *token_count, const struct batch_source *source, int64_t step);
+
+/* Rows that a whole step draws, over all ranks. */
+int64_t batch_step_rows(const struct batch_source *source, int64_t step);
 
 /* Number of steps in [0, step_count) without any target; -1 if there are too many to count. */
 int64_t batch_untrained_steps(const struct batch_source *source, int64_t step_count);

@@ -55,12 +55,43 @@ static int read_records(struct dataset_builder *b, struct records *records)
 	return 0;
 }
 
+/* Refuses data without pairs, and warns about pairs that are left out or train nothing. */
+static int check_pairs(const struct dataset_builder *b)
+{
+	const struct dataset_counts *counts = &b->d->counts;
+	const char *path = b->options->path, *advice = "";
+
+	if (b->options->max_length_tokens && counts->longest_tokens > b->options->max_length_tokens)
+		advice = "; a larger max_length may help";
+	if (b->d->row_count == 0 && !counts->without_target)
+		return err_set(ERR_INPUT,
+		        "%s: no pair is left: %" PRId64 " longer than max_length were dropped", path,
+		        counts->dropped);
+	if (b->d->row_count == 0)
+		return err_set(ERR_INPUT,
+		        "%s: no pair is left: %" PRId64 " longer than max_length were dropped, %" PRId64
+		        " had an answer without a token to train on (the first is %s)%s",
+		        path, counts->dropped, counts->without_target, counts->without_target_first, advice);
+	if (counts->without_target)
+		log_warn("%s: %" PRId64 " of %" PRId64
+		         " pairs are left out: an answer has no token to train on; the first is %s%s",
+		        path, counts->without_target, counts->records, counts->without_target_first, advice);
+	if (counts->equal_pairs)
+		log_warn("%s: %" PRId64 " of %" PRId64
+		         " pairs have equal answers and teach nothing; the first is %s%s",
+		        path, counts->equal_pairs, dataset_unit_count(b->d), counts->equal_pairs_first,
+		        advice);
+	return 0;
+}
+
 /* Refuses data without targets, and warns about rows without any. */
 static int check_result(const struct dataset_builder *b)
 {
 	const struct dataset *d = b->d;
 	const char *path = b->options->path;
 
+	if (d->is_paired)
+		return check_pairs(b);
 	if (d->row_count == 0)
 		return err_set(ERR_INPUT,
 		        "%s: no row is left: %" PRId64 " longer than max_length were dropped, %" PRId64
@@ -156,6 +187,12 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 		rc = err_set(ERR_INPUT, "%s: the file has no rows", from->path);
 	row_columns_end(b);
 	set->format = d->format;
+	d->is_paired = d->format == DATASET_FORMAT_PREFERENCE;
+	if (rc == 0 && d->is_paired != (d->sets[0].format == DATASET_FORMAT_PREFERENCE))
+		rc = err_set(ERR_INPUT,
+		        "%s holds pairs of answers and %s does not; all data sets must hold pairs, or none",
+		        d->is_paired ? set->name : d->sets[0].name,
+		        d->is_paired ? d->sets[0].name : set->name);
 	set->row_count = d->row_count - set->first_row;
 	files_free(&files);
 	return rc;
@@ -188,9 +225,9 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 
 	if (!o->memory_bytes || !o->cache_dir || !o->recipe)
 		return 0;
-	str_printf(&text, "rows %zu %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n", sizeof(*b->d),
-	        (int)o->format, b->vocab_count, o->max_length_tokens, (int)o->long_rows, (int)o->inputs,
-	        (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
+	str_printf(&text, "rows %zu %d %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n",
+	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
+	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)
 		str_printf(&text, "%s=%s\n", row_field_key((enum row_field)i),
 		        o->names.fields[i] ? o->names.fields[i] : "");
@@ -343,6 +380,7 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 	}
 	to->rows = to->own_rows;
 	to->store = row_store_share(d->store);
+	to->is_paired = d->is_paired;
 	to->own_label_rows = d->own_label_rows; /* an upper bound; dataset_hash_labels checks the rows */
 	to->format = d->format;
 	to->counts = d->counts;
@@ -354,22 +392,25 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 int dataset_split(
         struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed)
 {
-	double rows = part < 1 ? ceil(part * (double)d->row_count) : part;
+	int64_t each = dataset_unit_rows(d), count = dataset_unit_count(d);
+	double taken = part < 1 ? ceil(part * (double)count) : part;
 	struct dataset *kept = NULL, old;
+	const char *what = dataset_unit(d);
 	uint8_t *chosen = NULL;
 	int rc;
 
 	*eval = NULL;
-	if (!(part > 0) || rows != floor(rows) || !(rows < (double)d->row_count))
+	if (!(part > 0) || taken != floor(taken) || !(taken < (double)count))
 		return err_set(ERR_INPUT,
 		        "of %" PRId64
-		        " rows: set a fraction below 1 or a whole number of rows, and leave rows to train on",
-		        d->row_count);
+		        " %ss: set a fraction below 1 or a whole number of %ss, and leave %ss to train on",
+		        count, what, what, what);
 	chosen = mem_alloc((size_t)d->row_count, 1);
 	if (!chosen)
 		return ERR_NOMEM;
-	for (int64_t i = 0; i < (int64_t)rows; i++)
-		chosen[permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, d->row_count, i)] = 1;
+	for (int64_t i = 0; i < (int64_t)taken; i++)
+		memset(chosen + each * permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, count, i),
+		        1, (size_t)each);
 	rc = choose_rows(eval, d, chosen, 1);
 	if (rc == 0)
 		rc = choose_rows(&kept, d, chosen, 0);

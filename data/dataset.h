@@ -18,12 +18,16 @@
  *  prompt_completion  {"prompt", "completion"}: both strings, or both lists of messages
  *  messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
  *  sharegpt           {"conversations": [{"from", "value"}, ...]}: chats with other key names
+ *  preference         {"prompt", "chosen", "rejected"}: two answers, as texts or as lists of messages
  *
  * Records come from any file of data/source/records.h; data/row_fields.h maps other names of columns. For
  * alpaca and prompts of strings, ids = encode(prompt) + encode(answer) + end-of-text, tokenized separately.
  * The prompt's labels are DATASET_IGNORE unless `inputs` says otherwise. The chat template renders chats,
  * which are tokenized whole. The assistant's turns have labels, including their end-of-turn token
  * (data/chat_labels.h).
+ *
+ * A record with two answers becomes a *pair*: rows 2i (prompt and chosen answer) and 2i + 1 (prompt and
+ * rejected answer). Only answers have labels. A pair is kept whole, with a target in each row, or left out.
  *
  * A dataset is read-only once open; any thread may read it.
  */
@@ -52,6 +56,8 @@ enum dataset_long_rows {
 	DATASET_LONG_ROWS_SPLIT
 };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
+/* Rows of pairs: whatever the data holds; none, or nothing else. */
+enum dataset_pairs { DATASET_PAIRS_ANY, DATASET_PAIRS_NONE, DATASET_PAIRS_ONLY };
 /* Stanford's words, these with a newline before the answer, or the chat template */
 enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, DATASET_ALPACA_CHAT };
 
@@ -60,6 +66,7 @@ struct dataset_options {
 	const char *split; /* of a folder; NULL = train */
 	enum files_split split_want;
 	enum dataset_format format;
+	enum dataset_pairs pairs;
 	struct row_names names;                    /* of columns and roles if not the usual ones */
 	const struct tokenizer *tokenizer;         /* NULL is allowed for the tokens format */
 	const struct err *no_tokenizer;            /* the reason; NULL: not searched */
@@ -88,8 +95,31 @@ struct dataset_set {
 	int64_t first_row, row_count;
 };
 
+struct dataset_counts {
+	int64_t records;                /* read from the file */
+	int64_t truncated;              /* rows cut to max_length_tokens */
+	int64_t split;                  /* texts that became several rows */
+	int64_t dropped;                /* longer rows that were dropped; of pairs, pairs with such a row */
+	int64_t empty;                  /* dropped records without tokens */
+	int64_t without_target;         /* kept rows without a target; of pairs, pairs left out for one */
+	int64_t longest_tokens;         /* before cutting */
+	int64_t turn_ends;              /* trained end-of-turn tokens of chats */
+	int64_t turn_ends_cut;          /* those that max_length cut off */
+	char without_target_first[256]; /* file:line of the first such row */
+	int64_t chats, answered_chats;  /* rows of chats; those with a turn of the assistant */
+	char unread_columns[ROW_COLUMNS_BYTES]; /* "a, b": with values that no reader used */
+	int64_t empty_answers;                  /* rows with a trained answer that is empty */
+	char empty_answers_first[256];
+	int64_t equal_pairs; /* kept pairs of two equal rows */
+	char equal_pairs_first[256];
+
+	int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids among turn_ends, each once */
+	int turn_end_id_count;
+};
+
 struct dataset {
 	enum dataset_format format; /* the format of the first set */
+	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
 	struct dataset_set sets[DATA_SETS_MAX];
 	int set_count, is_weighted;
 	int64_t row_count, token_count, target_count;
@@ -98,25 +128,7 @@ struct dataset {
 	struct row_entry *own_rows; /* `rows`, if they are in memory */
 	const struct row_entry *rows;
 	struct row_store *store;
-	struct {
-		int64_t records;                /* read from the file */
-		int64_t truncated;              /* rows cut to max_length_tokens */
-		int64_t split;                  /* texts that became several rows */
-		int64_t dropped;                /* longer rows that were dropped */
-		int64_t empty;                  /* dropped records without tokens */
-		int64_t without_target;         /* kept rows without a target */
-		int64_t longest_tokens;         /* before cutting */
-		int64_t turn_ends;              /* trained end-of-turn tokens of chats */
-		int64_t turn_ends_cut;          /* those that max_length cut off */
-		char without_target_first[256]; /* file:line of the first such row */
-		int64_t chats, answered_chats;  /* rows of chats; those with a turn of the assistant */
-		char unread_columns[ROW_COLUMNS_BYTES]; /* "a, b": with values that no reader used */
-		int64_t empty_answers;                  /* rows with a trained answer that is empty */
-		char empty_answers_first[256];
-
-		int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids among turn_ends, each once */
-		int turn_end_id_count;
-	} counts;
+	struct dataset_counts counts;
 };
 
 /* Reads the data sets of options->path. ERR_INPUT names file, line (or element of the array) and the reason:
@@ -128,9 +140,26 @@ void dataset_close(struct dataset *d);
 /* Moves rows of `d` into a new dataset for evaluation. Both keep file order and share the storage. `part`
  * below 1 is a fraction of the rows (rounded up), from 1 on a number of rows. The rows taken are those at
  * the first places of permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count, .): a pure
- * function of these. ERR_INPUT if one of them would have no row. */
+ * function of these. Pairs move whole: `part` and the places are of pairs. ERR_INPUT if one of the two would
+ * have no row. */
 int dataset_split(
         struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed);
+
+/* What stays together: a pair of rows, or a row; and its word for messages. */
+static inline int64_t dataset_unit_rows(const struct dataset *d)
+{
+	return d->is_paired ? 2 : 1;
+}
+
+static inline const char *dataset_unit(const struct dataset *d)
+{
+	return d->is_paired ? "pair" : "row";
+}
+
+static inline int64_t dataset_unit_count(const struct dataset *d)
+{
+	return d->row_count / dataset_unit_rows(d);
+}
 
 static inline int64_t dataset_row_tokens(const struct dataset *d, int64_t row)
 {

@@ -17,13 +17,22 @@
 
 enum { TELL_SECONDS = 10 };
 
+/* The chosen row of a pair waits here for the rejected one. */
+struct pair {
+	struct token_list ids, labels;
+	struct dataset_counts before;
+	enum { PAIR_NONE, PAIR_CHOSEN, PAIR_REJECTED } next; /* row that is missing */
+	int is_left_out;
+};
+
 int dataset_builder_begin(struct dataset_builder *b)
 {
 	b->d = mem_alloc(1, sizeof(*b->d));
 	b->ids = mem_alloc(1, sizeof(*b->ids));
 	b->targets = mem_alloc(1, sizeof(*b->targets));
 	b->labels = mem_alloc(1, sizeof(*b->labels));
-	if (!b->d || !b->ids || !b->targets || !b->labels)
+	b->pair = mem_alloc(1, sizeof(*b->pair));
+	if (!b->d || !b->ids || !b->targets || !b->labels || !b->pair)
 		return ERR_NOMEM;
 	b->d->store = row_store_new();
 	return b->d->store ? 0 : ERR_NOMEM;
@@ -39,6 +48,11 @@ void dataset_builder_free(struct dataset_builder *b)
 		token_list_free(b->targets);
 	if (b->labels)
 		chat_labels_free(b->labels);
+	if (b->pair) {
+		token_list_free(&b->pair->ids);
+		token_list_free(&b->pair->labels);
+	}
+	mem_free(b->pair);
 	mem_free(b->ids);
 	mem_free(b->targets);
 	mem_free(b->labels);
@@ -315,15 +329,21 @@ static int append(
 	return targets == 0;
 }
 
+static void note_without_target(struct dataset_builder *b)
+{
+	struct dataset_counts *counts = &b->d->counts;
+
+	if (counts->without_target++ == 0)
+		snprintf(counts->without_target_first, sizeof(counts->without_target_first), "%s", b->where);
+}
+
 static int add_row(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t token_count,
         int64_t masked)
 {
-	struct dataset *d = b->d;
 	int rc = append(b, ids, labels, token_count, masked);
 
-	if (rc == 1 && d->counts.without_target++ == 0)
-		snprintf(d->counts.without_target_first, sizeof(d->counts.without_target_first), "%s",
-		        b->where);
+	if (rc == 1)
+		note_without_target(b);
 	return rc < 0 ? rc : 0;
 }
 
@@ -340,39 +360,135 @@ static int add_split(struct dataset_builder *b, const int32_t *ids, const int32_
 	return rc;
 }
 
+/* ---- pairs ---- */
+
+void dataset_builder_begin_pair(struct dataset_builder *b)
+{
+	b->pair->before = b->d->counts;
+	b->pair->next = PAIR_CHOSEN;
+	b->pair->is_left_out = 0;
+}
+
+static int has_target(const int32_t *labels, int64_t token_count)
+{
+	for (int64_t t = 1; t < token_count; t++)
+		if (labels[t] != DATASET_IGNORE)
+			return 1;
+	return 0;
+}
+
+static int keep_chosen(struct pair *p, const int32_t *ids, const int32_t *labels, int64_t token_count)
+{
+	size_t bytes = (size_t)token_count * sizeof(*ids);
+
+	p->next = PAIR_REJECTED;
+	p->ids.count = p->labels.count = 0;
+	if (p->is_left_out)
+		return 0;
+	if (token_list_reserve(&p->ids, token_count) || token_list_reserve(&p->labels, token_count))
+		return ERR_NOMEM;
+	memcpy(p->ids.ids, ids, bytes);
+	memcpy(p->labels.ids, labels, bytes);
+	p->ids.count = p->labels.count = token_count;
+	return 0;
+}
+
+/* Takes back what the pair's rows added to the counts. */
+static void leave_out(struct dataset_builder *b)
+{
+	struct dataset_counts *counts = &b->d->counts;
+	int64_t longest = counts->longest_tokens;
+	int is_long = counts->dropped > b->pair->before.dropped;
+
+	*counts = b->pair->before;
+	counts->longest_tokens = longest;
+	if (is_long)
+		counts->dropped++;
+	else
+		note_without_target(b);
+}
+
+static void note_equal(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count)
+{
+	struct dataset_counts *counts = &b->d->counts;
+	const struct pair *p = b->pair;
+	size_t bytes = (size_t)count * sizeof(*ids);
+
+	if (p->ids.count != count || memcmp(p->ids.ids, ids, bytes) || memcmp(p->labels.ids, labels, bytes))
+		return;
+	if (counts->equal_pairs++ == 0)
+		snprintf(counts->equal_pairs_first, sizeof(counts->equal_pairs_first), "%s", b->where);
+}
+
+/* Adds a row of a pair; token_count 0: the row is dropped. */
+static int add_half(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t token_count)
+{
+	struct pair *p = b->pair;
+	int rc;
+
+	p->is_left_out |= !has_target(labels, token_count);
+	if (p->next == PAIR_CHOSEN)
+		return keep_chosen(p, ids, labels, token_count);
+	p->next = PAIR_NONE;
+	if (p->is_left_out) {
+		leave_out(b);
+		return 0;
+	}
+	note_equal(b, ids, labels, token_count);
+	rc = append(b, p->ids.ids, p->labels.ids, p->ids.count, 0);
+	if (rc >= 0 && !b->is_made)
+		rc = append(b, ids, labels, token_count, 0);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- any row ---- */
+
+/* Applies long_rows: the tokens to keep, or 0. */
+static int fit(int64_t *kept, struct dataset_builder *b, int64_t token_count)
+{
+	const struct dataset_options *o = b->options;
+	struct dataset_counts *counts = &b->d->counts;
+
+	*kept = token_count;
+	if (token_count > counts->longest_tokens)
+		counts->longest_tokens = token_count;
+	if (!o->max_length_tokens || token_count <= o->max_length_tokens)
+		return 0;
+	if (o->long_rows == DATASET_LONG_ROWS_ERROR)
+		return err_set(ERR_INPUT,
+		        "%s: the row has %" PRId64 " tokens and max_length is %" PRId64
+		        "; set long_rows=truncate, split or drop",
+		        b->where, token_count, o->max_length_tokens);
+	if (o->long_rows == DATASET_LONG_ROWS_DROP) {
+		counts->dropped++;
+		*kept = 0;
+	} else if (o->long_rows != DATASET_LONG_ROWS_SPLIT || b->d->format != DATASET_FORMAT_TEXT) {
+		counts->truncated++;
+		*kept = o->max_length_tokens;
+	}
+	return 0;
+}
+
 int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
         int64_t token_count, int64_t masked)
 {
-	const struct dataset_options *o = b->options;
-	struct dataset *d = b->d;
+	const int64_t most = b->options->max_length_tokens;
+	int64_t kept = 0;
 	int rc;
 
-	if (token_count == 0) {
-		d->counts.empty++;
-		return 0;
-	}
 	if (token_count > INT32_MAX)
 		return err_set(ERR_INPUT, "%s: a row of %" PRId64 " tokens; the limit is 2^31 - 1", b->where,
 		        token_count);
 	rc = check_row(b, ids, labels, token_count);
+	if (rc == 0)
+		rc = fit(&kept, b, token_count);
 	if (rc < 0)
 		return rc;
-	if (token_count > d->counts.longest_tokens)
-		d->counts.longest_tokens = token_count;
-	if (o->max_length_tokens && token_count > o->max_length_tokens) {
-		if (o->long_rows == DATASET_LONG_ROWS_ERROR)
-			return err_set(ERR_INPUT,
-			        "%s: the row has %" PRId64 " tokens and max_length is %" PRId64
-			        "; set long_rows=truncate, split or drop",
-			        b->where, token_count, o->max_length_tokens);
-		if (o->long_rows == DATASET_LONG_ROWS_DROP) {
-			d->counts.dropped++;
-			return 0;
-		}
-		if (o->long_rows == DATASET_LONG_ROWS_SPLIT && d->format == DATASET_FORMAT_TEXT)
-			return add_split(b, ids, labels, token_count, masked);
-		d->counts.truncated++;
-		token_count = o->max_length_tokens;
-	}
-	return add_row(b, ids, labels, token_count, masked);
+	if (b->pair->next != PAIR_NONE)
+		return add_half(b, ids, labels, kept);
+	b->d->counts.empty += token_count == 0;
+	if (kept == 0)
+		return 0;
+	return most && kept > most ? add_split(b, ids, labels, kept, masked)
+	                           : add_row(b, ids, labels, kept, masked);
 }

@@ -9,6 +9,7 @@
 
 struct chat;
 struct chat_labels;
+struct pair;
 struct token_list;
 
 struct dataset_builder {
@@ -31,6 +32,7 @@ struct dataset_builder {
 	char *recipe;
 	int is_made;                      /* another process made the same cache: nothing left to read */
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
+	struct pair *pair;                /* the pair being made */
 	struct chat_labels *labels;       /* of the chat being made */
 };
 
@@ -43,10 +45,20 @@ int dataset_builder_end(struct dataset_builder *b);
 /* Opens a dataset from the cache: 1, or 0 if there is none. Needs b->recipe. */
 int dataset_builder_find(struct dataset_builder *b);
 
+/* Appends an array of token ids. ERR_INPUT names the entry that is none. */
+int row_ids_append(struct token_list *list, const json_t *array, const char *where, const char *key);
+
 /* Appends a row. labels NULL: the first `masked` labels are DATASET_IGNORE and the others the ids. Applies
  * max_length_tokens and long_rows, counts, and checks ids and labels against the vocabulary. */
 int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
         int64_t token_count, int64_t masked);
+
+/* Begins a pair. The next two rows, with labels, are its chosen and its rejected one. Both are added after
+ * the second, or none of them if one has no target or is dropped. */
+void dataset_builder_begin_pair(struct dataset_builder *b);
+
+/* ERR_INPUT: the format is of pairs and none are wanted, or the other way round. */
+int dataset_builder_check_pairs(const struct dataset_builder *b);
 
 /* Finds the format from the record's keys, and reads a record: see row_formats.h. */
 int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record);
@@ -108,6 +120,15 @@ int dataset_builder_add_said(struct dataset_builder *b);
 
 /* Adds the record's tools, documents and variables of the template. */
 int dataset_builder_add_extras(struct dataset_builder *b, struct chat *chat, const json_t *record);
+
+/* Appends a list of messages, or of ShareGPT turns. */
+int dataset_builder_add_messages(const struct dataset_builder *b, struct chat *chat, const json_t *list);
+
+/* Appends the record's system text as the first message, if there is one. */
+int dataset_builder_add_system(struct dataset_builder *b, struct chat *chat, const json_t *record);
+
+/* Reads a record of Alpaca with its answer in this field. Of pairs, only that answer is trained. */
+int dataset_builder_read_alpaca(struct dataset_builder *b, const json_t *record, enum row_field answer);
 
 /* Adds the row of a chat. `kind` says which bit of options->inputs is about it. */
 int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat, enum dataset_inputs kind);

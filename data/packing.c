@@ -205,6 +205,36 @@ int packing_build_parts(
 	return 0;
 }
 
+int packing_build_pairs(struct packing **out, int64_t *starts, int part_count)
+{
+	int64_t row_count = starts[part_count];
+	struct packing *p;
+
+	*out = NULL;
+	for (int i = 0; i <= part_count; i++)
+		if (starts[i] % 2)
+			return err_set(ERR_RANGE, "a pair is torn at row %lld", (long long)starts[i]);
+	p = mem_alloc(1, sizeof(*p));
+	if (!p)
+		return ERR_NOMEM;
+	p->row_count = row_count;
+	p->bin_count = row_count / 2;
+	p->bin_start = mem_alloc((size_t)p->bin_count + 1, sizeof(*p->bin_start));
+	p->rows = mem_alloc((size_t)row_count, sizeof(*p->rows));
+	if (!p->bin_start || !p->rows) {
+		packing_free(p);
+		return ERR_NOMEM;
+	}
+	for (int64_t i = 0; i < row_count; i++)
+		p->rows[i] = i;
+	for (int64_t i = 0; i <= p->bin_count; i++)
+		p->bin_start[i] = 2 * i;
+	for (int i = 0; i <= part_count; i++)
+		starts[i] /= 2;
+	*out = p;
+	return 0;
+}
+
 void packing_free(struct packing *p)
 {
 	if (!p)

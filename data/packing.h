@@ -4,6 +4,8 @@
  * room (among equals, the one changed last), or opens a new bin. Rows stay whole and apart: a bin is only a
  * list of rows, and positions, attention and loss still end at each row's borders (data/batch.h).
  * Deterministic; O(rows * log max_tokens).
+ *
+ * Pairs of rows (data/dataset.h) use bins too, of two rows each, so that nothing separates them.
  */
 #ifndef FERRY_DATA_PACKING_H
 #define FERRY_DATA_PACKING_H
@@ -22,6 +24,9 @@ int packing_build(struct packing **p, const int64_t *row_tokens, int64_t row_cou
  * starts[i] is the first bin of part i, and starts[part_count] the number of bins. */
 int packing_build_parts(
         struct packing **p, const int64_t *row_tokens, int64_t *starts, int part_count, int64_t max_tokens);
+/* The same interface for pairs: bin b holds rows 2b and 2b + 1. The parts have an even number of rows each,
+ * else ERR_RANGE. */
+int packing_build_pairs(struct packing **p, int64_t *starts, int part_count);
 void packing_free(struct packing *p);
 
 #endif

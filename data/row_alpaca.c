@@ -105,8 +105,8 @@ static int read_stanford(struct dataset_builder *b, const json_t *record, struct
         struct text_piece input, struct text_piece output)
 {
 	const json_t *turn, *history = dataset_builder_get(b, record, ROW_FIELD_HISTORY);
-	enum dataset_piece earlier =
-	        b->options->turns == DATASET_TURNS_LAST ? DATASET_PIECE_PROMPT : DATASET_PIECE_ANSWER;
+	int only_last = b->options->turns == DATASET_TURNS_LAST || b->d->format == DATASET_FORMAT_PREFERENCE;
+	enum dataset_piece earlier = only_last ? DATASET_PIECE_PROMPT : DATASET_PIECE_ANSWER;
 	struct text_piece system, none = {"", 0};
 	size_t i;
 	int rc = dataset_builder_refuse_tools(b, record);
@@ -122,8 +122,9 @@ static int read_stanford(struct dataset_builder *b, const json_t *record, struct
 
 /* Reads the record as a chat, if the user chose a template. Instruction and input become one message. */
 static int read_chat(struct dataset_builder *b, const json_t *record, struct text_piece instruction,
-        struct text_piece input)
+        struct text_piece input, enum row_field answer)
 {
+	int is_pair = b->d->format == DATASET_FORMAT_PREFERENCE;
 	const json_t *turn, *system = dataset_builder_get(b, record, ROW_FIELD_SYSTEM);
 	struct str question = {0};
 	struct chat chat = {.names = b->names, .seen = &b->seen};
@@ -149,20 +150,21 @@ static int read_chat(struct dataset_builder *b, const json_t *record, struct tex
 		text = json_stringn(question.data ? question.data : "", question.len_bytes);
 		rc = text ? chat_add_text(&chat, "user", text, b->where) : ERR_NOMEM;
 	}
+	chat.prompt_count = is_pair ? (int64_t)json_array_size(chat.messages) : 0;
 	if (rc == 0)
-		rc = chat_add_text(
-		        &chat, "assistant", dataset_builder_get(b, record, ROW_FIELD_OUTPUT), b->where);
+		rc = chat_add_text(&chat, "assistant", dataset_builder_get(b, record, answer), b->where);
 	if (rc == 0)
 		rc = dataset_builder_add_extras(b, &chat, record);
 	if (rc == 0)
-		rc = dataset_builder_add_chat(b, &chat, DATASET_INPUTS_PROMPTS);
+		rc = dataset_builder_add_chat(
+		        b, &chat, is_pair ? DATASET_INPUTS_MASK : DATASET_INPUTS_PROMPTS);
 	json_decref(text);
 	str_free(&question);
 	chat_free(&chat);
 	return rc;
 }
 
-int row_alpaca_read(struct dataset_builder *b, const json_t *record)
+int dataset_builder_read_alpaca(struct dataset_builder *b, const json_t *record, enum row_field answer)
 {
 	struct text_piece instruction, input, output;
 	int rc = dataset_builder_need_tokenizer(b);
@@ -173,12 +175,19 @@ int row_alpaca_read(struct dataset_builder *b, const json_t *record)
 	if (rc == 0)
 		rc = check_history(b, dataset_builder_get(b, record, ROW_FIELD_HISTORY));
 	if (rc == 0)
-		rc = dataset_builder_text(b, record, ROW_FIELD_OUTPUT, &output.text, &output.len_bytes);
+		rc = dataset_builder_text(b, record, answer, &output.text, &output.len_bytes);
 	if (rc == 0)
 		rc = optional(b, record, ROW_FIELD_INPUT, &input);
 	if (rc < 0)
 		return rc;
+	if (input.text == instruction.text)
+		input.len_bytes = 0; /* field_instruction=input */
 	return b->options->alpaca == DATASET_ALPACA_CHAT
-	               ? read_chat(b, record, instruction, input)
+	               ? read_chat(b, record, instruction, input, answer)
 	               : read_stanford(b, record, instruction, input, output);
+}
+
+int row_alpaca_read(struct dataset_builder *b, const json_t *record)
+{
+	return dataset_builder_read_alpaca(b, record, ROW_FIELD_OUTPUT);
 }

@@ -128,11 +128,17 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat,
 }
 
 /* Some ShareGPT sets have the system message beside the turns. */
-static int add_system(struct dataset_builder *b, struct chat *chat, const json_t *record)
+int dataset_builder_add_system(struct dataset_builder *b, struct chat *chat, const json_t *record)
 {
 	const json_t *system = dataset_builder_get(b, record, ROW_FIELD_SYSTEM);
 
 	return json_string_length(system) ? chat_add_text(chat, "system", system, b->where) : 0;
+}
+
+int dataset_builder_add_messages(const struct dataset_builder *b, struct chat *chat, const json_t *list)
+{
+	return are_turns(b, list) ? chat_add_turns(chat, list, b->where)
+	                          : chat_add_messages(chat, list, b->where);
 }
 
 static int read_turns(struct dataset_builder *b, const json_t *record)
@@ -143,11 +149,9 @@ static int read_turns(struct dataset_builder *b, const json_t *record)
 
 	if (!turns)
 		return dataset_builder_missing(b, record, ROW_FIELD_MESSAGES);
-	rc = add_system(b, &chat, record);
-	if (!rc && are_turns(b, turns))
-		rc = chat_add_turns(&chat, turns, b->where);
-	else if (!rc)
-		rc = chat_add_messages(&chat, turns, b->where);
+	rc = dataset_builder_add_system(b, &chat, record);
+	if (!rc)
+		rc = dataset_builder_add_messages(b, &chat, turns);
 	if (!rc)
 		rc = dataset_builder_add_extras(b, &chat, record);
 	if (!rc)

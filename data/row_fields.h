@@ -19,8 +19,10 @@
 	X(INSTRUCTION, instruction, "instruction")                                                           \
 	X(INPUT, input, "input")                                                                             \
 	X(OUTPUT, output, "output")                                                                          \
-	X(PROMPT, prompt, "prompt")                                                                          \
+	X(PROMPT, prompt, "prompt,prompt_ids,prompt_input_ids")                                              \
 	X(COMPLETION, completion, "completion")                                                              \
+	X(CHOSEN, chosen, "chosen,chosen_response,chosen_ids,chosen_input_ids")                              \
+	X(REJECTED, rejected, "rejected,rejected_response,rejected_ids,rejected_input_ids")                  \
 	X(SYSTEM, system, "system")                                                                          \
 	X(HISTORY, history, "history")                                                                       \
 	X(TOOLS, tools, "tools")                                                                             \

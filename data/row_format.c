@@ -88,10 +88,6 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 	int rc;
 
 	row_columns(columns, record);
-	if (json_object_get(record, "chosen") && json_object_get(record, "rejected"))
-		return err_set(ERR_UNSUPPORTED,
-		        "%s: preference rows (chosen, rejected); ferry does supervised fine-tuning only",
-		        b->where);
 	if (rows && json_object_size(record) == 1)
 		return err_set(ERR_INPUT,
 		        "%s: the rows seem to be the list in \"%s\"; write the list itself to the file, or "
@@ -113,6 +109,11 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 {
 	unsigned named, there = fields_of(&named, b->names, record);
 
+	if (b->options->pairs != DATASET_PAIRS_NONE &&
+	        !(formats[DATASET_FORMAT_PREFERENCE].fields & ~there)) {
+		*format = DATASET_FORMAT_PREFERENCE;
+		return 0;
+	}
 	for (int wants_named = 1; wants_named >= 0; wants_named--) {
 		for (int i = FORMAT_FIRST; i < FORMAT_COUNT; i++)
 			if (!(formats[i].fields & ~there) && (!wants_named || formats[i].fields & named) &&
@@ -128,9 +129,28 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 	return none_fits(b, record);
 }
 
+int dataset_builder_check_pairs(const struct dataset_builder *b)
+{
+	int is_pairs = b->d->format == DATASET_FORMAT_PREFERENCE;
+
+	if (is_pairs && b->options->pairs == DATASET_PAIRS_NONE)
+		return err_set(ERR_INPUT,
+		        "%s: pairs of a chosen and a rejected answer; set preference_loss=sigmoid to train "
+		        "on pairs (ferry eval reads single answers)",
+		        b->where);
+	if (!is_pairs && b->options->pairs == DATASET_PAIRS_ONLY)
+		return err_set(ERR_INPUT,
+		        "%s: rows of the format %s; preference_loss needs pairs, with the columns chosen and "
+		        "rejected (field_chosen and field_rejected name others)",
+		        b->where, dataset_format_name(b->d->format));
+	return 0;
+}
+
 int row_format_read(struct dataset_builder *b, const json_t *record)
 {
-	return formats[b->d->format].read(b, record);
+	int rc = dataset_builder_check_pairs(b);
+
+	return rc ? rc : formats[b->d->format].read(b, record);
 }
 
 json_t *dataset_builder_get(struct dataset_builder *b, const json_t *record, enum row_field field)

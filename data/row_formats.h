@@ -2,7 +2,7 @@
  *
  * A record (a JSON object) becomes ids and labels. With format auto, the first record decides: it is the
  * first format of the list with all its fields in the record. Formats with fields that the user named come
- * first.
+ * first. Pairs come before all of them, unless enum dataset_pairs says that none are wanted.
  */
 #ifndef FERRY_DATA_ROW_FORMATS_H
 #define FERRY_DATA_ROW_FORMATS_H
@@ -25,7 +25,9 @@ struct dataset_builder;
 	X(ALPACA, "alpaca", NULL, row_alpaca, ROW_BIT(INSTRUCTION) | ROW_BIT(OUTPUT), NULL)                  \
 	X(PROMPT_COMPLETION, "prompt_completion", NULL, row_prompt_completion,                               \
 	        ROW_BIT(PROMPT) | ROW_BIT(COMPLETION), NULL)                                                 \
-	X(TEXT, "text", "completion pretrain pretraining", row_text, ROW_BIT(TEXT), NULL)
+	X(TEXT, "text", "completion pretrain pretraining", row_text, ROW_BIT(TEXT), NULL)                    \
+	X(PREFERENCE, "preference", "ranking dpo pairs", row_preference,                                     \
+	        ROW_BIT(CHOSEN) | ROW_BIT(REJECTED), NULL)
 
 enum dataset_format {
 	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt or .md */
@@ -33,7 +35,7 @@ enum dataset_format {
 	ROW_FORMATS(ROW_FORMAT_ENUM)
 };
 
-/* Appends the record's row: 0 or ERR_*. */
+/* Appends the record's row, or the two rows of a pair: 0 or ERR_*. */
 #define ROW_FORMAT_DECLARE(id, name, aliases, function, fields, is_mine)                                     \
 	int function##_read(struct dataset_builder *b, const json_t *record);
 ROW_FORMATS(ROW_FORMAT_DECLARE)

@@ -293,8 +293,10 @@ static int read_pieces(struct plain *p)
 int dataset_read_plain(struct dataset_builder *b, const char *path)
 {
 	struct plain p = {.b = b, .path = path, .window = window_bytes(b), .is_first = 1};
-	int rc = dataset_builder_need_tokenizer(b);
+	int rc = dataset_builder_check_pairs(b);
 
+	if (!rc)
+		rc = dataset_builder_need_tokenizer(b);
 	b->ids->count = b->targets->count = 0;
 	p.rows = b->d->counts.records - b->records_before;
 	if (!rc)

@@ -40,12 +40,19 @@ int dataset_builder_text(struct dataset_builder *b, const json_t *record, enum r
 	return 0;
 }
 
+/* Of pairs only answers are trained. */
+static int is_trained(const struct dataset_builder *b, enum dataset_piece piece)
+{
+	return piece == DATASET_PIECE_ANSWER ||
+	       (b->options->inputs & DATASET_INPUTS_PROMPTS && b->d->format != DATASET_FORMAT_PREFERENCE);
+}
+
 int dataset_builder_say(
         struct dataset_builder *b, const char *text, size_t len_bytes, enum dataset_piece piece)
 {
 	enum add_special add =
 	        b->ids->count || piece == DATASET_PIECE_ANSWER ? ADD_SPECIAL_NONE : ADD_SPECIAL_BEFORE;
-	int trained = piece == DATASET_PIECE_ANSWER || (b->options->inputs & DATASET_INPUTS_PROMPTS);
+	int trained = is_trained(b, piece);
 	int rc = tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, add);
 
 	if (rc < 0)
@@ -58,7 +65,7 @@ int dataset_builder_say(
 int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum dataset_piece piece)
 {
 	int32_t eos = tokenizer_roles(b->options->tokenizer)->eos;
-	int rc, trained;
+	int rc;
 
 	if (eos < 0)
 		return b->d->format == DATASET_FORMAT_TEXT
@@ -69,9 +76,8 @@ int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum datas
 		                         b->where);
 	if (b->ids->count > from && b->ids->ids[b->ids->count - 1] == eos)
 		return 0;
-	trained = piece == DATASET_PIECE_ANSWER || (b->options->inputs & DATASET_INPUTS_PROMPTS);
 	rc = token_list_add(b->ids, eos);
-	return rc ? rc : token_list_add(b->targets, trained ? eos : DATASET_IGNORE);
+	return rc ? rc : token_list_add(b->targets, is_trained(b, piece) ? eos : DATASET_IGNORE);
 }
 
 void dataset_builder_note_answer(struct dataset_builder *b, const char *answer, size_t len_bytes)

@@ -9,13 +9,11 @@
 #include "data/dataset_build.h"
 #include "data/tokenizer/token_list.h"
 
-/* Reads an array of integers into a list. */
-static int read_ints(struct token_list *list, const json_t *array, const char *where, const char *key)
+int row_ids_append(struct token_list *list, const json_t *array, const char *where, const char *key)
 {
 	int64_t count = (int64_t)json_array_size(array);
 
-	list->count = 0;
-	if (token_list_reserve(list, count) < 0)
+	if (token_list_reserve(list, list->count + count) < 0)
 		return ERR_NOMEM;
 	for (int64_t i = 0; i < count; i++) {
 		const json_t *value = json_array_get(array, (size_t)i);
@@ -84,7 +82,8 @@ static int read_field(
 	if (!json_is_array(value))
 		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected an array of integers", b->where, key,
 		        json_kind_name(value));
-	rc = read_ints(list, value, b->where, key);
+	list->count = 0;
+	rc = row_ids_append(list, value, b->where, key);
 	return rc < 0 ? rc : 1;
 }
 

@@ -4,12 +4,15 @@
 
 #include "base/dtype.h"
 #include "device/addr.h"
+#include "device/preference.h"
 
-#define OP_LOSS_LIST(ROW) ROW(CROSS_ENTROPY, cross_entropy, cross_entropy)
+#define OP_LOSS_LIST(ROW)                                                                                    \
+	ROW(CROSS_ENTROPY, cross_entropy, cross_entropy)                                                     \
+	ROW(PREFERENCE, preference, preference)
 
 /* loss[r] (F32) = logsumexp(logits[r,:]) - logits[r, label[r]]; dlogits[r,:] = (softmax - onehot) *
- * grad_scale in dlogits_dtype, unless dlogits is DEV_NONE. With cap > 0 both use cap * tanh(l / cap) for each
- * logit l (Gemma 2).
+ * grad_scale * weight[r] in dlogits_dtype, unless dlogits is DEV_NONE. weight: F32 [rows]; DEV_NONE: 1. With
+ * cap > 0 both use cap * tanh(l / cap) for each logit l (Gemma 2).
  *
  * logits: F32 [rows, vocab]; dlogits has the same shape, and both are contiguous. dlogits may be logits. If
  * it is BF16, it then fills the front of logits' bytes: rows go in order, and row r of dlogits is written
@@ -22,7 +25,22 @@ struct op_cross_entropy {
 	float grad_scale;
 	enum dtype dlogits_dtype;
 	double cap;
+	dev_addr weight;
 };
 int64_t cross_entropy_scratch_count(int64_t rows);
+
+/* Weights for the gradients of token losses, from losses of pairs (device/preference.h). Text 2p is the
+ * chosen one of pair p, text 2p + 1 the rejected one. For each token of a text weight[t] is minus the
+ * derivative of the pair's loss by the text's log probability, which is minus the sum of its token losses in
+ * double, added from the first to the last.
+ *
+ * weight, nll: F32 [tokens], text after text. first: I32 [2 * pairs + 1], where each text begins in them,
+ * from 0 to `tokens`; the caller guarantees that each has a token. reference: F64 [2 * pairs], log
+ * probabilities. */
+struct op_preference {
+	dev_addr weight, nll, first, reference;
+	int64_t pairs, tokens;
+	struct preference loss;
+};
 
 #endif

@@ -97,10 +97,11 @@ static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct 
 	SHARED(double, sums, ROW_WARPS);
 	const int64_t row = blockIdx.x;
 	const float *logits = dev_ptr<const float>(o.logits) + row * o.vocab;
+	const float *weight = dev_ptr<const float>(o.weight);
 	const int warp = (int)threadIdx.x / WARP;
 	struct exp_sum part = {-FLT_MAX, 0};
 	float max = -FLT_MAX, *scratch = dev_ptr<float>(o.scratch) + row;
-	double sum = 0, label_logit;
+	double sum = 0, label_logit, scale = (double)o.grad_scale;
 
 	exp_sum_row<N>(&part, logits, o.vocab, (float)o.cap);
 	part.sum = warp_sum(part.sum);
@@ -118,10 +119,11 @@ static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct 
 	label_logit = soft_cap(logits[dev_ptr<const int32_t>(o.label)[row]], (float)o.cap);
 	dev_ptr<float>(o.loss)[row] = (float)((double)max - label_logit + log(sum));
 	scratch[ROW_MAX * o.rows] = max;
-	scratch[ROW_FACTOR * o.rows] = (float)((double)o.grad_scale / sum);
+	if (weight)
+		scale *= (double)weight[row];
+	scratch[ROW_FACTOR * o.rows] = (float)(scale / sum);
 	/* p - 1 in double, because p may be close to 1 */
-	scratch[ROW_AT_LABEL * o.rows] =
-	        (float)((exp(label_logit - (double)max) / sum - 1) * (double)o.grad_scale);
+	scratch[ROW_AT_LABEL * o.rows] = (float)((exp(label_logit - (double)max) / sum - 1) * scale);
 }
 
 /* Computes the gradients of elements [begin, end) of the matrix, ELEMENTS a thread. */

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/str.h"
 #include "model/name_pattern.h"
 
@@ -223,33 +224,26 @@ static int pattern_value(
 	return 0;
 }
 
-/* Sets rank and scale of the adapter of one matrix. Those of other blocks must be the same. */
-static int set_adapter(struct adapter_config *config, const struct adapter_options *o,
+/* Sets rank and scale of the adapter of one matrix. */
+static int set_adapter(struct model_config *config, const struct adapter_options *o,
         const struct model_tensor *t, const char *module, char *const used[2])
 {
 	int a = (int)role_adapter(t->role), err;
-	double rank = (double)o->rank, alpha = o->alpha, scale;
+	double rank = (double)o->rank, alpha = o->alpha;
 
 	err = pattern_value(&rank, o->rank_pattern, o->called.rank_pattern, module, used[0]);
 	if (!err)
 		err = pattern_value(&alpha, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
-	if (err)
-		return err;
-	scale = alpha / (o->use_rslora ? sqrt(rank) : rank);
-	if (config->of[a].rank && (config->of[a].rank != (int64_t)rank || config->of[a].scale != scale))
-		return err_set(ERR_INPUT,
-		        "%s: %s gets another rank or alpha than in earlier blocks, which is not supported",
-		        o->rank_pattern ? o->called.rank_pattern : o->called.alpha_pattern, module);
-	for (int i = a; i < a + 2; i++) {
-		config->of[i].rank = (int64_t)rank;
-		config->of[i].scale = scale;
+	for (int i = a; i < a + 2 && !err; i++) {
+		config->has[i] = 1;
+		config->block[t->layer].adapter[i].rank = (int64_t)rank;
+		config->block[t->layer].adapter[i].scale = alpha / (o->use_rslora ? sqrt(rank) : rank);
 	}
-	if (config->rank < (int64_t)rank)
-		config->rank = (int64_t)rank;
-	return 0;
+	config->adapter_rank = max_i64(config->adapter_rank, (int64_t)rank);
+	return err;
 }
 
-static int set_adapters(struct adapter_config *config, const struct adapter_options *o,
+static int set_adapters(struct model_config *config, const struct adapter_options *o,
         const struct model *model, const char *chosen)
 {
 	const json_t *const patterns[] = {o->rank_pattern, o->alpha_pattern};
@@ -262,6 +256,8 @@ static int set_adapters(struct adapter_config *config, const struct adapter_opti
 		used[i] = mem_alloc(json_object_size(patterns[i]) + 1, 1);
 		err = used[i] ? err : ERR_NOMEM;
 	}
+	for (int64_t l = 0; l < config->L; l++)
+		memset(config->block[l].adapter, 0, sizeof(config->block[l].adapter));
 	for (int t = 0; t < model->tensor_count && !err; t++) {
 		char *module = chosen[t] ? module_of(&model->tensors[t]) : NULL;
 
@@ -284,26 +280,65 @@ static int set_adapters(struct adapter_config *config, const struct adapter_opti
 	return err;
 }
 
-/* Gives adapters to the roles of the chosen matrices, which must be those of all blocks. */
-static int set_roles(struct model_config *config, const struct model *model, const char *chosen)
+/* Keeps only matrices of these blocks: a number, or an array of them. */
+static int keep_layers(char *chosen, const struct model *model, const json_t *layers)
 {
-	int64_t count[ROLE_COUNT] = {0}, all = 0;
+	int64_t L = model->config.L, count = json_is_array(layers) ? (int64_t)json_array_size(layers) : 1;
+	char *kept = mem_alloc((size_t)L, 1);
 
-	for (int i = 0; i < model->tensor_count; i++)
-		count[model->tensors[i].role] += chosen[i] != 0;
-	for (int role = 0; role < ROLE_COUNT; role++) {
-		int a = (int)role_adapter((enum tensor_role)role);
+	if (!kept)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < count; i++) {
+		const json_t *item = json_is_array(layers) ? json_array_get(layers, (size_t)i) : layers;
+		json_int_t layer = json_is_integer(item) ? json_integer_value(item) : -1;
 
-		if (count[role] && count[role] != config->L)
-			return err_set(ERR_INPUT,
-			        "adapters for %" PRId64 " of %" PRId64
-			        " blocks are not supported; name modules of all blocks",
-			        count[role], config->L);
-		if (count[role])
-			config->has[a] = config->has[a + 1] = 1;
-		all += count[role];
+		if (layer < 0 || layer >= L) {
+			mem_free(kept);
+			return err_set(ERR_INPUT, "not a list of block numbers from 0 to %" PRId64, L - 1);
+		}
+		kept[layer] = 1;
 	}
-	return all ? 0 : err_set(ERR_INPUT, "no module is left");
+	for (int t = 0; t < model->tensor_count; t++)
+		if (chosen[t] && !kept[model->tensors[t].layer])
+			chosen[t] = 0;
+	mem_free(kept);
+	return 0;
+}
+
+static int check_any(const char *chosen, const struct model *model)
+{
+	return memchr(chosen, 1, (size_t)model->tensor_count) ? 0 : err_set(ERR_INPUT, "no module is left");
+}
+
+/* Marks the tensors of modules that train whole. ERR_INPUT: a name that fits none, or a tied embedding, which
+ * the head reads too. */
+static int mark_saved(struct model *model, const json_t *saved)
+{
+	size_t count = json_is_array(saved) ? json_array_size(saved) : 1;
+
+	for (size_t i = 0; i < count; i++) {
+		const json_t *item = json_is_array(saved) ? json_array_get(saved, i) : saved;
+		const char *name = json_string_value(item), *own = name ? model_text_name(model, name) : NULL;
+		int found = 0;
+
+		if (!name)
+			return err_set(ERR_INPUT, "neither a name nor a list of names");
+		for (int t = 0; t < model->tensor_count; t++) {
+			struct model_tensor *tensor = &model->tensors[t];
+
+			if (model_tensor_is_adapter(tensor) || !names_module(own, tensor))
+				continue;
+			if (tensor->role == ROLE_EMBED && model->config.tied)
+				return err_set(ERR_UNSUPPORTED,
+				        "%.80s is tied to the head, which the adapter's file cannot say",
+				        name);
+			tensor->in_adapter = found = 1;
+		}
+		if (!found)
+			return err_set(ERR_INPUT, "%.80s: the model has no such module%s", name,
+			        model->config.tied ? " apart from its embedding" : "");
+	}
+	return 0;
 }
 
 static int noted(int err, const char *where)
@@ -317,19 +352,25 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 	char *chosen = mem_alloc((size_t)model->tensor_count, 1);
 	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets), o->called.targets) : ERR_NOMEM;
 
-	changed.adapter = (struct adapter_config){0};
+	changed.adapter_rank = 0;
 	if (!err && o->exclude)
 		err = noted(mark_all(chosen, 0, model, o->exclude), o->called.exclude);
 	if (!err)
-		err = noted(set_roles(&changed, model, chosen), o->called.targets);
+		err = noted(o->layers ? keep_layers(chosen, model, o->layers) : 0, o->called.layers);
+	if (!err)
+		err = noted(check_any(chosen, model), o->called.targets);
 	if (!err)
 		err = check_pattern(o->rank_pattern, o->called.rank_pattern, 1);
 	if (!err)
 		err = check_pattern(o->alpha_pattern, o->called.alpha_pattern, 0);
 	if (!err)
-		err = set_adapters(&changed.adapter, o, model, chosen);
+		err = set_adapters(&changed, o, model, chosen);
 	mem_free(chosen);
-	return err ? err : model_rebuild(model, &changed);
+	if (!err)
+		err = model_rebuild(model, &changed);
+	if (!err && o->saved)
+		err = noted(mark_saved(model, o->saved), o->called.saved);
+	return err;
 }
 
 int model_tensor_is_adapter(const struct model_tensor *tensor)
@@ -364,7 +405,7 @@ int model_base_open(struct model **base, const struct model *model)
 	for (int role = 0; role < ROLE_COUNT; role++)
 		if (role_facts[role].kind == KIND_ADAPTER)
 			config.has[role] = 0;
-	config.adapter = (struct adapter_config){0};
+	config.adapter_rank = 0;
 	*m = *model;
 	err = model_rebuild_copy(m, &config);
 	if (err)

@@ -23,11 +23,14 @@ struct adapter_options {
 	 * expression for whole names. */
 	const json_t *targets;
 	const json_t *exclude; /* names or an expression: not these; NULL: none */
+	const json_t *layers;  /* a number of a block, or an array of them: only these; NULL: all */
 	/* Other ranks and alphas, as {"q_proj": 16}. A key is a regular expression for the last parts of a
 	 * name; the first that fits counts. NULL: none. */
 	const json_t *rank_pattern, *alpha_pattern;
+	const json_t
+	        *saved; /* names of modules outside of adapters that train whole, beside them; NULL: none */
 	struct {
-		const char *targets, *exclude, *rank_pattern, *alpha_pattern;
+		const char *targets, *exclude, *layers, *rank_pattern, *alpha_pattern, *saved;
 	} called; /* in messages */
 };
 enum { ADAPTER_RANK_MAX = 65536 };
@@ -36,7 +39,7 @@ enum { ADAPTER_RANK_MAX = 65536 };
 int adapter_targets(json_t **targets, const char *text);
 
 /* Adds the tensors of the adapters. Call before anything uses the tables. ERR_INPUT: a name that fits no
- * matrix, blocks that differ in their adapters; ERR_RANGE: too many parameters; ERR_NOMEM. The model is
+ * matrix; ERR_RANGE: too many parameters; ERR_NOMEM. The model is
  * unchanged after an error. */
 int model_adapt(struct model *model, const struct adapter_options *o);
 

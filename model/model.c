@@ -26,8 +26,8 @@ static int role_is_present(const struct model_config *c, enum tensor_role role)
 	return c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
 
-/* `role`: of the tensor with this dim. */
-static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role)
+/* `role`, `layer`: of the tensor with this dim. */
+static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role, int layer)
 {
 	switch (dim) {
 	case DIM_ONE:
@@ -53,7 +53,7 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 	case DIM_INNER_TWICE:
 		return 2 * c->F;
 	case DIM_RANK:
-		return c->adapter.of[role].rank;
+		return c->block[layer].adapter[role].rank;
 	}
 	return 0;
 }
@@ -64,7 +64,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	const struct role_facts *facts = &role_facts[role];
 	int is_matrix = facts->kind != KIND_NORM && facts->kind != KIND_BIAS;
 	int is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
-	int64_t out = dim_of(c, facts->out, role), in = dim_of(c, facts->in, role);
+	int64_t out = dim_of(c, facts->out, role, layer), in = dim_of(c, facts->in, role, layer);
 
 	return (struct model_tensor){.role = role,
 	        .layer = layer,
@@ -73,6 +73,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	        .count = out * in, /* at most 2^31 * 2^24 */
 	        .decay = is_matrix,
 	        .trainable = 1,
+	        .in_adapter = facts->kind == KIND_ADAPTER,
 	        .storage = FORMAT_F32};
 }
 
@@ -107,7 +108,9 @@ static int adapter_add(struct model *model, int matrix, uint64_t *total)
 	enum tensor_role a = role_adapter(t->role);
 	int module = (int)(strrchr(t->name, '.') - t->name), err = 0;
 
-	for (int i = 0; a != ROLE_COUNT && model->config.has[a] && i < 2 && !err; i++)
+	for (int i = 0; a != ROLE_COUNT && model->config.has[a] &&
+	                model->config.block[t->layer].adapter[a].rank && i < 2 && !err;
+	        i++)
 		err = tensor_put(model, a + i, t->layer,
 		        mem_printf("%.*s.%s.weight", module, t->name, names[i]), total);
 	return err;
@@ -318,6 +321,7 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 			continue;
 		t->trainable = was.tensors[before].trainable;
 		t->storage = was.tensors[before].storage;
+		t->in_adapter = was.tensors[before].in_adapter;
 	}
 	return 0;
 }

@@ -37,7 +37,8 @@ struct model_tensor {
 	int64_t count;                 /* elements */
 	int decay;                     /* weight decay applies: matrices and embeddings */
 	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
-	enum format storage;           /* format of its first values; F32 if unknown */
+	int in_adapter;      /* 1: an adapter's files hold it: A, B, or a module that trains whole */
+	enum format storage; /* format of its first values; F32 if unknown */
 };
 
 /* Whether the tensor's first values may not fit in bf16, the format that crosses to the device. */

@@ -44,15 +44,10 @@ struct block_config {
 	int rope;       /* index of the rotary setting for q and k; -1: none */
 	enum attention_mask mask;
 	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
-};
-
-/* model/adapter.h. `of`: by the role of A and of B. */
-struct adapter_config {
-	int64_t rank; /* the largest; 0: no adapters */
 	struct {
-		int64_t rank;
+		int64_t rank; /* 0: none */
 		double scale;
-	} of[ROLE_COUNT];
+	} adapter[ROLE_COUNT]; /* by the role of A and of B (model/adapter.h) */
 };
 
 /* A new field that changes numbers is also compared on resume: model/compare.c. */
@@ -91,7 +86,7 @@ struct model_config {
 	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: no cap */
 	int tied;              /* the head is the embedding */
 	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
-	struct adapter_config adapter;
+	int64_t adapter_rank;  /* the largest of all adapters; 0: none (model/adapter.h) */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[16];               /* tokens that end a text */

@@ -50,6 +50,7 @@ static int plans_build(struct engine *e)
 			continue;
 		policy.max_tokens = sizes->max_tokens;
 		policy.max_targets = sizes->max_targets ? sizes->max_targets : 1;
+		policy.max_pairs = kind == PLAN_TRAIN ? sizes->max_pairs : 0;
 		rc = plan_build(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
 		if (rc)
 			return rc;
@@ -337,26 +338,57 @@ static void batches_put(
 	for (int i = 0; i < p->op_count; i++) {
 		const struct plan_op *op = &p->ops[i];
 		const struct host_batch *b;
-		int64_t tokens = p->policy.max_tokens, targets = p->policy.max_targets;
-		int32_t *at;
+		const struct plan_batch to = plan_batch_of(&p->policy);
+		char *base;
+		int32_t *doc_end;
 
 		if (op->kind != PLAN_OP_LOAD || op->micro >= micro_count)
 			continue;
 		b = &micro[op->micro];
-		at = run_host_address(e->runs[kind], p->args[op->first_arg].buffer);
-		memset(at, 0, (size_t)plan_batch_bytes(&p->policy));
-		memcpy(at, b->id, 4 * (size_t)b->tokens);
-		model_position_rows(e->map->model, at + tokens, b->position, b->doc_start, b->doc_end,
-		        b->tokens, p->policy.rope_positions);
-		memcpy(at + 2 * tokens, b->doc_start, 4 * (size_t)b->tokens);
+		base = run_host_address(e->runs[kind], p->args[op->first_arg].buffer);
+		memset(base, 0, (size_t)to.bytes);
+		memcpy(base, b->id, 4 * (size_t)b->tokens);
+		model_position_rows(e->map->model, (int32_t *)(base + to.position), b->position, b->doc_start,
+		        b->doc_end, b->tokens, p->policy.rope_positions);
+		memcpy(base + to.doc_start, b->doc_start, 4 * (size_t)b->tokens);
+		doc_end = (int32_t *)(base + to.doc_end);
 		for (int64_t t = 0; t < b->tokens; t++) /* end of the text's cache rows, or of the document */
-			at[3 * tokens + t] =
+			doc_end[t] =
 			        p->policy.cache.rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
 		if (b->targets) {
-			memcpy(at + 4 * tokens, b->target_row, 4 * (size_t)b->targets);
+			memcpy(base + to.target_row, b->target_row, 4 * (size_t)b->targets);
 			if (b->target_label)
-				memcpy(at + 4 * tokens + targets, b->target_label, 4 * (size_t)b->targets);
+				memcpy(base + to.target_label, b->target_label, 4 * (size_t)b->targets);
 		}
+		if (p->policy.max_pairs && b->pairs) {
+			memcpy(base + to.pair_reference, b->pair_reference, 8 * 2 * (size_t)b->pairs);
+			memcpy(base + to.pair_first, b->pair_first, 4 * (2 * (size_t)b->pairs + 1));
+		}
+	}
+}
+
+void pair_sums_add(struct pair_sums *sums, const struct preference *p, const struct host_batch *batch,
+        const float *losses)
+{
+	for (int64_t n = 0; n < batch->pairs; n++) {
+		struct preference_pair pair;
+		double grad[2], reward[2];
+
+		for (int i = 0; i < 2; i++) {
+			const int32_t *first = batch->pair_first + 2 * n + i;
+			double sum = 0;
+
+			for (int64_t t = first[0]; t < first[1]; t++)
+				sum += losses[t];
+			pair.policy[i] = -sum;
+			pair.reference[i] = batch->pair_reference[2 * n + i];
+			pair.count[i] = first[1] - first[0];
+			reward[i] = p->beta * (pair.policy[i] - pair.reference[i]);
+			sums->reward[i] += reward[i];
+			sums->logp[i] += pair.policy[i];
+		}
+		sums->loss += preference_loss(p, &pair, grad);
+		sums->right += reward[0] > reward[1];
 	}
 }
 
@@ -370,6 +402,10 @@ static void losses_sum(
 		if (!micro[m].targets || !device_has_bytes(e->dock.device))
 			continue;
 		losses = run_losses(e->runs[PLAN_TRAIN], m);
+		if (e->options.train.max_pairs) {
+			pair_sums_add(&result->pairs, &e->options.policy.preference, &micro[m], losses);
+			continue;
+		}
 		for (int64_t i = 0; i < micro[m].targets; i++)
 			result->loss_sum += losses[i];
 	}
@@ -378,18 +414,23 @@ static void losses_sum(
 /* Sums over ranks in rank order. All ranks get the same bits, so they make the same decisions. */
 static int results_sum(struct engine *e, struct engine_result *result)
 {
-	double sums[2] = {result->loss_sum, 0};
+	struct {
+		struct pair_sums pairs;
+		double loss, norm;
+	} sums = {result->pairs, result->loss_sum, 0};
 	int rc;
 
 	if (!device_has_bytes(e->dock.device))
 		return 0;
 	for (int t = 0; t < e->map->model->tensor_count; t++)
-		sums[1] = run_norm_add(e->runs[PLAN_TRAIN], t, sums[1]);
-	rc = comm_sum_host(e->dock.comm, sums, 2); /* replicas have the same norm, but other losses */
+		sums.norm = run_norm_add(e->runs[PLAN_TRAIN], t, sums.norm);
+	/* replicas have the same norm, but other losses */
+	rc = comm_sum_host(e->dock.comm, &sums.pairs.loss, PAIR_SUM_COUNT + 2);
 	if (!rc && e->dock.replicas)
-		rc = comm_sum_host(e->dock.replicas, sums, 1);
-	result->loss_sum = sums[0];
-	result->grad_norm = sqrt(sums[1]);
+		rc = comm_sum_host(e->dock.replicas, &sums.pairs.loss, PAIR_SUM_COUNT + 1);
+	result->pairs = sums.pairs;
+	result->loss_sum = e->options.train.max_pairs ? sums.pairs.loss : sums.loss;
+	result->grad_norm = sqrt(sums.norm);
 	return rc;
 }
 

@@ -193,9 +193,24 @@ int64_t plan_bytes_of(const struct plan *p, enum plan_space space, enum buffer_k
 	return bytes;
 }
 
+struct plan_batch plan_batch_of(const struct plan_policy *o)
+{
+	struct plan_batch b = {0};
+
+	b.position = 4 * o->max_tokens;
+	b.doc_start = 2 * b.position;
+	b.doc_end = 3 * b.position;
+	b.target_row = 4 * b.position;
+	b.target_label = b.target_row + 4 * o->max_targets;
+	b.pair_reference = b.target_label + 4 * o->max_targets; /* a multiple of 8 */
+	b.pair_first = b.pair_reference + 8 * 2 * o->max_pairs;
+	b.bytes = b.pair_first + (o->max_pairs ? 4 * (2 * o->max_pairs + 1) : 0);
+	return b;
+}
+
 int64_t plan_batch_bytes(const struct plan_policy *policy)
 {
-	return 4 * (4 * policy->max_tokens + 2 * policy->max_targets);
+	return plan_batch_of(policy).bytes;
 }
 
 int64_t plan_norm_slots(const struct model *model, int64_t *first)

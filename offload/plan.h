@@ -58,6 +58,8 @@ struct plan_policy {
 	enum adamw_state state;          /* format of m and v (optim/state_format.h) */
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
+	int64_t max_pairs;               /* TRAIN: of any micro-batch, with a loss of pairs; else 0 */
+	struct preference preference;    /* that loss */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
 	int64_t head_rows;               /* rows of logits at once; 0: as many as on the host */
 	/* The KV cache of each block. LOGITS plans keep it between calls. Without rows a token sees only its
@@ -304,8 +306,13 @@ void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, co
 
 /* ---- shapes that plan and run share ---- */
 
-/* Index arrays of one micro-batch on the device and in staging memory: int32, id, position, doc_start,
- * doc_end of max_tokens, then target_row, target_label of max_targets. */
+/* Where the arrays of one micro-batch lie on the device and in staging memory, in bytes: int32 for each of
+ * max_tokens, int32 for each of max_targets; with pairs also F64 pair_reference and int32 pair_first
+ * (model/blocks/blocks.h). */
+struct plan_batch {
+	int64_t id, position, doc_start, doc_end, target_row, target_label, pair_reference, pair_first, bytes;
+};
+struct plan_batch plan_batch_of(const struct plan_policy *policy);
 int64_t plan_batch_bytes(const struct plan_policy *policy);
 
 /* Layout of the sums of squares: tensor t's blocks of 64K elements start at first[t] of the NORM buffer

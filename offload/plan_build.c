@@ -264,7 +264,7 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 	int g = b->group_count - 1, s = b->group_first[g];
 	int train = p->kind == PLAN_TRAIN, logits = p->kind == PLAN_LOGITS;
 	int64_t loss_bytes = p->buffers[b->state.loss_host[m]].bytes;
-	int loss = device_buffer(b, BUFFER_LOSS, LAYOUT_WORK, loss_bytes, m);
+	int loss = device_buffer(b, BUFFER_LOSS, LAYOUT_WORK, loss_bytes * (p->policy.max_pairs ? 2 : 1), m);
 
 	if (train) {
 		gradients_open(b, s);
@@ -547,7 +547,7 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 	const enum dtype dtypes[] = {o->compute_dtype, o->gradient_dtype, o->reduce_dtype};
 
 	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
-	        o->prefetch_units < 1 || o->cache.rows < 0 || o->head_rows < 0)
+	        o->prefetch_units < 1 || o->cache.rows < 0 || o->head_rows < 0 || o->max_pairs < 0)
 		return err_set(ERR_RANGE,
 		        "plan: micro-batches, tokens, targets, positions and prefetch must be at least 1");
 	for (int i = 0; i < 3; i++)

@@ -81,19 +81,22 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 {
 	const struct host_batch *host = &r->step->micro[op->micro];
 	const struct plan_policy *o = &r->plan->policy;
+	struct plan_batch at = plan_batch_of(o);
 	dev_addr base = arg_address(r, op, ARG_BATCH);
-	int64_t tokens_bytes = 4 * o->max_tokens;
 
 	*batch = (struct device_batch){
 	        .tokens = host->tokens,
 	        .targets = host->targets,
 	        .documents = host->documents,
 	        .id = base,
-	        .position = dev_at(base, tokens_bytes),
-	        .doc_start = dev_at(base, 2 * tokens_bytes),
-	        .doc_end = dev_at(base, 3 * tokens_bytes),
-	        .target_row = dev_at(base, 4 * tokens_bytes),
-	        .target_label = dev_at(base, 4 * tokens_bytes + 4 * o->max_targets),
+	        .position = dev_at(base, at.position),
+	        .doc_start = dev_at(base, at.doc_start),
+	        .doc_end = dev_at(base, at.doc_end),
+	        .target_row = dev_at(base, at.target_row),
+	        .target_label = dev_at(base, at.target_label),
+	        .pairs = o->max_pairs ? host->pairs : 0,
+	        .pair_first = dev_at(base, at.pair_first),
+	        .pair_reference = dev_at(base, at.pair_reference),
 	};
 }
 
@@ -139,8 +142,12 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	        .grad_scale = r->step->grad_scale,
 	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
 	        .first_gradient = op->first,
+	        .preference = r->plan->policy.preference,
+	        .loss_weight = DEV_NONE,
 	};
 
+	if (r->plan->policy.max_pairs && op->kind == PLAN_OP_HEAD)
+		memory.loss_weight = dev_at(memory.loss, 4 * r->plan->policy.max_targets);
 	batch_addresses(r, op, &batch);
 	tensor_addresses(r, op);
 	if (op->kind == PLAN_OP_HEAD)
@@ -457,12 +464,14 @@ int run_execute(struct run *r, const struct run_step *step, struct run_span *spa
 		        r->plan->policy.micro_batches);
 	for (int m = 0; m < step->micro_count; m++)
 		if (step->micro[m].tokens > r->plan->policy.max_tokens ||
-		        step->micro[m].targets > r->plan->policy.max_targets)
+		        step->micro[m].targets > r->plan->policy.max_targets ||
+		        (r->plan->policy.max_pairs && step->micro[m].pairs > r->plan->policy.max_pairs))
 			return err_set(ERR_RANGE,
-			        "micro-batch of %lld tokens and %lld targets, plan of %lld and %lld",
+			        "micro-batch of %lld tokens, %lld targets, %lld pairs, plan of %lld, %lld, "
+			        "%lld",
 			        (long long)step->micro[m].tokens, (long long)step->micro[m].targets,
-			        (long long)r->plan->policy.max_tokens,
-			        (long long)r->plan->policy.max_targets);
+			        (long long)step->micro[m].pairs, (long long)r->plan->policy.max_tokens,
+			        (long long)r->plan->policy.max_targets, (long long)r->plan->policy.max_pairs);
 	r->step = step;
 	for (int i = 0; i < r->plan->op_count && !rc; i++)
 		rc = execute_op(r, i, spans ? &spans[i] : NULL);

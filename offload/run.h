@@ -34,6 +34,10 @@ struct dock {
 struct host_batch {
 	int64_t tokens, targets, documents;
 	const int32_t *id, *position, *doc_start, *doc_end, *target_row, *target_label;
+	/* With a loss of pairs: [2 * pairs + 1] and [2 * pairs]. Each document has a target. */
+	int64_t pairs;
+	const int32_t *pair_first;
+	const double *pair_reference;
 };
 
 /* The arguments of one execution. */

@@ -5,6 +5,14 @@
 
 #include "comm/world.h"
 
+struct preference preference_of(const struct config *c)
+{
+	return (struct preference){.kind = (enum preference_kind)c->preference_loss,
+	        .beta = c->preference_beta,
+	        .label_smoothing = c->preference_label_smoothing,
+	        .gamma = c->preference_gamma};
+}
+
 void options_of_config(
         struct engine_options *o, const struct config *c, const struct machine *machine, int micro_batches)
 {
@@ -35,6 +43,7 @@ void options_of_config(
 	        .policy =
 	                {
 	                        .inference = !trains,
+	                        .preference = preference_of(c),
 	                        .offload_params = !!(offload & CONFIG_OFFLOAD_PARAMS),
 	                        .offload_gradients = !!(offload & CONFIG_OFFLOAD_GRADIENTS),
 	                        .offload_optimizer = !!(offload & CONFIG_OFFLOAD_OPTIMIZER),

@@ -85,7 +85,7 @@ struct rig {
 	int buffer_count, first_gradient;
 	dev_addr *weight, *grad;
 	dev_addr x[RIG_LAYERS_MAX + 1], acts[RIG_LAYERS_MAX], scratch, head_scratch, embed_scratch, dx, rope,
-	        loss, logits, batch[6];
+	        loss, loss_weight, logits, batch[6], pair_first, pair_reference;
 };
 
 /* Reserves room in the arena. *address gets the offset first, because the arena is not open yet. */
@@ -115,9 +115,12 @@ static inline void rig_take_all(struct rig *r)
 	rig_take(r, &r->dx, stream);
 	rig_take(r, &r->rope, model_rope_table_count(r->model, r->rope_positions) * 4);
 	rig_take(r, &r->loss, r->max_targets * 4);
+	rig_take(r, &r->loss_weight, r->max_targets * 4);
 	rig_take(r, &r->logits, r->max_targets * c->V * 4);
 	for (int i = 0; i < 6; i++)
 		rig_take(r, &r->batch[i], r->max_tokens * 4);
+	rig_take(r, &r->pair_first, (r->max_targets + 1) * 4);
+	rig_take(r, &r->pair_reference, r->max_targets * 8);
 	rig_take(r, &r->embed_scratch,
 	        model_scratch_bytes(r->model, STAGE_EMBED, r->dtype, r->max_tokens, r->max_targets, 0));
 	rig_take(r, &r->head_scratch,
@@ -284,6 +287,7 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .dx = r->dx,
 	        .rope_table = r->rope,
 	        .loss = r->loss,
+	        .loss_weight = r->loss_weight,
 	        .rope_positions = r->rope_positions,
 	        .head_rows = r->head_rows,
 	        .grad_scale = grad_scale,
@@ -339,21 +343,26 @@ static inline void rig_backward(struct rig *r, const struct device_batch *batch,
 	}
 }
 
-/* Computes the losses of the targets. HEAD_TRAIN also adds to the gradients. */
+/* Computes the losses of the targets of a loaded micro-batch. HEAD_TRAIN also adds to the gradients. */
+static inline void rig_run_loaded(struct rig *r, float *losses, const struct device_batch *batch,
+        struct stage_memory memory, enum head_mode mode, enum rig_acts acts)
+{
+	rig_forward(r, batch, acts);
+	memory.scratch = r->head_scratch;
+	memory.x = r->x[r->model->config.L];
+	check_ok(model_head(r->model, mode, r->stream, &memory, batch));
+	if (mode == HEAD_TRAIN)
+		rig_backward(r, batch, acts);
+	rig_download(r, losses, r->loss, batch->targets * 4);
+	check_ok(stream_sync(r->stream));
+}
+
 static inline void rig_run(struct rig *r, float *losses, const struct rig_batch *b, enum head_mode mode,
         enum rig_acts acts, float grad_scale)
 {
 	struct device_batch batch = rig_load(r, b);
-	struct stage_memory memory = rig_memory(r, grad_scale);
 
-	rig_forward(r, &batch, acts);
-	memory.scratch = r->head_scratch;
-	memory.x = r->x[r->model->config.L];
-	check_ok(model_head(r->model, mode, r->stream, &memory, &batch));
-	if (mode == HEAD_TRAIN)
-		rig_backward(r, &batch, acts);
-	rig_download(r, losses, r->loss, b->targets * 4);
-	check_ok(stream_sync(r->stream));
+	rig_run_loaded(r, losses, &batch, rig_memory(r, grad_scale), mode, acts);
 }
 
 /* Logits of chosen rows of the last micro-batch. */

@@ -133,7 +133,8 @@ static inline void add_value(struct str *out, const json_t *row, const char *key
 static inline char *run_numbers(const char *name)
 {
 	static const char *const keys[] = {"step", "epoch", "loss", "grad_norm", "learning_rate",
-	        "target_tokens", "tokens", "skipped", "eval_loss", "eval_tokens"};
+	        "target_tokens", "tokens", "skipped", "eval_loss", "eval_tokens", "rewards/chosen",
+	        "rewards/rejected", "rewards/accuracies", "logps/chosen", "eval_rewards/margins"};
 	char path[400], *text, *at, *end;
 	struct str out = {0};
 	size_t len;

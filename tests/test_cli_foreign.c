@@ -444,20 +444,20 @@ static const struct {
                 "Stanford's words, or as chats with alpaca_form=chat; remove it"},
         {"datasets:\n  - path: a.jsonl\n    split: train\n    type: alpaca_chat.load_qa\n",
                 "YAML:4: datasets.0.type=alpaca_chat.load_qa is not supported; supported: auto, tokens, "
-                "messages, sharegpt, alpaca, prompt_completion, text"},
+                "messages, sharegpt, alpaca, prompt_completion, text, preference"},
         {"data_format: mesages\n",
                 "YAML:1: data_format=mesages is not supported; did you mean messages? supported: auto, "
-                "tokens, messages, sharegpt, alpaca, prompt_completion, text"},
+                "tokens, messages, sharegpt, alpaca, prompt_completion, text, preference"},
         {"gradient_acumulation: 4\n",
                 "YAML:1: unknown key \"gradient_acumulation\"; did you mean gradient_accumulation_steps?"},
-        {"loss: dpo\n", "YAML:1: loss=dpo: only cross-entropy is supported"},
+        {"loss: focal\n", "YAML:1: loss=focal: only cross-entropy and one loss of pairs are supported; see "
+                          "preference_loss"},
         {"loss:\n  label_smoothing: 0.1\n",
                 "YAML:2: loss.label_smoothing=0.1: only plain cross-entropy is supported; remove it"},
         {"eot_tokens: [a]\n", "YAML:1: eot_tokens=a: ferry trains on the end-of-turn token that the chat "
                               "template writes; remove it"},
-        {"stage: dpo\n", "YAML:1: stage=dpo: only supervised fine-tuning (sft) is supported"},
-        {"rl: dpo\n",
-                "YAML:1: rl=dpo: preference training is not supported yet; only supervised fine-tuning"},
+        {"stage: ppo\n", "YAML:1: stage=ppo: not supported; supported: sft, pt, dpo"},
+        {"rl: kto\n", "YAML:1: rl=kto: not supported; supported: dpo, ipo, simpo"},
         {"optim: adafactor\n", "YAML:1: optim=adafactor: only AdamW is supported"},
         {"fp16: true\n", "YAML:1: fp16=true: fp16 and fp8 are not supported; supported: bf16, fp32"},
         {"deepspeed: ds.json\n", "YAML:1: deepspeed=ds.json: DeepSpeed configurations are not supported yet; "

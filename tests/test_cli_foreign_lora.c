@@ -58,6 +58,14 @@ static const struct {
                 "", "lora_alpha_pattern", "{\"q_proj\":1.5}"},
         {TRL "peft_config:\n  r: 4\n  target_modules: all-linear\n  exclude_modules: [o_proj, down_proj]\n",
                 "", "lora_exclude_modules", "o_proj,down_proj"},
+        {LORA_AXOLOTL "lora_target_linear: true\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\n", "",
+                "lora_modules_to_save", "[\"embed_tokens\",\"lm_head\"]"},
+        {LLAMA_FACTORY "finetuning_type: lora\nadditional_target: embed_tokens,lm_head\n", "",
+                "lora_modules_to_save", "embed_tokens,lm_head"},
+        {TRL "peft_config:\n  r: 4\n  target_modules: all-linear\n  modules_to_save: [lm_head]\n", "",
+                "lora_modules_to_save", "lm_head"},
+        {LORA_AXOLOTL "lora_target_linear: true\npeft_layers_to_transform: [0, 1]\n", "", "lora_layers",
+                "[\"0\",\"1\"]"},
         {TRL, "lora-r=4 lora-rank-pattern.q_proj=2", "lora_rank_pattern", "{\"q_proj\":2}"},
         {LORA_AXOLOTL
                 "lora_target_linear: true\npeft_use_dora: false\nlora_modules_to_save: []\n"
@@ -220,9 +228,6 @@ static void test_said(void **state)
 }
 
 #define NOT_QUANTIZED "quantized weights are not supported yet, LoRA without quantization is; "
-#define NO_WHOLE_MODULES                                                                                     \
-	"an adapter here holds no whole modules; remove it, or set trainable='REGEX' to train their "        \
-	"weights too"
 #define NO_SUCH_FORM "this form of LoRA is not supported; plain LoRA and use_rslora are"
 
 static const struct {
@@ -245,10 +250,8 @@ static const struct {
         {"adapter: lora\nlora_r: 8\nlearning_rate: x\npeft_use_dora: true\nuse_dora: true\n",
                 "2 problems:\n  YAML:4: peft_use_dora=true, use_dora=true (line 5): DoRA is not supported; "
                 "remove it\n  YAML:3: learning_rate=x is not a number"},
-        {"adapter: lora\nlora_modules_to_save: [embed_tokens, lm_head]\n",
-                "YAML:2: lora_modules_to_save=embed_tokens,lm_head: " NO_WHOLE_MODULES},
-        {"adapter: lora\nrelora: true\npeft_layers_to_transform: [0, 1]\n",
-                "YAML:2: relora=true, peft_layers_to_transform=0,1 (line 3): " NO_SUCH_FORM},
+        {"adapter: lora\nrelora: true\npeft_layer_replication: [0, 1]\n",
+                "YAML:2: relora=true, peft_layer_replication=0,1 (line 3): " NO_SUCH_FORM},
         {"adapter: lora\npeft:\n  loftq_config:\n    loftq_bits: 4\n",
                 "YAML:4: peft.loftq_config.loftq_bits=4: " NO_SUCH_FORM},
         {"adapter: lora\npeft_init_lora_weights: gaussian\n",
@@ -259,8 +262,6 @@ static const struct {
                 "YAML:2: finetuning_type=oft: of adapters only lora is supported"},
         {"stage: sft\npissa_init: true\nloraplus_lr_ratio: 16\n",
                 "YAML:2: pissa_init=true, loraplus_lr_ratio=16 (line 3): " NO_SUCH_FORM},
-        {"stage: sft\nadditional_target: embed_tokens\n",
-                "YAML:2: additional_target=embed_tokens: " NO_WHOLE_MODULES},
         {"stage: sft\nadapter_name_or_path: a,b\n",
                 "YAML:2: adapter_name_or_path=a,b: only one adapter is supported; merge the others into the "
                 "model first"},

@@ -153,7 +153,6 @@ static void test_dataset_info(void **state)
 	static const struct {
 		const char *set, *says;
 	} wrong[] = {
-	        {"pairs", "pairs has ranking: pairs of answers are not supported yet"},
 	        {"pictures", "pictures has images: only text is supported"},
 	        {"tests", "set data to its files, and data_split=test"},
 	        {"nothing", "nothing is not a file, and"},
@@ -170,7 +169,6 @@ static void test_dataset_info(void **state)
 	        "{\"messages\": \"chat\"}, \"tags\": {\"role_tag\": \"who\", \"content_tag\": \"says\", "
 	        "\"user_tag\": \"guest\", \"assistant_tag\": \"agent\"}},\n"
 	        "\"texts\": {\"file_name\": \"texts.jsonl\", \"columns\": {\"prompt\": \"body\"}},\n"
-	        "\"pairs\": {\"file_name\": \"plain.jsonl\", \"ranking\": true},\n"
 	        "\"pictures\": {\"file_name\": \"plain.jsonl\", \"columns\": {\"images\": \"i\"}},\n"
 	        "\"tests\": {\"file_name\": \"plain.jsonl\", \"split\": \"test\"}}\n");
 	write_file("tasks.jsonl", "{\"do\":\"Add.\",\"input\":\"2\",\"gives\":\"3\",\"sys\":\"S\"}\n");

@@ -395,10 +395,6 @@ static void test_text_refused(void **state)
 	                "a.jsonl:1: \"tools\" of the row would be lost", ERR_INPUT},
 	        {"a.jsonl", "{\"instruction\":\"a\",\"output\":\"b\",\"tools\":\"[{}]\"}",
 	                "a.jsonl:1: \"tools\" of the row would be lost", ERR_INPUT},
-	        {"a.jsonl", "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}",
-	                "a.jsonl:1: preference rows (chosen, rejected); ferry does supervised fine-tuning "
-	                "only",
-	                ERR_UNSUPPORTED},
 	        {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":[1\n{\"text\":\"a\"}",
 	                "']' expected near end of line; repair or remove this row", ERR_INPUT},
 	        {"a.csv", "messages,id\nhello,1\n", "fit no known format", ERR_INPUT},

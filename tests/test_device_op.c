@@ -144,6 +144,8 @@ static void test_sizes(void **state)
 	        {OP_ACT_GRAD, 101, 0, "count"},
 	        {OP_CROSS_ENTROPY, 5, 0, "rows"},
 	        {OP_CROSS_ENTROPY, 11, 0, "vocab"},
+	        {OP_PREFERENCE, 5, 0, "pairs"},
+	        {OP_PREFERENCE, 13, 0, "tokens"},
 	        {OP_SUMSQ, 65537, 0, "count"},
 	        {OP_CAST_SUMSQ, 65537, 0, "count"},
 	        {OP_ADAMW, 101, 0, "count"},
@@ -261,6 +263,13 @@ static void test_overlaps(void **state)
 	op.cross_entropy.dlogits.value += 2;
 	check_fails(op_check(&op), ERR_RANGE, "dlogits");
 
+	op = valid[OP_CROSS_ENTROPY];
+	op.cross_entropy.weight = op.cross_entropy.dlogits;
+	check_fails(op_check(&op), ERR_RANGE, "dlogits, which is written, overlaps weight");
+	op = valid[OP_PREFERENCE];
+	op.preference.weight = op.preference.nll;
+	check_fails(op_check(&op), ERR_RANGE, "weight, which is written, overlaps nll");
+
 	op = valid[OP_RMSNORM_GRAD];
 	op.norm_grad.x_stride = op.norm_grad.y_stride = op.norm_grad.cols;
 	op.norm_grad.dx = op.norm_grad.dy;
@@ -326,6 +335,11 @@ static void test_access(void **state)
 	check_access(&valid[OP_CAST_SUMSQ], 3 * PLACE, 65537 * 4, 1, 0);
 	check_access(&valid[OP_CROSS_ENTROPY], 2 * PLACE, 5 * 11 * 2, 0, 1);
 	check_access(&valid[OP_CROSS_ENTROPY], 5 * PLACE, 3 * 5 * 4, 0, 1);
+	check_access(&valid[OP_CROSS_ENTROPY], 6 * PLACE, 5 * 4, 1, 0);
+	check_access(&valid[OP_PREFERENCE], 1 * PLACE, 13 * 4, 0, 1);
+	check_access(&valid[OP_PREFERENCE], 2 * PLACE, 13 * 4, 1, 0);
+	check_access(&valid[OP_PREFERENCE], 3 * PLACE, (2 * 5 + 1) * 4, 1, 0);
+	check_access(&valid[OP_PREFERENCE], 4 * PLACE, 2 * 5 * 8, 1, 0);
 	check_access(&valid[OP_ADAMW], 2 * PLACE, 101 * 2, 1, 1);
 	check_access(&valid[OP_ADAMW], 5 * PLACE, 101 * 2, 1, 0);
 	check_access(&valid[OP_JOIN], 1 * PLACE, 101 * 4, 0, 1);
@@ -422,6 +436,8 @@ static void test_cost(void **state)
 	op.gather.table_rows = 1000; /* only the 5 rows picked cross */
 	op_cost_of(&op, &cost);
 	assert_true(cost.memory_bytes == 5 * 7 * 4 + 5 * 7 * 4 + 5 * 4 && cost.flops_f32 == 0);
+	op_cost_of(&valid[OP_PREFERENCE], &cost);
+	assert_true(cost.memory_bytes == 2 * 13 * 4 + 11 * 4 + 10 * 8 && cost.flops_f32 == 0);
 	op_cost_of(&valid[OP_ADAMW], &cost);
 	assert_true(cost.memory_bytes == 101 * (2 * (2 + 2 + 4 + 4) + 2) && cost.host_bytes == 0);
 }

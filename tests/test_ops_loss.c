@@ -76,6 +76,17 @@ static void test_reference(void **state)
 
 enum place { PLACE_NONE, PLACE_APART, PLACE_SAME, PLACE_ANY };
 
+/* Of either sign, some of them 0. */
+static struct tensor *weights_tensor(struct ops_case *c, int64_t rows)
+{
+	struct tensor *weight = case_tensor(c, rows, DTYPE_F32, 3);
+
+	for (int64_t i = 0; i < rows; i++)
+		if (!case_int(c, 0, 3))
+			tensor_set(weight, i, case_int(c, 0, 1) ? 0.0 : -0.0);
+	return weight;
+}
+
 /* The loss: an exp is off by 3 eps of itself. Sums are in double, so log(sum) is off by 3 eps, and the
  * result is rounded once. x - max in fp32 adds eps |x - max| if p is not small. A gradient adds 5 eps of
  * p. */
@@ -83,7 +94,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 {
 	struct ops_case c;
 	struct row r = {0};
-	struct tensor *loss, *dlogits = NULL, *logits, *label, *scratch;
+	struct tensor *loss, *dlogits = NULL, *logits, *label, *scratch, *weight = NULL;
 	struct op op = {.kind = OP_CROSS_ENTROPY};
 	enum dtype dtype;
 	double scale;
@@ -106,6 +117,8 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 		tensor_set(label, i, (double)case_int(&c, 0, r.vocab - 1));
 	if (place == PLACE_APART)
 		dlogits = case_tensor(&c, rows * r.vocab, dtype, 1);
+	if (case_int(&c, 0, 1))
+		weight = weights_tensor(&c, rows);
 	op.cross_entropy = (struct op_cross_entropy){.loss = tensor_addr(loss),
 	        .dlogits = place == PLACE_SAME ? tensor_addr(logits) : tensor_addr(dlogits),
 	        .logits = tensor_addr(logits),
@@ -115,13 +128,14 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 	        .vocab = r.vocab,
 	        .grad_scale = grad_scale,
 	        .dlogits_dtype = dtype,
-	        .cap = r.cap};
+	        .cap = r.cap,
+	        .weight = tensor_addr(weight)};
 	case_run(&c, &op);
 	row_alloc(&r);
 	for (int64_t i = 0; i < rows; i++) {
 		struct tensor packed =
 		        *logits; /* where the gradient stands: over the logits it may be bf16 */
-		double want;
+		double want, factor = grad_scale * (weight ? tensor_get(weight, i) : 1);
 
 		packed.dtype = dtype;
 		r.label = (int64_t)tensor_get(label, i);
@@ -138,7 +152,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 			if (r.cap > 0) /* a slope near 0 is a difference of 1 and what tanh gives */
 				bound += 16 * EPS_F32 * fabs(r.slopes[j]);
 			case_check(&c, place == PLACE_SAME ? &packed : dlogits, i * r.vocab + j,
-			        r.slopes[j] * slope * grad_scale, bound * grad_scale + 1e-37, "dlogits");
+			        r.slopes[j] * slope * factor, bound * fabs(factor) + 1e-37, "dlogits");
 		}
 	}
 	if (place == PLACE_SAME &&
@@ -254,6 +268,48 @@ static void test_range(void **state)
 	case_end(&c);
 }
 
+/* A weight of NaN or infinity, for its own row's gradient alone. */
+static void test_weight_range(void **state)
+{
+	static const double weights[] = {1, NAN, -2, INFINITY, 0};
+	struct ops_case c;
+	struct tensor *loss, *logits, *label, *scratch, *weight;
+	struct op op = {.kind = OP_CROSS_ENTROPY};
+
+	(void)state;
+	case_begin(&c, "weight_range", 0);
+	logits = case_tensor(&c, 20, DTYPE_F32, 0);
+	label = case_tensor(&c, 5, DTYPE_I32, 1);
+	loss = case_tensor(&c, 5, DTYPE_F32, 1);
+	scratch = case_tensor(&c, cross_entropy_scratch_count(5), DTYPE_F32, 1);
+	weight = case_tensor(&c, 5, DTYPE_F32, 1);
+	for (int64_t i = 0; i < 5; i++)
+		tensor_set(weight, i, weights[i]);
+	op.cross_entropy = (struct op_cross_entropy){.loss = tensor_addr(loss),
+	        .dlogits = tensor_addr(logits),
+	        .logits = tensor_addr(logits),
+	        .label = tensor_addr(label),
+	        .scratch = tensor_addr(scratch),
+	        .rows = 5,
+	        .vocab = 4,
+	        .grad_scale = 2,
+	        .weight = tensor_addr(weight)};
+	case_run(&c, &op);
+	for (int64_t i = 0; i < 20; i++) {
+		double factor = 2 * weights[i / 4], want = factor * (i % 4 ? 0.25 : -0.75);
+
+		case_check(&c, loss, i / 4, log(4), 1e-6, "loss");
+		if (isfinite(factor))
+			case_check(&c, logits, i, want, 1e-6, "dlogits");
+		else
+			assert_true(
+			        isnan(want) ? isnan(tensor_get(logits, i)) : tensor_get(logits, i) == want);
+	}
+	case_forget(logits);
+	case_forget(scratch);
+	case_end(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +318,7 @@ int main(void)
 	        cmocka_unit_test(test_packed),
 	        cmocka_unit_test(test_slopes),
 	        cmocka_unit_test(test_range),
+	        cmocka_unit_test(test_weight_range),
 	};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);

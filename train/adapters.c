@@ -3,14 +3,18 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
+#include "base/str.h"
 #include "checkpoint/fresh_weights.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/peft.h"
 #include "comm/world.h"
 #include "model/adapter.h"
 #include "placement/ranks.h"
+#include "train/planes.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static double scale_of(const struct adapter_options *o)
@@ -43,6 +47,10 @@ static int adapt_as_found(struct session *s)
 
 	if (!rc)
 		rc = check_keys(c, &s->adapter);
+	if (!rc && s->adapter.options.saved && c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE)
+		rc = err_set(ERR_UNSUPPORTED,
+		        "it has whole modules, which %s=base cannot take off; use start",
+		        config_where(c, "preference_reference"));
 	if (!rc)
 		rc = model_adapt(s->model, &s->adapter.options);
 	return rc ? err_note(rc, "%s", config_where(c, "lora_adapter")) : 0;
@@ -66,6 +74,29 @@ static int put_key(json_t *object, const struct config *c, const char *key, cons
 	return json_object_set_new(object, name, value) ? ERR_NOMEM : 0;
 }
 
+/* "0,1", "[0, 1]" or ["0", "1"], as files and the command line say it. */
+static int put_layers(json_t *object, const struct config *c)
+{
+	static const char between[] = " ,[]\"";
+	const char *text = config_text(c, "lora_layers"), *p = text + strspn(text, between);
+	json_t *layers = json_array();
+	int rc = layers ? 0 : ERR_NOMEM;
+
+	for (char *end; *p && !rc; p = end + strspn(end, between)) {
+		long long layer = strtoll(p, &end, 10);
+
+		if (end == p || !strchr(between, *end))
+			rc = err_set(
+			        ERR_INPUT, "%s: not a list of block numbers", config_where(c, "lora_layers"));
+		else if (json_array_append_new(layers, json_integer(layer)))
+			rc = ERR_NOMEM;
+	}
+	if (!rc && *text && json_object_set(object, "layers_to_transform", layers))
+		rc = ERR_NOMEM;
+	json_decref(layers);
+	return rc;
+}
+
 static int adapt_as_asked(struct session *s)
 {
 	const struct config *c = s->config;
@@ -78,6 +109,10 @@ static int adapt_as_asked(struct session *s)
 	if (!rc)
 		rc = put_key(object, c, "lora_exclude_modules", "exclude_modules");
 	if (!rc)
+		rc = put_layers(object, c);
+	if (!rc)
+		rc = put_key(object, c, "lora_modules_to_save", "modules_to_save");
+	if (!rc)
 		rc = put_key(object, c, "lora_rank_pattern", "rank_pattern");
 	if (!rc)
 		rc = put_key(object, c, "lora_alpha_pattern", "alpha_pattern");
@@ -89,6 +124,8 @@ static int adapt_as_asked(struct session *s)
 	o = &s->adapter.options;
 	o->called.targets = config_where(c, "lora_target_modules");
 	o->called.exclude = config_where(c, "lora_exclude_modules");
+	o->called.layers = config_where(c, "lora_layers");
+	o->called.saved = config_where(c, "lora_modules_to_save");
 	o->called.rank_pattern = config_where(c, "lora_rank_pattern");
 	o->called.alpha_pattern = config_where(c, "lora_alpha_pattern");
 	return model_adapt(s->model, o);
@@ -96,24 +133,31 @@ static int adapt_as_asked(struct session *s)
 
 int session_adapt(struct session *s)
 {
-	if (s->model->config.adapter.rank)
+	if (s->model->config.adapter_rank)
 		return 0;
 	if (s->config->lora_adapter)
 		return adapt_as_found(s);
 	return s->config->lora_rank ? adapt_as_asked(s) : 0;
 }
 
-int adapters_pattern(char **pattern, const struct config *c)
+int adapters_pattern(char **pattern, const struct session *s)
 {
-	static const char adapters[] = ".*\\.lora_[AB]\\.weight";
+	const char *trainable = s->config->trainable;
+	struct str text = {0};
 
-	*pattern = c->trainable ? mem_printf("(?:%s)|%s", c->trainable, adapters) : mem_strdup(adapters);
+	if (trainable)
+		str_printf(&text, "(?:%s)|", trainable);
+	str_add(&text, ".*\\.lora_[AB]\\.weight");
+	for (int t = 0; t < s->model->tensor_count; t++)
+		if (s->model->tensors[t].in_adapter && !model_tensor_is_adapter(&s->model->tensors[t]))
+			str_printf(&text, "|\\Q%s\\E", s->model->tensors[t].name);
+	*pattern = str_take(&text);
 	return *pattern ? 0 : ERR_NOMEM;
 }
 
 int adapters_leave_base(const struct session *s)
 {
-	return s->model->config.adapter.rank && s->config->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED;
+	return s->model->config.adapter_rank && s->config->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED;
 }
 
 int adapters_check_base(struct session *s, const json_t *resumed)
@@ -148,9 +192,12 @@ int session_read_weights(
 	int64_t base = 0, adapters = range_count;
 	int rc = sorted ? 0 : ERR_NOMEM;
 
-	for (int64_t i = 0; i < range_count && !rc; i++) /* the model's first, adapters' at the end */
-		sorted[model_tensor_is_adapter(&s->model->tensors[ranges[i].tensor]) ? --adapters : base++] =
-		        ranges[i];
+	for (int64_t i = 0; i < range_count && !rc; i++) { /* the model's first, adapters' at the end */
+		const struct model_tensor *t = &s->model->tensors[ranges[i].tensor];
+		int is_new = s->config->lora_adapter ? t->in_adapter : model_tensor_is_adapter(t);
+
+		sorted[is_new ? --adapters : base++] = ranges[i];
+	}
 	if (!rc)
 		rc = hf_import_load(s->import, sink, sorted, base, s->pool);
 	if (!rc && adapters < range_count)
@@ -159,5 +206,47 @@ int session_read_weights(
 		                             : fresh_weights_load(s->model, (uint64_t)s->config->seed, sink,
 		                                       sorted + adapters, range_count - adapters, s->pool);
 	mem_free(sorted);
+	return rc;
+}
+
+/* ---- the model without its adapters ---- */
+
+static int zero_write(struct session *s, int tensor)
+{
+	static const uint16_t zeros[4096];
+	int64_t total = s->model->tensors[tensor].count;
+	int rc = 0;
+
+	for (int64_t at = 0, count; at < total && !rc; at += count) {
+		count = min_i64((int64_t)(sizeof(zeros) / sizeof(*zeros)), total - at);
+		rc = engine_write(s->engine, tensor, PLANE_HI, at, count, zeros);
+		if (!rc)
+			rc = engine_write(s->engine, tensor, PLANE_LO, at, count, zeros);
+	}
+	return rc;
+}
+
+int adapters_switch(struct session *s, enum adapters_state state)
+{
+	const struct model *model = s->model;
+	struct plane_range *ranges = mem_alloc((size_t)model->tensor_count, sizeof(*ranges));
+	struct plane_sink sink;
+	int64_t count = 0;
+	int rc = ranges ? 0 : ERR_NOMEM;
+
+	for (int t = 0; t < model->tensor_count && !rc; t++) {
+		int a = model_adapter_of(model, t);
+
+		if (a < 0)
+			continue;
+		if (state == ADAPTERS_OFF)
+			rc = zero_write(s, a + 1);
+		else
+			ranges[count++] = (struct plane_range){a + 1, 0, model->tensors[a + 1].count};
+	}
+	planes_sink(&sink, s->engine);
+	if (!rc && count)
+		rc = peft_load(s->config->lora_adapter, model, &sink, ranges, count);
+	mem_free(ranges);
 	return rc;
 }

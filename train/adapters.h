@@ -8,8 +8,9 @@
 /* Adds the adapters of lora_adapter or lora_rank to the session's model, once. */
 int session_adapt(struct session *s);
 
-/* The pattern of names that train: the adapters, and what the key trainable names (mem_free). */
-int adapters_pattern(char **pattern, const struct config *c);
+/* The pattern of names that train: the adapters, and what the keys trainable and lora_modules_to_save name
+ * (mem_free). */
+int adapters_pattern(char **pattern, const struct session *s);
 
 /* Reads the weights into these ranges: the model's from its files, the adapters' from lora_adapter or new
  * ones. For ranks_load; context: the session. */
@@ -22,5 +23,9 @@ int adapters_leave_base(const struct session *s);
 /* Finds the hash of the model's files, which checkpoints name, or compares it with that of `resumed`, a
  * checkpoint's training state (NULL: a new run). Call with the files open. ERR_INPUT: other weights. */
 int adapters_check_base(struct session *s, const json_t *resumed);
+
+/* Sets the adapters' B to zero, or to the values of lora_adapter again: the model without them, and with. */
+enum adapters_state { ADAPTERS_OFF, ADAPTERS_ON };
+int adapters_switch(struct session *s, enum adapters_state state);
 
 #endif

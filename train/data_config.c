@@ -151,6 +151,9 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                                        : "train",
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = (enum dataset_format)c->data_format,
+	        .pairs = c->verb == VERB_DATA                         ? DATASET_PAIRS_ANY
+	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
+	                                                              : DATASET_PAIRS_NONE,
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,
@@ -211,8 +214,8 @@ static void columns_warn(const struct config *c, const struct dataset *d)
 	} odd[] = {{"image", "only text is supported"}, {"images", "only text is supported"},
 	        {"video", "only text is supported"}, {"videos", "only text is supported"},
 	        {"audio", "only text is supported"}, {"audios", "only text is supported"},
-	        {"chosen", "pairs of answers are not supported yet"},
-	        {"rejected", "pairs of answers are not supported yet"},
+	        {"chosen", "to train on pairs set preference_loss=sigmoid"},
+	        {"rejected", "to train on pairs set preference_loss=sigmoid"},
 	        {"kto_tag", "answers with a judgement are not supported yet"}};
 	const char *at = d->counts.unread_columns;
 
@@ -241,6 +244,9 @@ void data_config_report(const struct config *c, const struct dataset *d)
 		log_warn("%s %s no effect: no row of %s is a chat (%s)", keys.data,
 		        count > 1 ? "have" : "has", c->data, dataset_format_name(d->format));
 	str_free(&keys);
+	if (d->is_paired && c->train_on_inputs && config_was_set(c, "train_on_inputs"))
+		log_warn("%s=%s has no effect: of pairs only the answers are trained",
+		        config_where(c, "train_on_inputs"), config_text(c, "train_on_inputs"));
 	columns_warn(c, d);
 	if (c->verb != VERB_DATA)
 		counts_report(d, c->data);
@@ -297,7 +303,8 @@ static int pack(struct packing **packing, struct mix *mix, const struct config *
 	if (mix && mix->set_count)
 		for (parts = 0; parts < mix->set_count; parts++)
 			starts[parts + 1] = starts[parts] + mix->sets[parts].row_count;
-	rc = packing_build_parts(packing, lengths, starts, parts, c->max_length);
+	rc = d->is_paired ? packing_build_pairs(packing, starts, parts)
+	                  : packing_build_parts(packing, lengths, starts, parts, c->max_length);
 	mem_free(lengths);
 	for (int i = 0; !rc && mix && i < mix->set_count; i++) {
 		mix->sets[i].first = starts[i];
@@ -317,11 +324,19 @@ int data_config_pack(
 		if (!d->sets[i].row_count)
 			return err_set(
 			        ERR_INPUT, "%s has a weight, but none of its rows are left", d->sets[i].name);
-	if (c->packing == CONFIG_PACKING_BFD)
+	if (c->packing == CONFIG_PACKING_BFD && d->is_paired)
+		return err_set(ERR_UNSUPPORTED, "%s=%s: pairs are not packed; set packing=off",
+		        config_where(c, "packing"), config_text(c, "packing"));
+	if (c->packing == CONFIG_PACKING_BFD || d->is_paired)
 		rc = pack(packing, mix, c, d);
 	if (!rc && mix && mix->set_count && (rc = mix_make(mix, &bad)))
 		rc = err_note(rc, "%s", d->sets[bad].name);
 	return rc;
+}
+
+const char *data_config_drawn(const struct dataset *d, const struct packing *packing)
+{
+	return d->is_paired ? "pairs" : packing ? "bins" : "rows";
 }
 
 int data_config_vocab_count(int64_t *vocab_count, const char *model_path)

@@ -38,10 +38,13 @@ int data_config_split(struct dataset **held_back, struct dataset *all, const str
  * columns that no reader used, unless the command does. */
 void data_config_report(const struct config *c, const struct dataset *d);
 
-/* Packs rows into bins if `packing` is on, and mixes sets with weights. Else *packing is NULL, and
- * mix->set_count 0. `mix` NULL: ignores weights. */
+/* Packs rows into bins if `packing` is on, pairs into bins of two rows, and mixes sets with weights. Else
+ * *packing is NULL, and mix->set_count 0. `mix` NULL: ignores weights. */
 int data_config_pack(
         struct packing **packing, struct mix *mix, const struct config *c, const struct dataset *d);
+
+/* What a sampler draws: "rows", "bins" or "pairs". */
+const char *data_config_drawn(const struct dataset *d, const struct packing *packing);
 
 /* Reads vocab_size of MODEL/config.json (or of the file itself); 0 if it is absent. */
 int data_config_vocab_count(int64_t *vocab_count, const char *model_path);

@@ -26,6 +26,8 @@ static const struct mapping {
         {"columns", "system", "field_system", NULL, NULL},
         {"columns", "messages", "field_messages", "conversations", "sharegpt"},
         {"columns", "tools", "field_tools", NULL, "sharegpt"},
+        {"columns", "chosen", "field_chosen", "chosen", NULL},
+        {"columns", "rejected", "field_rejected", "rejected", NULL},
         {"tags", "role_tag", "field_role", "from", "sharegpt"},
         {"tags", "content_tag", "field_content", "value", "sharegpt"},
         {"tags", "user_tag", "role_user", NULL, "sharegpt"},
@@ -40,7 +42,6 @@ enum { MAPPINGS = sizeof(mappings) / sizeof(mappings[0]) };
 static const struct {
 	const char *object, *name, *advice; /* object NULL: an entry of the set itself */
 } refused[] = {
-        {NULL, "ranking", "pairs of answers are not supported yet"},
         {NULL, "script_url", "convert it to a file of rows, and set data to that"},
         {NULL, "ms_hub_url", "download it, and set data to the files"},
         {NULL, "om_hub_url", "download it, and set data to the files"},
@@ -48,9 +49,7 @@ static const struct {
         {NULL, "subset", "set data to the files of the subset"},
         {NULL, "folder", "set data to the folder"},
         {NULL, "num_samples", "remove it, and set max_samples, which holds for all sets"},
-        {"columns", "chosen", "pairs of answers are not supported yet"},
-        {"columns", "rejected", "pairs of answers are not supported yet"},
-        {"columns", "kto_tag", "pairs of answers are not supported yet"},
+        {"columns", "kto_tag", "answers with a judgement are not supported yet"},
         {"columns", "images", "only text is supported"},
         {"columns", "videos", "only text is supported"},
         {"columns", "audios", "only text is supported"},
@@ -95,7 +94,8 @@ static const char *kind_of(const json_t *set)
 {
 	const json_t *columns = json_object_get(set, "columns");
 	int is_text = json_is_string(json_object_get(columns, "prompt")) &&
-	              !json_object_get(columns, "response") && !json_object_get(columns, "query");
+	              !json_object_get(columns, "response") && !json_object_get(columns, "query") &&
+	              !json_is_true(json_object_get(set, "ranking"));
 
 	return is_text && !strcmp(formatting_of(set), "alpaca") ? "text" : formatting_of(set);
 }

@@ -3,8 +3,9 @@
 
 #include "base/clock.h"
 #include "comm/world.h"
+#include "placement/options.h"
 
-void host_batch_of(struct host_batch *to, const struct micro_batch *from)
+void host_batch_of(struct host_batch *to, const struct micro_batch *from, const struct batch_source *source)
 {
 	*to = (struct host_batch){
 	        .tokens = from->token_count,
@@ -16,6 +17,9 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 	        .doc_end = from->doc_end,
 	        .target_row = from->target_rows,
 	        .target_label = from->target_labels,
+	        .pairs = source->row_value ? from->doc_count / 2 : 0,
+	        .pair_first = from->doc_target,
+	        .pair_reference = from->doc_value,
 	};
 }
 
@@ -23,16 +27,11 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 static int batch_rows_report(
         const struct micro_batch *mb, const float *losses, evaluate_row_fn *fn, void *context)
 {
-	int64_t at = 0;
 	int rc = 0;
 
-	for (int64_t d = 0; d < mb->doc_count && !rc; d++) {
-		int64_t first = at;
-
-		while (at < mb->target_count && mb->target_rows[at] < mb->doc_offset[d + 1])
-			at++;
-		rc = fn(context, mb->doc_row[d], losses + first, at - first);
-	}
+	for (int64_t d = 0; d < mb->doc_count && !rc; d++)
+		rc = fn(context, mb->doc_row[d], losses + mb->doc_target[d],
+		        mb->doc_target[d + 1] - mb->doc_target[d]);
 	return rc;
 }
 
@@ -43,6 +42,8 @@ static int evaluate_sum(struct evaluation *result)
 	        result->loss_sum, (double)result->targets, (double)result->tokens, (double)result->rows};
 	int rc = world_sum(sums, 4);
 
+	if (!rc)
+		rc = world_sum(&result->pairs.loss, PAIR_SUM_COUNT);
 	result->loss_sum = sums[0];
 	result->targets = (int64_t)sums[1];
 	result->tokens = (int64_t)sums[2];
@@ -50,31 +51,44 @@ static int evaluate_sum(struct evaluation *result)
 	return rc;
 }
 
-int evaluate(struct session *s, struct evaluation *result, evaluate_row_fn *row_fn, void *context)
+/* The built micro-batch of the rows. */
+static int micro_evaluate(struct session *s, const struct session_rows *rows, struct evaluation *result,
+        evaluate_row_fn *row_fn, void *context)
 {
-	const struct sampler *sampler = &s->eval.source.sampler;
-	struct micro_batch *mb = s->eval.micro[0];
+	const struct micro_batch *mb = rows->micro[0];
+	struct preference loss = preference_of(s->config);
+	struct host_batch batch;
+	const float *losses;
+	int rc;
+
+	host_batch_of(&batch, mb, &rows->source);
+	rc = engine_eval(s->engine, &losses, &batch);
+	if (rc)
+		return rc;
+	for (int64_t i = 0; i < mb->target_count; i++)
+		result->loss_sum += losses[i];
+	pair_sums_add(&result->pairs, &loss, &batch, losses);
+	result->targets += mb->target_count;
+	result->tokens += mb->token_count;
+	result->rows += mb->doc_count;
+	return row_fn ? batch_rows_report(mb, losses, row_fn, context) : 0;
+}
+
+int evaluate(struct session *s, struct session_rows *rows, struct evaluation *result, evaluate_row_fn *row_fn,
+        void *context)
+{
+	const struct sampler *sampler = &rows->source.sampler;
+	struct micro_batch *mb = rows->micro[0];
 	double begin = clock_now_s();
 	int rc = 0;
 
 	*result = (struct evaluation){0};
-	for (int64_t step = 0; step < sampler->steps_per_epoch && !rc; step++) {
-		struct host_batch batch;
-		const float *losses;
-
-		rc = batch_build(mb, &s->eval.source, step, 0);
-		if (rc)
-			break;
-		host_batch_of(&batch, mb);
-		rc = engine_eval(s->engine, &losses, &batch);
-		for (int64_t i = 0; i < mb->target_count && !rc; i++)
-			result->loss_sum += losses[i];
-		result->targets += mb->target_count;
-		result->tokens += mb->token_count;
-		result->rows += mb->doc_count;
-		if (!rc && row_fn)
-			rc = batch_rows_report(mb, losses, row_fn, context);
-	}
+	for (int64_t step = 0; step < sampler->steps_per_epoch && !rc; step++)
+		for (int64_t m = 0; m < sampler_micro_count(sampler, step) && !rc; m++) {
+			rc = batch_build(mb, &rows->source, step, m);
+			if (!rc)
+				rc = micro_evaluate(s, rows, result, row_fn, context);
+		}
 	result->seconds = clock_now_s() - begin;
 	return rc ? rc : evaluate_sum(result);
 }

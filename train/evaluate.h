@@ -4,18 +4,21 @@
 
 #include "train/session.h"
 
-/* Converts a micro-batch for the engine; borrows the arrays. */
-void host_batch_of(struct host_batch *to, const struct micro_batch *from);
+/* Converts a micro-batch for the engine; borrows the arrays. `source` has a row_value: its documents are
+ * pairs. */
+void host_batch_of(struct host_batch *to, const struct micro_batch *from, const struct batch_source *source);
 
-/* Computes the loss over all rows of s->eval (with mixed sets over those of the first epoch), summed in
- * double, in order. Calls row_fn for each row if not NULL. Collective: each rank runs its rows, and all get
- * the sums. */
+/* Computes the loss over all of these rows, s->eval or s->pass (with mixed sets over those of the first
+ * epoch), summed in double, in order. Calls row_fn for each row if not NULL. Collective: each rank runs its
+ * rows, and all get the sums. */
 struct evaluation {
-	double loss_sum;
-	int64_t targets, tokens, rows;
+	double loss_sum;               /* of tokens */
+	struct pair_sums pairs;        /* of rows with a reference */
+	int64_t targets, tokens, rows; /* two rows are a pair */
 	double seconds;
 };
 typedef int evaluate_row_fn(void *context, int64_t row, const float *losses, int64_t count);
-int evaluate(struct session *s, struct evaluation *result, evaluate_row_fn *row_fn, void *context);
+int evaluate(struct session *s, struct session_rows *rows, struct evaluation *result, evaluate_row_fn *row_fn,
+        void *context);
 
 #endif

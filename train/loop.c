@@ -36,6 +36,23 @@ static int batches_build(struct trainer *t)
 	return rc;
 }
 
+/* Means of the sums over `count` pairs. */
+static struct metrics_pairs pairs_mean(const struct pair_sums *sums, int64_t count)
+{
+	double n = (double)count;
+
+	return (struct metrics_pairs){.reward = {sums->reward[0] / n, sums->reward[1] / n},
+	        .margin = (sums->reward[0] - sums->reward[1]) / n,
+	        .accuracy = sums->right / n,
+	        .logp = {sums->logp[0] / n, sums->logp[1] / n}};
+}
+
+/* What the step's loss is a mean over: targets, or pairs. */
+static int64_t loss_count(const struct trainer *t, int64_t targets)
+{
+	return t->config->preference_loss ? batch_step_rows(&t->session.train.source, t->step) : targets;
+}
+
 /* Writes the trace once. If the run ends early, writes the steps traced so far. */
 static void trace_end(struct trainer *t)
 {
@@ -63,11 +80,11 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	struct device_stats before, after;
 
 	for (int m = 0; m < micro_count && !rc; m++)
-		host_batch_of(&micro[m], rows->micro[m]);
+		host_batch_of(&micro[m], rows->micro[m], &rows->source);
 	batch_step_counts(targets, tokens, &rows->source, t->step);
 	device_get_stats(t->session.device, &before);
 	if (!rc)
-		rc = engine_step(t->session.engine, result, micro, micro_count, *targets,
+		rc = engine_step(t->session.engine, result, micro, micro_count, loss_count(t, *targets),
 		        lr_schedule_rate(&t->schedule, t->step + 1), spans);
 	device_get_stats(t->session.device, &after);
 	t->sent.node_bytes = after.sent_node_bytes - before.sent_node_bytes;
@@ -108,14 +125,14 @@ static int is_due(int64_t step, int64_t every)
 	return every > 0 && step % every == 0;
 }
 
-static void step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
-        double seconds)
+static void step_log(struct trainer *t, const struct engine_result *result, int64_t count, int64_t targets,
+        int64_t tokens, double seconds)
 {
 	struct device_stats now;
 	struct metrics_step row = {
 	        .step = t->step,
 	        .epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step),
-	        .loss = targets ? result->loss_sum / (double)targets : NAN,
+	        .loss = count ? result->loss_sum / (double)count : NAN,
 	        .grad_norm = result->grad_norm,
 	        .learning_rate = t->schedule.learning_rate ? lr_schedule_rate(&t->schedule, t->step) : 0,
 	        .target_tokens = targets,
@@ -127,8 +144,10 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	        .sent_node_bytes = t->sent.node_bytes,
 	        .sent_network_bytes = t->sent.network_bytes,
 	};
+	struct metrics_pairs pairs = pairs_mean(&result->pairs, count);
 	double waited = 0;
 
+	row.pairs = t->config->preference_loss ? &pairs : NULL;
 	device_get_stats(t->session.device, &now);
 	row.pinned_bytes = now.slab_pinned_peak_bytes;
 	row.device_peak_bytes = now.arena_touched_bytes + now.reserve_bytes;
@@ -151,16 +170,25 @@ static int rows_evaluate(struct trainer *t)
 {
 	struct evaluation e;
 	struct metrics_eval row = {.step = t->step};
-	int rc = evaluate(&t->session, &e, NULL, NULL);
+	struct metrics_pairs pairs;
+	int rc = evaluate(&t->session, &t->session.eval, &e, NULL, NULL);
 
 	if (rc)
 		return rc;
 	row.epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step);
-	row.loss = e.loss_sum / (double)e.targets;
-	row.perplexity = exp(row.loss);
 	row.tokens = e.targets;
-	log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets", t->step,
-	        row.loss, row.perplexity, row.tokens);
+	if (t->config->preference_loss) {
+		pairs = pairs_mean(&e.pairs, e.rows / 2);
+		row.pairs = &pairs;
+		row.loss = e.pairs.loss / (double)(e.rows / 2);
+		log_info("step %" PRId64 ": eval loss %.4f, %.0f%% of %" PRId64 " pairs right", t->step,
+		        row.loss, 100 * pairs.accuracy, e.rows / 2);
+	} else {
+		row.loss = e.loss_sum / (double)e.targets;
+		row.perplexity = exp(row.loss);
+		log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets",
+		        t->step, row.loss, row.perplexity, row.tokens);
+	}
 	if (!world_self()->rank) {
 		rows_hold(t);
 		metrics_write_eval(t->metrics, &row);
@@ -353,7 +381,7 @@ int train_run(struct trainer *t)
 	device_get_stats(t->session.device, &t->before);
 	while (t->step < t->total_steps && !rc) {
 		struct engine_result result;
-		int64_t targets, tokens;
+		int64_t targets, tokens, count;
 		double begin = clock_now_s(), seconds;
 		char phase[32];
 		int signal, is_lost;
@@ -368,12 +396,13 @@ int train_run(struct trainer *t)
 		if (rc)
 			return rc;
 		seconds = clock_now_s() - begin;
+		count = loss_count(t, targets);
 		t->step++;
 		t->interval_seconds += seconds;
 		t->interval_tokens += targets ? tokens : 0; /* a step without targets computes nothing */
 		if (targets && !result.skipped)
-			trend_add(&trend, result.loss_sum / (double)targets);
-		step_log(t, &result, targets, tokens, seconds);
+			trend_add(&trend, result.loss_sum / (double)count);
+		step_log(t, &result, count, targets, tokens, seconds);
 		rc = skip_check(t, &result, targets);
 		if (!rc)
 			rc = train_save_poll(t);

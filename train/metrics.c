@@ -206,6 +206,25 @@ static json_t *wait_object(const struct metrics_step *s)
 	        json_finite(s->wait_ms[QUEUE_CPU]), "disk", json_finite(s->disk_wait_ms));
 }
 
+/* Adds the numbers of pairs under their names behind `prefix`. ERR_NOMEM. */
+static int pairs_add(json_t *row, const char *prefix, const struct metrics_pairs *p)
+{
+	const struct {
+		const char *name;
+		double value;
+	} numbers[] = {{"rewards/chosen", p->reward[0]}, {"rewards/rejected", p->reward[1]},
+	        {"rewards/margins", p->margin}, {"rewards/accuracies", p->accuracy},
+	        {"logps/chosen", p->logp[0]}, {"logps/rejected", p->logp[1]}};
+	char name[64];
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+		snprintf(name, sizeof(name), "%s%s", prefix, numbers[i].name);
+		if (json_object_set_new(row, name, json_finite(numbers[i].value)))
+			return ERR_NOMEM;
+	}
+	return 0;
+}
+
 void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 {
 	json_t *row = json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
@@ -224,14 +243,24 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 		json_decref(row);
 		row = NULL;
 	}
+	if (row && s->pairs && pairs_add(row, "", s->pairs)) {
+		json_decref(row);
+		row = NULL;
+	}
 	append(m, row);
 }
 
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
 {
-	append(m, json_pack("{s:I,s:o,s:o,s:o,s:I}", "step", (json_int_t)e->step, "epoch",
-	                  json_finite(e->epoch), "eval_loss", json_finite(e->loss), "eval_perplexity",
-	                  json_finite(e->perplexity), "eval_tokens", (json_int_t)e->tokens));
+	json_t *row = json_pack("{s:I,s:o,s:o,s:o*,s:I}", "step", (json_int_t)e->step, "epoch",
+	        json_finite(e->epoch), "eval_loss", json_finite(e->loss), "eval_perplexity",
+	        e->pairs ? NULL : json_finite(e->perplexity), "eval_tokens", (json_int_t)e->tokens);
+
+	if (row && e->pairs && pairs_add(row, "eval_", e->pairs)) {
+		json_decref(row);
+		row = NULL;
+	}
+	append(m, row);
 }
 
 void metrics_hold(struct metrics *m, int is_held)

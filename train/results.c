@@ -47,7 +47,7 @@ static int export_adapter(const struct result *r, const struct plane_source *sou
 	int rc = dir ? peft_write(&export, model, source) : ERR_NOMEM;
 
 	for (int i = 0; i < model->tensor_count && !rc; i++)
-		if (model->tensors[i].trainable && !model_tensor_is_adapter(&model->tensors[i])) {
+		if (model->tensors[i].trainable && !model->tensors[i].in_adapter) {
 			log_warn("%s has the adapter only; %s and other trained parameters of the model are "
 			         "in "
 			         "model/",
@@ -76,7 +76,7 @@ static int export_model(void *context, const struct plane_source *source)
 
 	if (!rc)
 		rc = hf_export_write(&export, t->session.model, source);
-	if (!rc && t->session.model->config.adapter.rank)
+	if (!rc && t->session.model->config.adapter_rank)
 		rc = export_adapter(r, source);
 	if (rc) {
 		mem_free(dir);

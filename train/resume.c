@@ -355,8 +355,9 @@ int train_load_checkpoint(struct trainer *t)
 	log_info("resumed %s at step %" PRId64, checkpoint_path(t->checkpoint), t->step);
 	if (!world_self()->rank)
 		train_tell_settings(t);
+	t->resumed_dir = file_dir_of(checkpoint_path(t->checkpoint));
 	checkpoint_close(
 	        t->checkpoint); /* an open file keeps its disk space, and on NFS its name, after rotation */
 	t->checkpoint = NULL;
-	return 0;
+	return t->resumed_dir ? 0 : ERR_NOMEM;
 }

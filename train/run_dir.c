@@ -2,6 +2,7 @@
 #include "train/run_dir.h"
 
 #include "train/paths.h"
+#include "train/reference.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -61,7 +62,7 @@ static int is_result(const char *name)
 static int is_reserved(const char *name)
 {
 	static const char *const names[] = {
-	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json"};
+	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json", REFERENCE_NAME};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))

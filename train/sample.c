@@ -94,7 +94,7 @@ int sample_add_sizes(struct session *s, struct engine_options *o)
 		tokens = prompt.count;
 	}
 	token_list_free(&prompt);
-	o->logits = (struct engine_sizes){tokens + c->max_new_tokens, 1};
+	o->logits = (struct engine_sizes){tokens + c->max_new_tokens, 1, 0};
 	o->policy.rope_positions = max_i64(o->policy.rope_positions, o->logits.max_tokens);
 	return rc;
 }
@@ -102,8 +102,13 @@ int sample_add_sizes(struct session *s, struct engine_options *o)
 int sample_run_sizes(struct session *s, struct engine_options *o)
 {
 	o->policy.rope_positions = max_i64(s->train.limits.doc_tokens, s->eval.limits.doc_tokens);
-	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets};
+	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets,
+	        s->config->preference_loss ? s->train.limits.docs / 2 : 0};
 	if (s->eval.data)
-		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
+		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets, 0};
+	if (s->pass.data) {
+		o->eval.max_tokens = max_i64(o->eval.max_tokens, s->pass.limits.tokens);
+		o->eval.max_targets = max_i64(o->eval.max_targets, s->pass.limits.targets);
+	}
 	return sample_add_sizes(s, o);
 }

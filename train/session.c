@@ -80,8 +80,8 @@ int session_freeze(struct session *s)
 	char *trainable = NULL;
 	int rc = session_adapt(s);
 
-	if (!rc && s->model->config.adapter.rank)
-		rc = adapters_pattern(&trainable, c);
+	if (!rc && s->model->config.adapter_rank)
+		rc = adapters_pattern(&trainable, s);
 	if (rc || (!c->freeze && !c->trainable && !trainable))
 		return rc;
 	formats_find(s);
@@ -201,12 +201,12 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 {
 	const struct config *c = s->config;
 	int is_held_back = /* read as it is: no weights */
-	        r == &s->eval && (s->train.data ? !c->eval_data : c->eval_split > 0);
+	        r == &s->pass || (r == &s->eval && (s->train.data ? !c->eval_data : c->eval_split > 0));
 	int rc = data_config_pack(&r->packing, is_held_back ? NULL : &r->mix, c, r->data);
 
 	if (rc)
 		return rc;
-	r->source = (struct batch_source){.data = r->data, .packing = r->packing};
+	r->source = (struct batch_source){.data = r->data, .packing = r->packing, .row_value = r->reference};
 	r->source.sampler = (struct sampler){
 	        .row_count = r->mix.set_count ? r->mix.epoch_rows : batch_source_rows(r->data, r->packing),
 	        .mix = r->mix.set_count ? &r->mix : NULL,
@@ -277,6 +277,25 @@ static int per_token_check(const struct session *s)
 	        config_where(c, "data"));
 }
 
+/* Makes room for the references of pairs, and names the rows to compute them from. */
+static int references_make(struct session *s)
+{
+	struct session_rows *sides[] = {&s->train, &s->eval};
+
+	for (size_t i = 0; i < 2; i++) {
+		if (!sides[i]->data)
+			continue;
+		sides[i]->reference =
+		        mem_alloc((size_t)sides[i]->data->row_count, sizeof(*sides[i]->reference));
+		if (!sides[i]->reference)
+			return ERR_NOMEM;
+		sides[i]->source.row_value = sides[i]->reference;
+	}
+	if (preference_reads((enum preference_kind)s->config->preference_loss, PREFERENCE_REFERENCE))
+		s->pass.data = s->train.data;
+	return 0;
+}
+
 int session_open_rows(struct session *s)
 {
 	const struct config *c = s->config;
@@ -302,6 +321,12 @@ int session_open_rows(struct session *s)
 		        c->max_steps);
 	if (!rc && trains)
 		untrained_report(&s->train, c);
+	if (!rc && trains && c->preference_loss)
+		rc = references_make(s);
+	if (!rc && s->pass.data)
+		rc = rows_prepare(&s->pass, s, c->per_device_train_batch_size, c->gradient_accumulation_steps,
+		        c->shuffle && !s->train.mix.set_count ? SAMPLER_ORDER_SHUFFLE : SAMPLER_ORDER_FILE, 1,
+		        -1);
 	if (!rc && s->eval.data)
 		rc = rows_prepare(&s->eval, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
 	return rc;
@@ -545,6 +570,7 @@ static void rows_close(struct session_rows *r)
 		micro_batch_free(r->micro[m]);
 	mem_free(r->micro);
 	packing_free(r->packing);
+	mem_free(r->reference);
 	dataset_close(r->data);
 }
 
@@ -554,6 +580,8 @@ void session_close(struct session *s)
 	choice_free(&s->choice);
 	device_close(s->device);
 	pool_close(s->pool);
+	s->pass.data = NULL; /* the training's */
+	rows_close(&s->pass);
 	rows_close(&s->train);
 	rows_close(&s->eval);
 	tokenizer_close(s->tokenizer);

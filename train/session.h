@@ -32,6 +32,7 @@ struct session_rows {
 	                  rank, which would silently train on something else */
 	int64_t step_count; /* of the run, or of one pass */
 	int micro_count;
+	double *reference; /* [data->row_count] with a loss of pairs: log probabilities (train/reference.h) */
 };
 
 struct session {
@@ -45,6 +46,8 @@ struct session {
 	struct hf_chat chat;        /* of the training chats; copied into the result */
 	struct side_files side;     /* files of checkpoints and result beside the weights; rank 0 */
 	struct session_rows train, eval;
+	struct session_rows pass; /* with a loss of pairs: train's rows, each once, in the micro-batches of
+	                             the first epoch where no weights draw rows again; its data are train's */
 	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;
 	const struct machine *machine; /* the planned machine, borrowed; NULL: this one */

@@ -2,9 +2,11 @@
 #include "train/train.h"
 
 #include "train/adapters.h"
+#include "train/data_config.h"
 #include "train/memory_report.h"
 #include "train/ranks_compare.h"
 #include "train/ranks_share.h"
+#include "train/reference.h"
 #include "train/run_dir.h"
 #include "train/run_owner.h"
 #include "train/sample.h"
@@ -59,7 +61,7 @@ static void schedule_set(struct trainer *t)
 		         " %s of the data; a micro-batch has no more than these",
 		        config_where(c, "per_device_train_batch_size"), c->per_device_train_batch_size,
 		        t->session.train.source.sampler.row_count,
-		        t->session.train.packing ? "bins" : "rows");
+		        data_config_drawn(t->session.train.data, t->session.train.packing));
 	t->save_every = c->save_only_model ? 0 : config_steps(c->save_steps, t->total_steps, epoch_steps);
 	if (c->save_only_model && c->save_steps != 0 && !config_is_default(c, "save_steps"))
 		log_warn("%s has no effect with save_only_model=on, which writes no checkpoints",
@@ -146,6 +148,7 @@ void train_close(struct trainer *t)
 	checkpoint_close(t->checkpoint);
 	mem_free(t->output_dir);
 	mem_free(t->saved_path);
+	mem_free(t->resumed_dir);
 	mem_free(t->fallback_dir);
 	mem_free(t->result_dir);
 	session_close(&t->session);
@@ -215,7 +218,12 @@ int train_start(struct trainer *t)
 		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
 	if (!rc)
 		rc = world_agree(outputs_open(t));
-	return rc ? rc : world_agree(output_dir_check(t));
+	if (!rc)
+		rc = world_agree(output_dir_check(t));
+	if (!rc)
+		rc = reference_find(&t->session, t->resumed != NULL, t->resumed_dir,
+		        t->resumed && !t->is_elsewhere ? NULL : t->output_dir);
+	return rc;
 }
 
 int train_execute(struct trainer *t)

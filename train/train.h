@@ -42,6 +42,7 @@ struct trainer {
 	struct train_save *save;   /* save in progress beside the steps; NULL: none */
 	struct save_trouble save_trouble;
 	char *output_dir;         /* directory of this run: the configuration's, until it is moved or taken */
+	char *resumed_dir;        /* directory of the checkpoint that was resumed; rank 0 */
 	char *saved_path;         /* path of that checkpoint; rank 0; NULL: this process saved none */
 	char *fallback_dir;       /* this run's directory in save_fallback_dir; NULL: not needed yet */
 	int is_in_fallback;       /* 1: the last checkpoint is there */

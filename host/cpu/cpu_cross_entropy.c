@@ -59,6 +59,9 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 	        end = min_i64(begin + run->piece_rows, run->end);
 
 	for (int64_t row = begin; row < end; row++) {
+		double scale = dev_is_none(o->weight)
+		                       ? o->grad_scale
+		                       : (double)o->grad_scale * ((const float *)cpu_ptr(o->weight))[row];
 		const float *logits = (const float *)cpu_ptr(o->logits) + row * o->vocab;
 		float *kept = run->capped ? NULL : kept_exponentials(o, row), max;
 		double label_logit, sum;
@@ -75,8 +78,8 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 
 		((float *)cpu_ptr(o->loss))[row] = (float)(max - label_logit + log(sum));
 		if (!dev_is_none(o->dlogits)) /* p - 1 in double, because p may be close to 1 */
-			cross_entropy_grad_row(o, logits, kept, row, max, (float)(o->grad_scale / sum),
-			        (float)((exp(label_logit - max) / sum - 1) * o->grad_scale));
+			cross_entropy_grad_row(o, logits, kept, row, max, (float)(scale / sum),
+			        (float)((exp(label_logit - max) / sum - 1) * scale));
 	}
 }
 

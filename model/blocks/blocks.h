@@ -6,6 +6,7 @@
 #ifndef FERRY_MODEL_BLOCKS_BLOCKS_H
 #define FERRY_MODEL_BLOCKS_BLOCKS_H
 
+#include "device/preference.h"
 #include "model/model.h"
 
 /* A micro-batch on the device; arrays are int32. model_position_rows writes `position`. target_row has the
@@ -14,6 +15,11 @@ struct device_batch {
 	int64_t tokens, targets, documents;
 	dev_addr id, position, doc_start, doc_end; /* [tokens] */
 	dev_addr target_row, target_label;         /* [targets] */
+	/* Preference training: documents 2p and 2p + 1 are the chosen and the rejected text of pair p. Then
+	 * pair_first is I32 [2 * pairs + 1], where each one's targets begin, and pair_reference F64 [2 *
+	 * pairs], their log probabilities by the reference. */
+	int64_t pairs;
+	dev_addr pair_first, pair_reference;
 };
 
 /* The KV cache of several texts: text_rows rows for each text, `rows` in all. A pass brings at most
@@ -49,6 +55,9 @@ struct stage_memory {
 	struct cache_shape cached;
 	float grad_scale;
 	int recompute, first_gradient;
+	struct preference preference; /* head only: PREFERENCE_OFF, or the loss of pairs; then grad_scale
+	                                 multiplies d(sum of the pairs' losses) */
+	dev_addr loss_weight;         /* with preference: F32 [targets], for the head's use */
 };
 
 int model_forward(const struct model *model, int stage, struct stream *stream,

@@ -105,34 +105,73 @@ static struct stage_call head_call(
 	        .writes_gradients = memory->first_gradient};
 }
 
+/* Token losses of rows [first, first + rows), and the gradient of their logits in the logits' place. */
+static void chunk_loss(struct stage_call *call, const struct head_layout *h, const struct device_batch *batch,
+        int64_t first, int64_t rows, enum head_mode mode, dev_addr weight)
+{
+	dev_addr logits = scratch_at(call, h->logits);
+
+	call_op(call, &(struct op){.kind = OP_CROSS_ENTROPY,
+	                      .cross_entropy = {.loss = dev_at(call->memory->loss, first * 4),
+	                              .dlogits = mode == HEAD_TRAIN ? logits : DEV_NONE,
+	                              .logits = logits,
+	                              .label = dev_at(batch->target_label, first * 4),
+	                              .scratch = scratch_at(call, h->loss_partial),
+	                              .rows = rows,
+	                              .vocab = call->c->V,
+	                              .grad_scale = call->memory->grad_scale,
+	                              .dlogits_dtype = call->memory->dtype,
+	                              .cap = call->c->logit_cap,
+	                              .weight = dev_is_none(weight) ? weight : dev_at(weight, first * 4)}});
+}
+
+/* Weights of the targets: the gradient of a pair's loss by its texts' log probabilities, for which all token
+ * losses are computed first. */
+static void preference_weights(
+        struct stage_call *call, const struct head_layout *h, const struct device_batch *batch)
+{
+	for (int64_t first = 0; first < batch->targets; first += h->rows) {
+		int64_t rows = min_i64(h->rows, batch->targets - first);
+
+		chunk_logits(
+		        call, h, scratch_at(call, h->logits), dev_at(batch->target_row, first * 4), rows);
+		chunk_loss(call, h, batch, first, rows, HEAD_LOSS, DEV_NONE);
+	}
+	call_op(call, &(struct op){.kind = OP_PREFERENCE,
+	                      .preference = {.weight = call->memory->loss_weight,
+	                              .nll = call->memory->loss,
+	                              .first = batch->pair_first,
+	                              .reference = batch->pair_reference,
+	                              .pairs = batch->pairs,
+	                              .tokens = batch->targets,
+	                              .loss = call->memory->preference}});
+}
+
 int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch)
 {
 	struct stage_call call = head_call(model, stream, memory, batch->tokens);
 	struct head_layout h = head_layout_of(model, memory->dtype, batch->targets, memory->head_rows);
-	dev_addr logits = scratch_at(&call, h.logits);
+	dev_addr logits = scratch_at(&call, h.logits), weight = DEV_NONE;
+	int has_logits = 0;
 
 	if (mode == HEAD_TRAIN && !dev_is_none(memory->dx))
 		call_op(&call,
 		        &(struct op){.kind = OP_FILL,
 		                .fill = {.dst = memory->dx,
 		                        .bytes = batch->tokens * model->config.C * call.element_bytes}});
+	if (mode == HEAD_TRAIN && memory->preference.kind != PREFERENCE_OFF && batch->pairs) {
+		preference_weights(&call, &h, batch);
+		weight = memory->loss_weight;
+		has_logits = batch->targets <= h.rows; /* of its one chunk */
+	}
 	for (int64_t first = 0; first < batch->targets; first += h.rows) {
-		int64_t left = batch->targets - first, rows = left < h.rows ? left : h.rows;
+		int64_t rows = min_i64(h.rows, batch->targets - first);
 		dev_addr index = dev_at(batch->target_row, first * 4);
 
-		chunk_logits(&call, &h, logits, index, rows);
-		call_op(&call, &(struct op){.kind = OP_CROSS_ENTROPY,
-		                       .cross_entropy = {.loss = dev_at(memory->loss, first * 4),
-		                               .dlogits = mode == HEAD_TRAIN ? logits : DEV_NONE,
-		                               .logits = logits,
-		                               .label = dev_at(batch->target_label, first * 4),
-		                               .scratch = scratch_at(&call, h.loss_partial),
-		                               .rows = rows,
-		                               .vocab = model->config.V,
-		                               .grad_scale = memory->grad_scale,
-		                               .dlogits_dtype = memory->dtype,
-		                               .cap = model->config.logit_cap}});
+		if (!has_logits)
+			chunk_logits(&call, &h, logits, index, rows);
+		chunk_loss(&call, &h, batch, first, rows, mode, weight);
 		if (mode == HEAD_TRAIN)
 			chunk_backward(&call, &h, index, rows);
 		call.writes_gradients = 0;

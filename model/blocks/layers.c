@@ -112,10 +112,11 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, const 
 	enum tensor_role a = role_adapter(linear->weight);
 	int64_t first;
 
-	if (a == ROLE_COUNT || !call->c->has[a])
+	if (a == ROLE_COUNT || !call->c->has[a] || !call->c->block[call->layer].adapter[a].rank)
 		return 0;
-	*p = (struct adapter){call->c->adapter.of[a].rank, call->c->adapter.of[a].scale, weight_of(call, a),
-	        weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1)};
+	*p = (struct adapter){call->c->block[call->layer].adapter[a].rank,
+	        call->c->block[call->layer].adapter[a].scale, weight_of(call, a), weight_of(call, a + 1),
+	        grad_of(call, a), grad_of(call, a + 1)};
 	first = linear->first * p->rank;
 	p->b = dev_at(p->b, first * call->element_bytes);
 	if (!dev_is_none(p->b_grad))

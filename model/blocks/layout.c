@@ -76,8 +76,8 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	s.norm_partial = layout_take(&end, partial, 4);
 	s.norm_zeros = layout_take(&end, norm_zero_count(c), e);
 	s.norm_sink = layout_take(&end, norm_sink_count(model), 4);
-	s.adapter = layout_take(&end, tokens * c->adapter.rank, e);
-	s.adapter_grad = layout_take(&end, tokens * c->adapter.rank, e);
+	s.adapter = layout_take(&end, tokens * c->adapter_rank, e);
+	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);
 	shared = end;
 	s.hidden = layout_take(&end, tokens * c->F, e);
 	s.bytes = end;

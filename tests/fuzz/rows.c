@@ -26,7 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		fuzz_require(!d);
 		return 0;
 	}
+	fuzz_require(!d->is_paired || d->row_count % 2 == 0);
 	for (int64_t row = 0; row < d->row_count; row++) {
+		fuzz_require(!d->is_paired || dataset_row_targets(d, row) > 0);
 		tokens += dataset_row_tokens(d, row);
 		for (int64_t i = 0; i < dataset_row_tokens(d, row); i++) {
 			int32_t id = dataset_row_ids(d, row)[i];

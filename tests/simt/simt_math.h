@@ -41,6 +41,7 @@ SIMT_INEXACT(tanhf, float, uint32_t, 2)
 SIMT_INEXACT(log2f, float, uint32_t, 1)
 SIMT_INEXACT(exp, double, uint64_t, 1)
 SIMT_INEXACT(log, double, uint64_t, 1)
+SIMT_INEXACT(log1p, double, uint64_t, 1)
 #undef SIMT_INEXACT
 
 static inline double rsqrt(double x)
@@ -70,5 +71,6 @@ static inline float simt_ex2_approx(float x)
 #define log2f(x) simt_log2f(x)
 #define exp(x) simt_exp(x)
 #define log(x) simt_log(x)
+#define log1p(x) simt_log1p(x)
 
 #endif

@@ -1,0 +1,66 @@
+/* Weights of token losses, from the losses of preference pairs. */
+#include "gpu/kernel.cuh"
+
+extern "C" {
+#include "device/op_loss.h"
+}
+
+OP_LOSS_LIST(CUDA_DECLARE)
+
+/* A block has a pair, a warp each of its texts. The warp adds token after token, as the host does, so that
+ * the log probabilities have the host's bits: before the first update they are those of the reference. Lanes
+ * load neighbouring tokens and pass them around; every lane has the same sum.
+ *
+ * Bytes: 4 read and 4 written for a token. Time: that of the additions in double, which wait for each other:
+ * some 30 cycles a token of the longest text. */
+
+enum { PAIR_THREADS = 2 * WARP };
+
+static __device__ __forceinline__ double sum_in_order(const float *values, int64_t count)
+{
+	const int lane = (int)threadIdx.x % WARP;
+	float next = lane < count ? values[lane] : 0.0f;
+	double sum = 0;
+
+	for (int64_t at = 0; at < count; at += WARP) {
+		const float here = next;
+		const int64_t ahead = at + WARP + lane;
+
+		next = ahead < count ? values[ahead] : 0.0f;
+#pragma unroll
+		for (int i = 0; i < WARP; i++) /* 0 behind the end adds nothing, and no sum is -0 */
+			sum += (double)__shfl_sync(0xffffffffu, here, i);
+	}
+	return sum;
+}
+
+static __global__ void __launch_bounds__(PAIR_THREADS) preference_weights(struct op_preference o)
+{
+	SHARED(double, policy, 2);
+	const int32_t *first = dev_ptr<const int32_t>(o.first) + 2 * (int64_t)blockIdx.x;
+	const double *reference = dev_ptr<const double>(o.reference) + 2 * (int64_t)blockIdx.x;
+	const int text = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+	const int64_t begin = first[text], end = first[text + 1];
+	struct preference_pair pair;
+	double sum = sum_in_order(dev_ptr<const float>(o.nll) + begin, end - begin), grad[2];
+	float weight;
+
+	if (lane == 0)
+		policy[text] = -sum;
+	__syncthreads();
+	for (int i = 0; i < 2; i++) {
+		pair.count[i] = first[i + 1] - first[i];
+		pair.policy[i] = policy[i];
+		pair.reference[i] = reference[i];
+	}
+	preference_loss(&o.loss, &pair, grad);
+	weight = (float)-(text ? grad[1] : grad[0]);
+	for (int64_t t = begin + lane; t < end; t += WARP)
+		dev_ptr<float>(o.weight)[t] = weight;
+}
+
+extern "C" int cuda_preference(const struct cuda_launch *at, const struct op_preference *o)
+{
+	return cuda_start(
+	        at, "preference", preference_weights, dim3((unsigned)o->pairs), PAIR_THREADS, 0, *o);
+}

@@ -1,0 +1,45 @@
+/* Weights of token losses, from the losses of preference pairs. */
+#include "device/op_loss.h"
+
+#include "host/cpu/cpu_inner.h"
+
+OP_LOSS_LIST(CPU_DECLARE)
+
+static double sum_of(const float *values, int64_t count)
+{
+	double sum = 0;
+
+	for (int64_t i = 0; i < count; i++)
+		sum += values[i];
+	return sum;
+}
+
+static void preference_piece(void *context, int64_t p, int worker)
+{
+	const struct op_preference *o = context;
+	const int32_t *first = (const int32_t *)cpu_ptr(o->first) + 2 * p;
+	const double *reference = (const double *)cpu_ptr(o->reference) + 2 * p;
+	const float *nll = cpu_ptr(o->nll);
+	float *weight = cpu_ptr(o->weight);
+	struct preference_pair pair;
+	double grad[2];
+
+	(void)worker;
+	for (int i = 0; i < 2; i++) {
+		pair.count[i] = first[i + 1] - first[i];
+		pair.policy[i] = -sum_of(nll + first[i], pair.count[i]);
+		pair.reference[i] = reference[i];
+	}
+	preference_loss(&o->loss, &pair, grad);
+	for (int i = 0; i < 2; i++)
+		for (int64_t t = first[i]; t < first[i + 1]; t++)
+			weight[t] = (float)-grad[i];
+}
+
+int cpu_preference(struct cpu_context *cx, const struct op_preference *op)
+{
+	struct op_preference o = *op;
+
+	cpu_run(cx, o.pairs, preference_piece, &o);
+	return 0;
+}
