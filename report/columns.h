@@ -20,7 +20,13 @@
 	ROW(TOKENS_PER_S, "tokens_per_s")                                                                    \
 	ROW(HOST_BYTES, "host_peak_bytes")                                                                   \
 	ROW(PINNED_BYTES, "pinned_bytes")                                                                    \
-	ROW(DEVICE_BYTES, "device_peak_bytes")
+	ROW(DEVICE_BYTES, "device_peak_bytes")                                                               \
+	ROW(MARGIN, "rewards/margins")                                                                       \
+	ROW(EVAL_MARGIN, "eval_rewards/margins")                                                             \
+	ROW(ACCURACY, "rewards/accuracies")                                                                  \
+	ROW(EVAL_ACCURACY, "eval_rewards/accuracies")                                                        \
+	ROW(REWARD_CHOSEN, "rewards/chosen")                                                                 \
+	ROW(REWARD_REJECTED, "rewards/rejected")
 
 /* With what compute waited for. */
 #define REPORT_WAITS(ROW)                                                                                    \

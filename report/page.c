@@ -24,6 +24,12 @@ static const struct {
 } charts[] = {
         {"Loss", CHART_NUMBER, CHART_MAY_LOG | CHART_IS_WIDE | CHART_MARKS_SKIPPED, 2,
                 {REPORT_LOSS, REPORT_EVAL_LOSS}, {"training", "evaluation"}},
+        {"Pairs right", CHART_SHARE, CHART_FROM_0, 2, {REPORT_ACCURACY, REPORT_EVAL_ACCURACY},
+                {"training", "evaluation"}},
+        {"Reward margin", CHART_NUMBER, 0, 2, {REPORT_MARGIN, REPORT_EVAL_MARGIN},
+                {"training", "evaluation"}},
+        {"Rewards", CHART_NUMBER, 0, 2, {REPORT_REWARD_CHOSEN, REPORT_REWARD_REJECTED},
+                {"chosen", "rejected"}},
         {"Gradient norm before clipping", CHART_NUMBER, CHART_MAY_LOG, 1, {REPORT_GRAD_NORM}, {"norm"}},
         {"Learning rate", CHART_NUMBER, CHART_FROM_0, 1, {REPORT_LEARNING_RATE}, {"rate"}},
         {"Tokens per second", CHART_RATE, CHART_FROM_0, 1, {REPORT_TOKENS_PER_S}, {"tokens/s"}},
