@@ -18,6 +18,7 @@ int simulate_step(
 	for (int m = 0; m < micro_count && !rc; m++)
 		micro[m] = (struct host_batch){.tokens = tokens,
 		        .targets = o->train.max_targets,
+		        .pairs = o->train.max_pairs,
 		        .documents = (tokens + longest - 1) / longest};
 	for (int step = 0; step < 2 && !rc; step++) {
 		device_get_stats(o->device, &before);

@@ -221,6 +221,32 @@ static void test_evaluation(void **state)
 	assert_true(isfinite(number_of("a", 5, "eval_rewards/accuracies")));
 }
 
+static double planned_ms(const char *keys)
+{
+	const char *source = getenv("FERRY_SOURCE");
+	json_t *got;
+	double ms;
+
+	assert_ferry_json(&got,
+	        "plan model=%s/words.json machine=%s/examples/machines/pc-rtx-4090.yaml max_length=128 "
+	        "--json %s",
+	        work_dir, source ? source : ".", keys);
+	ms = json_number_value(json_object_get(got, "step_ms"));
+	json_decref(got);
+	assert_true(ms > 0);
+	return ms;
+}
+
+/* A plan counts both texts of a pair, and that the head goes over them twice. */
+static void test_plan(void **state)
+{
+	(void)state;
+	assert_true(planned_ms("preference_loss=sigmoid per_device_train_batch_size=64") >
+	            planned_ms("per_device_train_batch_size=128"));
+	assert_true(planned_ms("preference_loss=sigmoid per_device_train_batch_size=64") <
+	            1.6 * planned_ms("per_device_train_batch_size=128"));
+}
+
 static void test_refused(void **state)
 {
 	(void)state;
@@ -250,6 +276,7 @@ int main(void)
 	        cmocka_unit_test(test_ranks),
 	        cmocka_unit_test(test_losses),
 	        cmocka_unit_test(test_evaluation),
+	        cmocka_unit_test(test_plan),
 	        cmocka_unit_test(test_refused),
 	};
 	int failed;
