@@ -39,6 +39,7 @@ struct asking {
 	struct str proposed;
 	struct str model_is, data_is; /* comments for the file */
 	int64_t max_positions, longest_tokens;
+	int is_paired;  /* the rows are pairs: learning rates are lower */
 	int is_bounded; /* rows of more than max_positions are refused */
 };
 
@@ -196,17 +197,13 @@ static void rows_describe(struct asking *a, const struct dataset *d)
 	        a->data_is.data ? a->data_is.data : "", dataset_row_tokens(d, 0), a->longest_tokens);
 }
 
-static int data_take(struct asking *a)
+/* Reads the rows, as pairs if a loss of pairs is set. */
+static int data_try(struct asking *a, const char *preference_loss)
 {
 	struct session s = {0};
 	struct config c = {0};
-	char limit[24] = "off";
-	int rc = setting(a, "data", a->answer);
+	int rc = setting(a, "preference_loss", preference_loss);
 
-	if (a->max_positions > 0)
-		snprintf(limit, sizeof(limit), "%" PRId64, a->max_positions);
-	if (!rc) /* as long as they are; the next question is about it */
-		rc = setting(a, "max_length", limit);
 	if (!rc)
 		rc = resolved(&c, a, VERB_TRAIN);
 	if (!rc)
@@ -221,9 +218,28 @@ static int data_take(struct asking *a)
 		rc = setting(
 		        a, "gradient_accumulation_steps", s.train.data->row_count < ROWS_FEW ? "1" : "8");
 	}
+	a->is_paired = c.preference_loss != 0;
 	session_close(&s);
 	config_free(&c);
 	return rc;
+}
+
+static int data_take(struct asking *a)
+{
+	char limit[24] = "off";
+	struct err first = {0};
+	int rc = setting(a, "data", a->answer);
+
+	if (a->max_positions > 0)
+		snprintf(limit, sizeof(limit), "%" PRId64, a->max_positions);
+	if (!rc) /* as long as they are; the next question is about it */
+		rc = setting(a, "max_length", limit);
+	if (!rc)
+		rc = data_try(a, "off");
+	if (rc != ERR_INPUT)
+		return rc;
+	err_take(&first, rc);
+	return data_try(a, "sigmoid") ? err_give(&first) : 0;
 }
 
 /* ---- the length ---- */
@@ -258,22 +274,21 @@ static int length_take(struct asking *a)
 
 static const struct choice_row {
 	const char *name, *also;
-	struct {
-		const char *key, *value;
-	} settings[3];
+	const char *rate[2]; /* of rows, of pairs */
+	const char *rank, *alpha;
 } choices[] = {
-        {"all", "1 weights full", {{"learning_rate", "2e-5"}, {"lora_rank", "0"}, {"lora_alpha", "auto"}}},
-        {"adapter", "2 lora", {{"learning_rate", "2e-4"}, {"lora_rank", "16"}, {"lora_alpha", "32"}}},
+        {"all", "1 weights full", {"2e-5", "1e-6"}, "0", "auto"},
+        {"adapter", "2 lora", {"2e-4", "1e-5"}, "16", "32"},
 };
 enum { CHOICE_COUNT = sizeof(choices) / sizeof(*choices) };
 
 static int choice_set(struct asking *a, const struct choice_row *row)
 {
-	int rc = 0;
+	int rc = setting(a, "learning_rate", row->rate[a->is_paired]);
 
-	for (size_t i = 0; i < sizeof(row->settings) / sizeof(*row->settings) && !rc; i++)
-		rc = setting(a, row->settings[i].key, row->settings[i].value);
-	return rc;
+	if (!rc)
+		rc = setting(a, "lora_rank", row->rank);
+	return rc ? rc : setting(a, "lora_alpha", row->alpha);
 }
 
 static int need_find(struct host_memory *need, const struct asking *a)
@@ -397,12 +412,13 @@ static int output_take(struct asking *a)
 
 /* ---- the file ---- */
 
-/* What stands in the file, with what it means. Without adapters their keys are left out. */
+/* What stands in the file. Without adapters, or pairs, their keys are left out. */
 static const struct {
 	const char *key, *meaning;
 } lines[] = {
         {"model", NULL},
         {"data", NULL},
+        {"preference_loss", "trains on pairs of answers; sigmoid is the loss of DPO"},
         {"max_length", "longer rows are cut to this many tokens"},
         {"lora_rank", "trains an adapter of this rank; 0 trains all weights"},
         {"lora_alpha", "scale of the adapter, times the rank"},
@@ -423,7 +439,8 @@ static int text_write(struct str *out, const struct asking *a)
 		const char *key = lines[i].key, *meaning = lines[i].meaning;
 		size_t begin = out->len_bytes;
 
-		if (!strncmp(key, "lora_", 5) && !c.lora_rank)
+		if ((!strncmp(key, "lora_", 5) && !c.lora_rank) ||
+		        (!strncmp(key, "preference_", 11) && !c.preference_loss))
 			continue;
 		if (!meaning)
 			meaning = !strcmp(key, "model") ? a->model_is.data : a->data_is.data;

@@ -60,6 +60,18 @@ static void test_adapter(void **state)
 	        "|max_length: 32 |output_dir: results/here |mine.yaml:5");
 }
 
+/* Pairs of answers are found, and want other settings. */
+static void test_pairs(void **state)
+{
+	(void)state;
+	assert_asked("printf '{\"prompt\":\"the\",\"chosen\":\" sea\",\"rejected\":\" old ship\"}\\n' > "
+	             "pairs.jsonl",
+	        MODEL "pairs.jsonl\n\nadapter\n\n\n\n",
+	        "cat run.yaml; $F train run.yaml && test -e out/reference.safetensors", 0,
+	        "1 pair of preference; |wrote run.yaml. |preference_loss: sigmoid |learning_rate: 1e-05 "
+	        "|loss 0.6931");
+}
+
 /* Each wrong answer is explained, and the question comes again. */
 static void test_wrong_answers(void **state)
 {
@@ -245,6 +257,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_defaults),
 	        cmocka_unit_test(test_adapter),
+	        cmocka_unit_test(test_pairs),
 	        cmocka_unit_test(test_wrong_answers),
 	        cmocka_unit_test(test_end_of_input),
 	        cmocka_unit_test(test_nothing_here),
