@@ -184,6 +184,21 @@ static void test_ranks(void **state)
 	        work_dir);
 }
 
+/* The reference is of all pairs, also of those that no step reaches. */
+static void test_later_pairs_are_longer(void **state)
+{
+	(void)state;
+	write_file("growing.jsonl", "{\"prompt\":\"the\",\"chosen\":\" sea\",\"rejected\":\" ship\"}\n"
+	                            "{\"prompt\":\"the old ship moves slowly over the\",\"chosen\":\" sea "
+	                            "again\",\"rejected\":\" red "
+	                            "ship again, slowly over the green sea\"}\n");
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s/growing.jsonl output_dir=%s/a " KEYS
+	        "per_device_train_batch_size=1 max_steps=1 shuffle=off",
+	        speaker, work_dir, work_dir);
+	assert_near(number_of("a", 1, "loss"), log(2), 1e-15);
+}
+
 /* Each loss learns. simpo has no reference, and needs no pass over the rows. */
 static void test_losses(void **state)
 {
@@ -274,6 +289,7 @@ int main(void)
 	        cmocka_unit_test(test_offload_changes_no_bit),
 	        cmocka_unit_test(test_resumed),
 	        cmocka_unit_test(test_ranks),
+	        cmocka_unit_test(test_later_pairs_are_longer),
 	        cmocka_unit_test(test_losses),
 	        cmocka_unit_test(test_evaluation),
 	        cmocka_unit_test(test_plan),

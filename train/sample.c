@@ -101,7 +101,8 @@ int sample_add_sizes(struct session *s, struct engine_options *o)
 
 int sample_run_sizes(struct session *s, struct engine_options *o)
 {
-	o->policy.rope_positions = max_i64(s->train.limits.doc_tokens, s->eval.limits.doc_tokens);
+	o->policy.rope_positions = max_i64(
+	        s->train.limits.doc_tokens, max_i64(s->eval.limits.doc_tokens, s->pass.limits.doc_tokens));
 	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets,
 	        s->config->preference_loss ? s->train.limits.docs / 2 : 0};
 	if (s->eval.data)
