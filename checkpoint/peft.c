@@ -14,11 +14,6 @@
 
 #include <string.h>
 
-static int has_adapter(const struct model *model, int tensor)
-{
-	return model_adapter_of(model, tensor) >= 0;
-}
-
 /* The last `parts` parts of a module's name, of a tensor of it. */
 static json_t *module_name(const char *tensor_name, int parts)
 {
@@ -29,7 +24,7 @@ static json_t *module_name(const char *tensor_name, int parts)
 	return json_stringn(begin, (size_t)(end - begin));
 }
 
-/* Whether a module of block 0 without an adapter has the same last part, as GPT-2's two c_proj. */
+/* Whether a block has two modules of the same last part, as GPT-2's two c_proj. */
 static int is_ambiguous(const struct model *model, int tensor)
 {
 	json_t *name = module_name(model->tensors[tensor].name, 1);
@@ -39,8 +34,8 @@ static int is_ambiguous(const struct model *model, int tensor)
 		const struct model_tensor *other = &model->tensors[t];
 		json_t *its;
 
-		if (other->layer > 0 || other->rank != 2 || model_tensor_is_adapter(other) ||
-		        has_adapter(model, t))
+		if (other->role == model->tensors[tensor].role || other->rank != 2 ||
+		        model_tensor_is_adapter(other))
 			continue;
 		its = module_name(other->name, 1);
 		found |= json_equal(its, name);

@@ -85,6 +85,19 @@ static int checkpoint_has(void *checkpoint, int tensor)
 	return checkpoint_manifest(checkpoint)->tensors[tensor].planes != 0;
 }
 
+/* The frozen weights are in the files of `model`; names of a whole model's text part are as those files have.
+ */
+static int take_whole(struct model *model, const struct config *c)
+{
+	struct model *base = NULL;
+	int err = model_open_path(&base, c->model);
+
+	if (!err)
+		model->whole = base->whole;
+	model_close(base);
+	return err;
+}
+
 /* Opens the model that the run's adapters were trained on. */
 static int open_base(struct overlay **overlay, const struct config *c, struct checkpoint *checkpoint,
         struct model *model, const struct plane_source *own)
@@ -127,6 +140,8 @@ int cli_export(const struct config *c)
 		dir = checkpoint_model_dir(checkpoint);
 		err = dir ? model_open_path(&model, dir) : ERR_NOMEM;
 	}
+	if (!err && c->model && checkpoint_leaves_frozen(checkpoint))
+		err = take_whole(model, c);
 	if (!err)
 		err = checkpoint_adapt(checkpoint, model);
 	if (!err)

@@ -95,21 +95,27 @@ int adapter_targets(json_t **targets, const char *text)
 	return *targets ? 0 : ERR_NOMEM;
 }
 
-/* Whether the expression fits the module's name, in a whole model also as its versions call it. 1, 0, ERR_*.
+/* Whether a name of the module fits: its own or, in a whole model, one of its versions' names. 1, 0, ERR_*.
  */
-static int expression_fits(struct name_pattern *p, const struct model *model, const char *module)
+static int name_fits(const struct model *model, const char *module,
+        int (*fits)(const void *wanted, const char *name), const void *wanted)
 {
 	const char *in_base = strncmp(module, "model.", 6) ? module : module + 6;
-	int fits = name_pattern_matches(p, module);
+	int found = fits(wanted, module);
 
-	for (const char *const *prefix = model_text_prefixes; model->whole && *prefix && !fits; prefix++)
-		for (int i = 0; i < 2 && !fits; i++) {
+	for (const char *const *prefix = model_text_prefixes; model->whole && *prefix && !found; prefix++)
+		for (int i = 0; i < 2 && !found; i++) {
 			char *name = mem_printf("%s%s", *prefix, i ? in_base : module);
 
-			fits = name ? name_pattern_matches(p, name) : ERR_NOMEM;
+			found = name ? fits(wanted, name) : ERR_NOMEM;
 			mem_free(name);
 		}
-	return fits;
+	return found;
+}
+
+static int expression_fits(const void *pattern, const char *name)
+{
+	return name_pattern_matches(pattern, name);
 }
 
 /* Sets `chosen` of the matrices that a name or an expression means to `mark`. ERR_INPUT if 1 finds none. */
@@ -126,7 +132,9 @@ static int mark_matches(char *chosen, char mark, const struct model *model, cons
 		char *module = pattern && t->rank > 1 ? module_of(t) : NULL;
 
 		if (pattern)
-			fits = module ? expression_fits(pattern, model, module) : t->rank > 1 ? ERR_NOMEM : 0;
+			fits = module        ? name_fits(model, module, expression_fits, pattern)
+			       : t->rank > 1 ? ERR_NOMEM
+			                     : 0;
 		else
 			fits = is_all || names_module(own, t);
 		mem_free(module);
@@ -173,11 +181,13 @@ static int mark_all(char *chosen, char mark, const struct model *model, const js
 
 /* ---- ranks and scales ---- */
 
-/* A rank is a whole number, alpha any; both above 0. */
+/* A rank is a whole number, alpha any; both above 0. Keys are expressions. */
 static int check_pattern(const json_t *pattern, const char *name, int is_whole)
 {
+	struct name_pattern *expression;
 	const char *key;
 	json_t *value;
+	int err;
 
 	if (pattern && !json_is_object(pattern))
 		return err_set(ERR_INPUT, "%s: not an object, as in {\"q_proj\": 16}", name);
@@ -189,14 +199,18 @@ static int check_pattern(const json_t *pattern, const char *name, int is_whole)
 		        (is_whole && (number > ADAPTER_RANK_MAX || number != floor(number))))
 			return err_set(ERR_INPUT, "%s: the value of \"%.80s\" is not a %s above 0", name, key,
 			        is_whole ? "whole number" : "number");
+		err = name_pattern_open(&expression, name, key);
+		if (err)
+			return err;
+		name_pattern_close(expression);
 	}
 	return 0;
 }
 
 /* The value of the first key that fits the last parts of the module's name; else *value stays. Marks the key
  * in `used`. */
-static int pattern_value(
-        double *value, const json_t *pattern, const char *what, const char *module, char *used)
+static int pattern_value(double *value, const struct model *model, const json_t *pattern, const char *what,
+        const char *module, char *used)
 {
 	const char *key;
 	const json_t *number;
@@ -209,7 +223,7 @@ static int pattern_value(
 		int fits = text ? name_pattern_open(&p, what, text) : ERR_NOMEM;
 
 		if (!fits)
-			fits = name_pattern_matches(p, module);
+			fits = name_fits(model, module, expression_fits, p);
 		name_pattern_close(p);
 		mem_free(text);
 		if (fits < 0)
@@ -226,14 +240,18 @@ static int pattern_value(
 
 /* Sets rank and scale of the adapter of one matrix. */
 static int set_adapter(struct model_config *config, const struct adapter_options *o,
-        const struct model_tensor *t, const char *module, char *const used[2])
+        const struct model *model, const struct model_tensor *t, char *const used[2])
 {
-	int a = (int)role_adapter(t->role), err;
+	char *module = module_of(t);
+	int a = (int)role_adapter(t->role), err = module ? 0 : ERR_NOMEM;
 	double rank = (double)o->rank, alpha = o->alpha;
 
-	err = pattern_value(&rank, o->rank_pattern, o->called.rank_pattern, module, used[0]);
 	if (!err)
-		err = pattern_value(&alpha, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
+		err = pattern_value(&rank, model, o->rank_pattern, o->called.rank_pattern, module, used[0]);
+	if (!err)
+		err = pattern_value(
+		        &alpha, model, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
+	mem_free(module);
 	for (int i = a; i < a + 2 && !err; i++) {
 		config->has[i] = 1;
 		config->block[t->layer].adapter[i].rank = (int64_t)rank;
@@ -258,14 +276,10 @@ static int set_adapters(struct model_config *config, const struct adapter_option
 	}
 	for (int64_t l = 0; l < config->L; l++)
 		memset(config->block[l].adapter, 0, sizeof(config->block[l].adapter));
-	for (int t = 0; t < model->tensor_count && !err; t++) {
-		char *module = chosen[t] ? module_of(&model->tensors[t]) : NULL;
-
+	for (int t = 0; t < model->tensor_count && !err; t++)
 		if (chosen[t])
-			err = module ? set_adapter(config, o, &model->tensors[t], module, used) : ERR_NOMEM;
-		mem_free(module);
-	}
-	for (int i = 0; i < 2 && !err; i++) {
+			err = set_adapter(config, o, model, &model->tensors[t], used);
+	for (int i = 0; i < 2 && !err && o->is_asked; i++) {
 		size_t at = 0;
 
 		json_object_foreach((json_t *)patterns[i], key, value)
@@ -310,35 +324,84 @@ static int check_any(const char *chosen, const struct model *model)
 	return memchr(chosen, 1, (size_t)model->tensor_count) ? 0 : err_set(ERR_INPUT, "no module is left");
 }
 
+/* ---- modules that train whole ---- */
+
+static int ends_with(const void *end, const char *name)
+{
+	return str_ends_with(name, end);
+}
+
+/* Whether the tensor is of a module with such a name, or of one within it: PEFT compares the ends of names,
+ * so "norm" means "input_layernorm" too. 1, 0, ERR_*. */
+static int is_within(const struct model *model, const char *name, const struct model_tensor *t)
+{
+	int fits = 0;
+
+	for (const char *dot = strchr(t->name, '.'); dot && !fits; dot = strchr(dot + 1, '.')) {
+		char *module = mem_strndup(t->name, (size_t)(dot - t->name));
+
+		fits = module ? name_fits(model, module, ends_with, name) : ERR_NOMEM;
+		mem_free(module);
+	}
+	return fits;
+}
+
 /* Marks the tensors of modules that train whole. ERR_INPUT: a name that fits none, or a tied embedding, which
  * the head reads too. */
-static int mark_saved(struct model *model, const json_t *saved)
+static int mark_saved(char *marked, const struct model *model, const json_t *saved)
 {
 	size_t count = json_is_array(saved) ? json_array_size(saved) : 1;
 
 	for (size_t i = 0; i < count; i++) {
 		const json_t *item = json_is_array(saved) ? json_array_get(saved, i) : saved;
-		const char *name = json_string_value(item), *own = name ? model_text_name(model, name) : NULL;
+		const char *name = json_string_value(item);
 		int found = 0;
 
-		if (!name)
+		if (!name || !*name)
 			return err_set(ERR_INPUT, "neither a name nor a list of names");
 		for (int t = 0; t < model->tensor_count; t++) {
-			struct model_tensor *tensor = &model->tensors[t];
+			const struct model_tensor *tensor = &model->tensors[t];
+			int fits = model_tensor_is_adapter(tensor) ? 0 : is_within(model, name, tensor);
 
-			if (model_tensor_is_adapter(tensor) || !names_module(own, tensor))
+			if (fits < 0)
+				return fits;
+			if (!fits)
 				continue;
 			if (tensor->role == ROLE_EMBED && model->config.tied)
 				return err_set(ERR_UNSUPPORTED,
 				        "%.80s is tied to the head, which the adapter's file cannot say",
 				        name);
-			tensor->in_adapter = found = 1;
+			marked[t] = found = 1;
 		}
 		if (!found)
 			return err_set(ERR_INPUT, "%.80s: the model has no such module%s", name,
 			        model->config.tied ? " apart from its embedding" : "");
 	}
 	return 0;
+}
+
+/* A module that trains whole has no adapter, as in PEFT. */
+static int drop_saved(char *chosen, const struct model *model, const json_t *saved)
+{
+	char *marked = mem_alloc((size_t)model->tensor_count, 1);
+	int err = marked ? mark_saved(marked, model, saved) : ERR_NOMEM;
+
+	for (int t = 0; t < model->tensor_count && !err; t++)
+		if (marked[t])
+			chosen[t] = 0;
+	mem_free(marked);
+	return err;
+}
+
+static int set_saved(struct model *model, const json_t *saved)
+{
+	char *marked = mem_alloc((size_t)model->tensor_count, 1);
+	int err = marked ? mark_saved(marked, model, saved) : ERR_NOMEM;
+
+	for (int t = 0; t < model->tensor_count && !err; t++)
+		model->tensors[t].in_adapter |= marked[t];
+	mem_free(marked);
+	return err;
 }
 
 static int noted(int err, const char *where)
@@ -357,6 +420,8 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 		err = noted(mark_all(chosen, 0, model, o->exclude), o->called.exclude);
 	if (!err)
 		err = noted(o->layers ? keep_layers(chosen, model, o->layers) : 0, o->called.layers);
+	if (!err && o->saved)
+		err = noted(drop_saved(chosen, model, o->saved), o->called.saved);
 	if (!err)
 		err = noted(check_any(chosen, model), o->called.targets);
 	if (!err)
@@ -369,7 +434,7 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 	if (!err)
 		err = model_rebuild(model, &changed);
 	if (!err && o->saved)
-		err = noted(mark_saved(model, o->saved), o->called.saved);
+		err = noted(set_saved(model, o->saved), o->called.saved);
 	return err;
 }
 

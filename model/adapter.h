@@ -27,8 +27,9 @@ struct adapter_options {
 	/* Other ranks and alphas, as {"q_proj": 16}. A key is a regular expression for the last parts of a
 	 * name; the first that fits counts. NULL: none. */
 	const json_t *rank_pattern, *alpha_pattern;
-	const json_t
-	        *saved; /* names of modules outside of adapters that train whole, beside them; NULL: none */
+	/* Ends of names of modules that train whole, in place of an adapter; NULL: none. */
+	const json_t *saved;
+	int is_asked; /* refuse a pattern that names no module; 0: PEFT's file has such */
 	struct {
 		const char *targets, *exclude, *layers, *rank_pattern, *alpha_pattern, *saved;
 	} called; /* in messages */

@@ -67,7 +67,7 @@ void name_pattern_close(struct name_pattern *p)
 	mem_free(p);
 }
 
-int name_pattern_matches(struct name_pattern *p, const char *name)
+int name_pattern_matches(const struct name_pattern *p, const char *name)
 {
 	int rc = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->match, p->context);
 

@@ -10,6 +10,6 @@ int name_pattern_open(struct name_pattern **pattern, const char *key, const char
 void name_pattern_close(struct name_pattern *pattern);
 
 /* 1, 0, or ERR_INPUT: it takes too long. */
-int name_pattern_matches(struct name_pattern *pattern, const char *name);
+int name_pattern_matches(const struct name_pattern *pattern, const char *name);
 
 #endif

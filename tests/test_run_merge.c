@@ -149,11 +149,101 @@ static void test_refused(void **state)
 	assert_false(run_has("merged"));
 }
 
+static json_t *adapter_config(void)
+{
+	json_t *config;
+	char path[400];
+
+	path_of(path, "a/adapter/adapter_config.json");
+	assert_int_equal(json_read_file(&config, path, 1 << 20), 0);
+	return config;
+}
+
+static void set_adapter_key(const char *key, json_t *value)
+{
+	json_t *config = adapter_config();
+	char *text;
+
+	json_object_set_new(config, key, value);
+	text = json_dumps(config, JSON_INDENT(2));
+	write_file("a/adapter/adapter_config.json", "%s", text);
+	free(text);
+	json_decref(config);
+}
+
+/* The adapter's files and the checkpoint say which modules of other models have what, as PEFT reads it. */
+static void test_names(void **state)
+{
+	static const struct {
+		const char *model, *keys;
+	} cases[] = {
+	        {"gpt2", "'lora_rank_pattern={\"mlp.c_proj\":5}'"},
+	        {"gpt2", "'lora_target_modules=.*attn\\.c_proj|transformer\\.h\\.1\\.mlp\\.c_proj'"},
+	        {"gpt2", "lora_exclude_modules=mlp.c_proj lora_layers=1 lora_modules_to_save=ln_f,wpe"},
+	        {"whole", "'lora_rank_pattern={\"q_proj\":5}'"},
+	        {"whole", "'lora_alpha_pattern={\"layers\\\\.1\\\\..*\":5}'"},
+	        {"whole", "'lora_rank_pattern={\"^model.language_model.layers.0.*\":5}'"},
+	        {"whole", "'lora_target_modules=model.language_model.layers.0.self_attn.q_proj'"},
+	        {"whole", "'lora_target_modules=.*language_model.*q_proj' "
+	                  "lora_modules_to_save=model.language_model.norm,lm_head"},
+	        {"tiny", "lora_modules_to_save=norm"},
+	        {"tiny", "lora_modules_to_save=mlp"},
+	        {"tiny", "lora_modules_to_save=lm_head,layers.1.mlp.down_proj"},
+	};
+	char config[600];
+
+	(void)state;
+	write_file("gpt2.json",
+	        "{\"model_type\":\"gpt2\",\"vocab_size\":64,\"n_positions\":64,\"n_embd\":32,\"n_layer\":2,"
+	        "\"n_head\":4}");
+	assert_ferry(0, NULL, "init config=%s/gpt2.json output_dir=%s/gpt2", work_dir, work_dir);
+	assert_ferry(0, NULL, "init config=%s/tiny.json output_dir=%s/whole", work_dir, work_dir);
+	snprintf(config, sizeof(config), "{\"model_type\":\"llava\",\"text_config\":" TINY_CONFIG "}",
+	        "false");
+	write_file("whole/config.json", "%s", config);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const char *model = cases[i].model, *keys = cases[i].keys;
+
+		assert_ferry(0, NULL,
+		        "train model=%s/%s data=%s output_dir=%s/a " LORA "export_dtype=fp32 %s", work_dir,
+		        model, tiny.data, work_dir, keys);
+		set_adapter_key("exclude_modules", json_pack("[s]", "no_such_module"));
+		remove_run("merged");
+		assert_ferry(0, NULL,
+		        "merge model=%s/%s lora_adapter=%s/a/adapter output_dir=%s/merged export_dtype=fp32",
+		        work_dir, model, work_dir, work_dir);
+		assert_merged_as_trained(keys);
+		remove_run("merged");
+		assert_ferry(0, NULL,
+		        "export checkpoint=%s/a model=%s/%s output_dir=%s/merged export_dtype=fp32", work_dir,
+		        work_dir, model, work_dir);
+		assert_merged_as_trained(keys);
+	}
+}
+
+/* A file of PEFT may have patterns for modules without adapters; a user who types one made a slip. */
+static void test_needless_pattern(void **state)
+{
+	(void)state;
+	train("a", "export_dtype=fp32 lora_target_modules=q_proj");
+	set_adapter_key("rank_pattern", json_pack("{s:i}", "v_proj", 8));
+	set_adapter_key("alpha_pattern", json_pack("{s:i}", "nowhere", 8));
+	merge(0, "export_dtype=fp32");
+	assert_merged_as_trained("needless patterns");
+	assert_ferry(2, NULL,
+	        "train model=%s data=%s output_dir=%s/no " LORA
+	        "lora_target_modules=q_proj 'lora_rank_pattern={\"v_proj\":8}'",
+	        tiny.dir, tiny.data, work_dir);
+	assert_non_null(strstr(ferry_said(), "lora_rank_pattern: v_proj names no module with an adapter"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_merged),
 	        cmocka_unit_test(test_patterns),
+	        cmocka_unit_test(test_names),
+	        cmocka_unit_test(test_needless_pattern),
 	        cmocka_unit_test(test_tokenizer_beside),
 	        cmocka_unit_test(test_refused),
 	};

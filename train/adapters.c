@@ -122,6 +122,7 @@ static int adapt_as_asked(struct session *s)
 	if (rc)
 		return rc;
 	o = &s->adapter.options;
+	o->is_asked = 1;
 	o->called.targets = config_where(c, "lora_target_modules");
 	o->called.exclude = config_where(c, "lora_exclude_modules");
 	o->called.layers = config_where(c, "lora_layers");
