@@ -480,7 +480,6 @@ static void test_refused_kinds(void **state)
 {
 	static const char *const kinds[][2] = {
 	        {"\"use_dora\":true", "use_dora"},
-	        {"\"rank_pattern\":{\"k_proj\":4}", "rank_pattern: k_proj names no module with an adapter"},
 	        {"\"rank_pattern\":{\"q_proj\":0}", "rank_pattern: the value of \"q_proj\""},
 	        {"\"alpha_pattern\":[4]", "alpha_pattern: not an object"},
 	        {"\"exclude_modules\":\"q_proj\"", "target_modules: no module is left"},
