@@ -376,16 +376,18 @@ void pair_sums_add(struct pair_sums *sums, const struct preference *p, const str
 
 		for (int i = 0; i < 2; i++) {
 			const int32_t *first = batch->pair_first + 2 * n + i;
-			double sum = 0;
+			double logp = 0;
 
 			for (int64_t t = first[0]; t < first[1]; t++)
-				sum += losses[t];
-			pair.policy[i] = -sum;
+				logp -= losses[t];
+			pair.policy[i] = logp;
 			pair.reference[i] = batch->pair_reference[2 * n + i];
 			pair.count[i] = first[1] - first[0];
-			reward[i] = p->beta * (pair.policy[i] - pair.reference[i]);
+			if (p->kind == PREFERENCE_SIMPO)
+				logp /= (double)pair.count[i];
+			reward[i] = p->beta * (logp - pair.reference[i]);
 			sums->reward[i] += reward[i];
-			sums->logp[i] += pair.policy[i];
+			sums->logp[i] += logp;
 		}
 		sums->loss += preference_loss(p, &pair, grad);
 		sums->right += reward[0] > reward[1];

@@ -46,9 +46,9 @@ struct engine_options {
 };
 
 /* Sums over pairs. The reward of a text is beta times the difference of its log probabilities by policy and
- * reference. Index 0: chosen, 1: rejected. */
+ * reference; of simpo, by the policy's means over tokens. Index 0: chosen, 1: rejected. */
 struct pair_sums {
-	double loss, reward[2], logp[2]; /* logp: by the policy */
+	double loss, reward[2], logp[2]; /* logp: by the policy; of simpo a mean over tokens */
 	double right;                    /* pairs whose chosen text has the higher reward */
 };
 enum { PAIR_SUM_COUNT = sizeof(struct pair_sums) / sizeof(double) };

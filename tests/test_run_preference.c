@@ -119,6 +119,16 @@ static void test_offload_changes_no_bit(void **state)
 	}
 }
 
+static void make_last_value_nan(const char *path)
+{
+	size_t len;
+	char *data = read_file(path, &len);
+
+	memset(data + len - 8, 0xff, 8);
+	assert_int_equal(file_write_all(path, data, len), 0);
+	mem_free(data);
+}
+
 /* The reference of a resumed run is that of its start, not the model of its checkpoint. */
 static void test_resumed(void **state)
 {
@@ -154,6 +164,11 @@ static void test_resumed(void **state)
 	        "overwrite_output_dir=off",
 	        work_dir);
 	snprintf(a, sizeof(a), "%s/part/reference.safetensors", work_dir);
+	make_last_value_nan(a);
+	assert_ferry(2, NULL,
+	        "train %s/part/config.yaml resume_from_checkpoint=auto max_steps=6 overwrite_output_dir=off",
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "not finite: the file is damaged"));
 	assert_int_equal(remove(a), 0);
 	assert_ferry(2, NULL,
 	        "train %s/part/config.yaml resume_from_checkpoint=auto max_steps=6 overwrite_output_dir=off",
@@ -218,6 +233,9 @@ static void test_losses(void **state)
 			        number_of("a", 8, "loss"));
 		assert_int_equal(run_has("a/reference.safetensors"), strcmp(losses[i], "simpo") != 0);
 	}
+	/* simpo, the last one, compares means over tokens, and so do its rewards */
+	assert_near(number_of("a", 1, "rewards/chosen"), 0.1 * number_of("a", 1, "logps/chosen"), 1e-6);
+	assert_near(number_of("a", 1, "logps/chosen"), -log(2000), 1);
 }
 
 /* Evaluation on the training's pairs after zero steps' worth of change is ln 2; and has TRL's names. */

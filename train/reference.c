@@ -66,15 +66,24 @@ static int share(double *values, int64_t count)
 	return rc;
 }
 
+static int64_t find_infinite(const struct session_rows *rows)
+{
+	int64_t row = 0;
+
+	while (row < rows->data->row_count && isfinite(rows->reference[row]))
+		row++;
+	return row < rows->data->row_count ? row : -1;
+}
+
 static int check_finite(const struct session_rows *rows)
 {
-	for (int64_t i = 0; i < rows->data->row_count; i++)
-		if (!isfinite(rows->reference[i]))
-			return err_set(ERR_NONFINITE,
-			        "the log probability of the %s text of pair %" PRId64
-			        " is not finite before the first step",
-			        i % 2 ? "rejected" : "chosen", i / 2 + 1);
-	return 0;
+	int64_t row = find_infinite(rows);
+
+	return row < 0 ? 0
+	               : err_set(ERR_NONFINITE,
+	                         "the log probability of the %s text of pair %" PRId64
+	                         " is not finite before the first step",
+	                         row % 2 ? "rejected" : "chosen", row / 2 + 1);
 }
 
 static int compute(struct session *s, int side)
@@ -180,7 +189,12 @@ static int read_side(struct session *s, int side, const struct safetensors *file
 		rc = err_set(ERR_INPUT,
 		        "%s has the reference of other rows than those to %s; resume with the run's own data",
 		        file->path, side == SIDE_TRAIN ? "train on" : "evaluate on");
-	return rc ? rc : safetensors_read(file, t, rows->reference, 0, len_bytes);
+	if (!rc)
+		rc = safetensors_read(file, t, rows->reference, 0, len_bytes);
+	if (!rc && find_infinite(rows) >= 0)
+		rc = err_set(ERR_INPUT, "%s: \"%s\" holds a value that is not finite: the file is damaged",
+		        file->path, side_names[side]);
+	return rc;
 }
 
 static int read_file(struct session *s, const char *dir)
@@ -191,9 +205,8 @@ static int read_file(struct session *s, const char *dir)
 
 	if (!rc && file_kind_of(path) == FILE_NONE)
 		rc = err_set(ERR_INPUT,
-		        "%s is missing: it has the log probabilities by the model before the first step, "
-		        "which "
-		        "the run needs to go on",
+		        "%s is missing: it has the log probabilities by the model before the first step; "
+		        "copy it from the run's output_dir",
 		        path);
 	if (!rc)
 		rc = safetensors_open(&file, path);
