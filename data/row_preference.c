@@ -233,7 +233,12 @@ static int list_of(json_t **list, const struct dataset_builder *b, const json_t 
 	*list = json_is_object(answer) ? json_pack("[O]", answer) : json_incref((json_t *)(uintptr_t)answer);
 	if (!*list)
 		return err_set(ERR_NOMEM, "out of memory for a chat");
-	return json_array_size(*list) ? 0 : err_set(ERR_INPUT, "%s: \"%s\" has no messages", b->where, key);
+	if (!json_array_size(*list))
+		return err_set(ERR_INPUT, "%s: \"%s\" has no messages", b->where, key);
+	return json_is_object(json_array_get(*list, 0))
+	               ? 0
+	               : err_set(ERR_INPUT, "%s: \"%s\": the first entry is %s; expected a message", b->where,
+	                         key, json_kind_name(json_array_get(*list, 0)));
 }
 
 static int is_id_list(const json_t *list)

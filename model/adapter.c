@@ -118,8 +118,9 @@ static int expression_fits(const void *pattern, const char *name)
 	return name_pattern_matches(pattern, name);
 }
 
-/* Sets `chosen` of the matrices that a name or an expression means to `mark`. ERR_INPUT if 1 finds none. */
-static int mark_matches(char *chosen, char mark, const struct model *model, const char *name)
+/* Sets `chosen` of the matrices that a name or an expression means to `mark`. ERR_INPUT: it means none; 0 may
+ * also mean other modules, of other parts of a whole model too. */
+static int mark_matches(char *chosen, char mark, const struct model *model, const char *name, int is_asked)
 {
 	int is_all = !strcmp(name, all_linear), found = 0, others = 0, fits, err = 0;
 	const char *own = model_text_name(model, name);
@@ -146,20 +147,20 @@ static int mark_matches(char *chosen, char mark, const struct model *model, cons
 			chosen[i] = mark, found = 1;
 	}
 	name_pattern_close(pattern);
-	if (err || !mark || is_all)
+	if (err || is_all || (!mark && (others || model->whole || !is_asked)))
 		return err;
 	return found && !(others && is_expression(name)) ? 0 : fail_name(model, name, others);
 }
 
 /* A name, an expression, or an array of names. */
-static int mark_all(char *chosen, char mark, const struct model *model, const json_t *targets)
+static int mark_all(char *chosen, char mark, const struct model *model, const json_t *targets, int is_asked)
 {
 	const json_t *item;
 	size_t i;
 	int err = 0;
 
 	if (json_is_string(targets))
-		return mark_matches(chosen, mark, model, json_string_value(targets));
+		return mark_matches(chosen, mark, model, json_string_value(targets), is_asked);
 	if (!json_is_array(targets))
 		return err_set(ERR_INPUT, "neither a name nor a list of names");
 	if (!json_array_size(targets))
@@ -174,7 +175,7 @@ static int mark_all(char *chosen, char mark, const struct model *model, const js
 			err = err_set(ERR_INPUT,
 			        "%.80s: an expression stands alone, not in a list; name modules", name);
 		else if (!err)
-			err = mark_matches(chosen, mark, model, name);
+			err = mark_matches(chosen, mark, model, name, is_asked);
 	}
 	return err;
 }
@@ -413,11 +414,12 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 {
 	struct model_config changed = model->config;
 	char *chosen = mem_alloc((size_t)model->tensor_count, 1);
-	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets), o->called.targets) : ERR_NOMEM;
+	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets, o->is_asked), o->called.targets)
+	                 : ERR_NOMEM;
 
 	changed.adapter_rank = 0;
 	if (!err && o->exclude)
-		err = noted(mark_all(chosen, 0, model, o->exclude), o->called.exclude);
+		err = noted(mark_all(chosen, 0, model, o->exclude, o->is_asked), o->called.exclude);
 	if (!err)
 		err = noted(o->layers ? keep_layers(chosen, model, o->layers) : 0, o->called.layers);
 	if (!err && o->saved)

@@ -324,6 +324,8 @@ static void test_refused(void **state)
 	                "rows.jsonl:1: \"chosen\" and \"rejected\" must both be lists of token ids"},
 	        {PAIR("[" U("q") "]", "[" A("a") "]", "[{\"role\":\"assistant\"}]"),
 	                "messages[0] has no text under \"content\""},
+	        {PAIR("\"q\"", "[\"a\"]", "[\"b\"]"),
+	                "rows.jsonl:1: \"chosen\": the first entry is a string; expected a message"},
 	        {NO_PROMPT("\"yes\"", "\"no\""),
 	                "rows.jsonl:1: no prompt: chosen and rejected do not begin alike; the row has "
 	                "\"chosen\", \"rejected\"; set field_prompt"},
