@@ -134,11 +134,13 @@ static int is_everywhere(const struct model *model, int tensor)
 }
 
 /* The names are their last parts, each once; whole names of a text part, and where blocks differ. */
-static int modules_find(struct modules *m, const struct model *model)
+static int modules_find(struct modules *m, const struct peft_export *o, const struct model *model)
 {
 	int err = 0;
 
-	*m = (struct modules){.names = json_array(),
+	*m = (struct modules){.rank = o->rank,
+	        .scale = o->scale,
+	        .names = json_array(),
 	        .rank_pattern = json_object(),
 	        .alpha_pattern = json_object(),
 	        .saved = json_array()};
@@ -168,7 +170,7 @@ static int modules_find(struct modules *m, const struct model *model)
 static int write_config(const char *dir, const struct peft_export *o, const struct model *model)
 {
 	struct modules m;
-	int err = modules_find(&m, model);
+	int err = modules_find(&m, o, model);
 	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:o,s:f,s:s,s:o,s:o,s:o,s:b,s:b,s:b,s:b,s:b,s:o}",
 	        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
 	        json_of_text(o->base), "r", (json_int_t)m.rank, "lora_alpha",

@@ -21,8 +21,10 @@ struct peft_export {
 	const char *dir;
 	enum hf_export_existing existing;
 	const char *base; /* the model's path or name */
-	const struct side_files
-	        *side;           /* all but config.json are written too: the tokenizer, how answers end */
+	int64_t rank; /* r and lora_alpha of the file; modules with others stand in its patterns. rank 0: */
+	double scale; /* those of the first module. scale: alpha / rank */
+	/* All but config.json are written too: the tokenizer, how answers end. */
+	const struct side_files *side;
 	int (*may_appear)(void); /* as in checkpoint/save.h */
 };
 

@@ -153,6 +153,12 @@ static int check_preference(const struct config *c)
 			log_warn("%s has no effect with preference_loss=%s", config_where(c, keys[i].key),
 			        config_text(c, "preference_loss"));
 	}
+	if (c->preference_loss == PREFERENCE_ROBUST && c->preference_label_smoothing == 0)
+		log_warn("preference_loss=robust is the loss of sigmoid without preference_label_smoothing");
+	if (c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE && c->preference_loss &&
+	        !c->lora_adapter)
+		log_warn("%s=base has no effect without lora_adapter",
+		        config_where(c, "preference_reference"));
 	if (c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE && !c->preference_loss)
 		return contradiction(
 		        c, "preference_reference", "has no effect without preference_loss; set it");

@@ -55,7 +55,7 @@ static const struct {
 const char *dialect_name(enum dialect dialect)
 {
 	static const char *const names[DIALECT_COUNT] = {"ferry", "accelerate", "axolotl", "torchtune",
-	        "LLaMA-Factory", "transformers (TrainingArguments)", "TRL (SFTConfig)", "DeepSpeed"};
+	        "LLaMA-Factory", "transformers (TrainingArguments)", "TRL", "DeepSpeed"};
 
 	return names[dialect];
 }

@@ -25,7 +25,7 @@ int preference_loss_type(const struct item *s)
 		return 0;
 	return is_pair_loss(s->text) ? item_set(s, "preference_loss", s->text, CONFIG_STRONG)
 	                             : item_refuse(s, "only cross-entropy and one loss of pairs are "
-	                                              "supported; see preference_loss");
+	                                              "supported; set one");
 }
 
 /* axolotl */
@@ -109,14 +109,29 @@ int preference_set_type(const char **format, const struct item *s)
 	return rc;
 }
 
+/* TRL's `beta` is a key of several losses, none of which is the default of its other trainers. */
+static int check_beta(const struct config *c)
+{
+	const struct config_origin *beta = &c->origins[config_key_find("preference_beta") - config_keys];
+
+	if (!beta->place || !config_name_equal(beta->as, "beta") || config_was_set(c, "preference_loss") ||
+	        (c->verb != VERB_TRAIN && c->verb != VERB_PLAN && c->verb != VERB_CONFIG))
+		return 0;
+	return err_set(ERR_INPUT, "%s=%s does not say which loss; for DPO set loss_type to sigmoid",
+	        config_where(c, "preference_beta"), config_text(c, "preference_beta"));
+}
+
 int foreign_preference_finish(struct foreign *f, struct config *c)
 {
 	const struct foreign_preference *p = &f->preference;
+	int rc = check_beta(c);
+
+	if (rc)
+		return rc;
 
 	if (p->rl_simpo.text && !p->cpo_alpha_said)
 		log_warn("rl=simpo: axolotl adds the chosen answer's own loss unless cpo_alpha is 0; ferry "
-		         "does "
-		         "not");
+		         "does not");
 	if (p->pref_loss.text && !p->stage.text)
 		log_warn("pref_loss=%s has no effect without stage=dpo", p->pref_loss.text);
 	if (!p->stage.text || config_was_set(c, "preference_loss"))

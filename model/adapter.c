@@ -84,6 +84,11 @@ static int split_names(json_t **names, const char *text)
 	return *names ? 0 : ERR_NOMEM;
 }
 
+double adapter_scale(const struct adapter_options *o)
+{
+	return !o->rank ? 0 : o->alpha / (o->use_rslora ? sqrt((double)o->rank) : (double)o->rank);
+}
+
 int adapter_targets(json_t **targets, const char *text)
 {
 	*targets = NULL;

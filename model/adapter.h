@@ -36,6 +36,9 @@ struct adapter_options {
 };
 enum { ADAPTER_RANK_MAX = 65536 };
 
+/* s of modules that no pattern names; 0 without a rank. */
+double adapter_scale(const struct adapter_options *o);
+
 /* The targets of a text: names between commas, a JSON array, or an expression. ERR_INPUT, ERR_NOMEM. */
 int adapter_targets(json_t **targets, const char *text);
 

@@ -313,7 +313,7 @@ static void test_dialects(void **state)
 	static const struct {
 		const char *yaml, *name;
 	} rows[] = {{axolotl, "axolotl"}, {accelerate, "accelerate"}, {torchtune, "torchtune"},
-	        {llama_factory, "LLaMA-Factory"}, {transformers, "TRL (SFTConfig)"},
+	        {llama_factory, "LLaMA-Factory"}, {transformers, "TRL"},
 	        {arguments, "transformers (TrainingArguments)"},
 	        {"packing: bfd\nmax_length: 512\nmodel: m\n", NULL}, {"lr: 1\nmodel: m\n", NULL}};
 	struct config c;
@@ -352,7 +352,7 @@ static void test_other_defaults(void **state)
 	                "(TrainingArguments) (in brackets): per_device_train_batch_size 1 (8), learning_rate "
 	                "2e-05 (5e-5), save_total_limit 2 (all)\n"},
 	        {"dataset_name: d\nbf16: true\nnum_train_epochs: 1\n", "",
-	                "those of TRL (SFTConfig) (in brackets): per_device_train_batch_size 1 (8), "
+	                "those of TRL (in brackets): per_device_train_batch_size 1 (8), "
 	                "train_on_inputs off (chats), save_total_limit 2 (all)\n"},
 	        {"dataset_name: d\ncompletion_only_loss: true\nnum_train_epochs: 1\n", "",
 	                "per_device_train_batch_size 1 (8), train_on_inputs off (chats), save_total_limit 2 "

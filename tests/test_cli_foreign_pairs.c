@@ -94,6 +94,7 @@ static const struct {
                 "YAML:8: datasets.0.type.prompt_format=Q: {prompt}: ferry takes the columns as they are; "
                 "remove "
                 "it"},
+        {TRL "beta: 0.1\n", "YAML:4: beta=0.1 does not say which loss; for DPO set loss_type to sigmoid"},
         {TRL "loss_type: [sigmoid, bco_pair, sft]\n", "YAML:4: loss_type=sigmoid,bco_pair,sft: only "
                                                       "cross-entropy and one loss of pairs are supported; "
                                                       "see preference_loss"},

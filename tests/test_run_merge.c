@@ -77,13 +77,13 @@ static void test_patterns(void **state)
 	assert_int_equal(json_read_file(&config, path, 1 << 20), 0);
 	assert_int_equal(json_array_size(json_object_get(config, "target_modules")), 3);
 	assert_int_equal(json_integer_value(json_object_get(config, "r")), 3);
-	assert_int_equal(json_integer_value(json_object_get(config, "lora_alpha")), 9);
+	assert_int_equal(json_integer_value(json_object_get(config, "lora_alpha")), 6);
 	assert_int_equal(
 	        json_integer_value(json_object_get(json_object_get(config, "rank_pattern"), "up_proj")), 5);
 	assert_int_equal(
 	        json_integer_value(json_object_get(json_object_get(config, "rank_pattern"), "v_proj")), 1);
 	assert_int_equal(
-	        json_integer_value(json_object_get(json_object_get(config, "alpha_pattern"), "up_proj")), 6);
+	        json_integer_value(json_object_get(json_object_get(config, "alpha_pattern"), "q_proj")), 9);
 	json_decref(config);
 	merge(0, "export_dtype=fp32");
 	assert_merged_as_trained("patterns");

@@ -17,26 +17,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double scale_of(const struct adapter_options *o)
-{
-	return o->alpha / (o->use_rslora ? sqrt((double)o->rank) : (double)o->rank);
-}
-
 /* With lora_adapter its adapter_config.json says everything, and the keys must agree. */
 static int check_keys(const struct config *c, const struct peft_config *found)
 {
 	const struct adapter_options asked = {
 	        .rank = c->lora_rank, .alpha = c->lora_alpha, .use_rslora = c->use_rslora};
-	double has = scale_of(&found->options);
+	double has = adapter_scale(&found->options);
 
 	if (c->lora_rank && c->lora_rank != found->options.rank)
 		return err_set(ERR_INPUT, "%s=%d, but the adapter in %s has rank %d; leave it out",
 		        config_where(c, "lora_rank"), (int)c->lora_rank, c->lora_adapter,
 		        (int)found->options.rank);
-	if (c->lora_rank && c->lora_alpha != 0 && fabs(scale_of(&asked) - has) > 1e-6 * has)
+	if (c->lora_rank && c->lora_alpha != 0 && fabs(adapter_scale(&asked) - has) > 1e-6 * has)
 		return err_set(ERR_INPUT,
 		        "%s=%g is a scale of %g, but the adapter in %s has %g; leave it out",
-		        config_where(c, "lora_alpha"), c->lora_alpha, scale_of(&asked), c->lora_adapter, has);
+		        config_where(c, "lora_alpha"), c->lora_alpha, adapter_scale(&asked), c->lora_adapter,
+		        has);
 	return 0;
 }
 

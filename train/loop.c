@@ -422,7 +422,8 @@ int train_run(struct trainer *t)
 			                                sigabbrev_np(signal), t->step));
 		}
 	}
-	if (!rc)
+	if (!rc && (!t->config->preference_loss ||
+	                   trend.count >= TREND_LOSSES)) /* pairs differ more than rows */
 		diverged_warn(&trend);
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
 		rc = rows_evaluate(t);

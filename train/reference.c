@@ -97,8 +97,9 @@ static int compute(struct session *s, int side)
 	if (!rc)
 		rc = check_finite(rows);
 	if (!rc && !world_self()->rank)
-		log_info("reference: log probabilities of %" PRId64 " %s pairs in %.1f s",
-		        rows->data->row_count / 2, side_names[side], e.seconds);
+		log_info("reference: log probabilities of %" PRId64 " pair%s to %s on in %.1f s",
+		        rows->data->row_count / 2, plural_s(rows->data->row_count / 2),
+		        side == SIDE_TRAIN ? "train" : "evaluate", e.seconds);
 	return rc;
 }
 
@@ -206,7 +207,7 @@ static int read_file(struct session *s, const char *dir)
 	if (!rc && file_kind_of(path) == FILE_NONE)
 		rc = err_set(ERR_INPUT,
 		        "%s is missing: it has the log probabilities by the model before the first step; "
-		        "copy it from the run's output_dir",
+		        "copy it back from the run's output_dir, or start a new run",
 		        path);
 	if (!rc)
 		rc = safetensors_open(&file, path);
@@ -227,17 +228,16 @@ static int read_shared(struct session *s, const char *dir)
 	return rc;
 }
 
-int reference_find(struct session *s, int is_resumed, const char *dir, const char *output_dir)
+int reference_find(struct session *s, int is_resumed, const char *dir)
 {
-	int rc = 0;
-
 	if (!s->train.reference || !reads_reference(s))
 		return 0;
-	if (is_resumed)
-		rc = read_shared(s, dir);
-	else
-		rc = compute_all(s);
-	if (rc)
-		return rc;
-	return output_dir ? world_agree(world_self()->rank ? 0 : write_file(s, output_dir)) : 0;
+	return is_resumed ? read_shared(s, dir) : compute_all(s);
+}
+
+int reference_write(struct session *s, const char *output_dir)
+{
+	if (!s->train.reference || !reads_reference(s))
+		return 0;
+	return world_agree(world_self()->rank ? 0 : write_file(s, output_dir));
 }

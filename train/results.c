@@ -42,6 +42,8 @@ static int export_adapter(const struct result *r, const struct plane_source *sou
 	struct peft_export export = {.dir = dir,
 	        .existing = HF_EXPORT_REPLACE,
 	        .base = t->config->model,
+	        .rank = t->session.adapter.options.rank,
+	        .scale = adapter_scale(&t->session.adapter.options),
 	        .side = &t->session.side,
 	        .may_appear = r->fallback ? NULL : run_owner_check};
 	int rc = dir ? peft_write(&export, model, source) : ERR_NOMEM;

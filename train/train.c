@@ -216,13 +216,14 @@ int train_start(struct trainer *t)
 	world_set_phase("loading", HEARTBEAT_PATIENT);
 	if (!rc)
 		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
+	if (!rc) /* before anything is written: it takes time, and may fail */
+		rc = reference_find(&t->session, t->resumed != NULL, t->resumed_dir);
 	if (!rc)
 		rc = world_agree(outputs_open(t));
 	if (!rc)
 		rc = world_agree(output_dir_check(t));
-	if (!rc)
-		rc = reference_find(&t->session, t->resumed != NULL, t->resumed_dir,
-		        t->resumed && !t->is_elsewhere ? NULL : t->output_dir);
+	if (!rc && (!t->resumed || t->is_elsewhere))
+		rc = reference_write(&t->session, t->output_dir);
 	return rc;
 }
 
