@@ -450,8 +450,8 @@ static const struct {
                 "tokens, messages, sharegpt, alpaca, prompt_completion, text, preference"},
         {"gradient_acumulation: 4\n",
                 "YAML:1: unknown key \"gradient_acumulation\"; did you mean gradient_accumulation_steps?"},
-        {"loss: focal\n", "YAML:1: loss=focal: only cross-entropy and one loss of pairs are supported; see "
-                          "preference_loss"},
+        {"loss: focal\n",
+                "YAML:1: loss=focal: only cross-entropy and one loss of pairs are supported; set one"},
         {"loss:\n  label_smoothing: 0.1\n",
                 "YAML:2: loss.label_smoothing=0.1: only plain cross-entropy is supported; remove it"},
         {"eot_tokens: [a]\n", "YAML:1: eot_tokens=a: ferry trains on the end-of-turn token that the chat "

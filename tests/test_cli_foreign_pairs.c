@@ -97,9 +97,9 @@ static const struct {
         {TRL "beta: 0.1\n", "YAML:4: beta=0.1 does not say which loss; for DPO set loss_type to sigmoid"},
         {TRL "loss_type: [sigmoid, bco_pair, sft]\n", "YAML:4: loss_type=sigmoid,bco_pair,sft: only "
                                                       "cross-entropy and one loss of pairs are supported; "
-                                                      "see preference_loss"},
+                                                      "set one"},
         {TRL "loss_type: aot\n", "YAML:4: loss_type=aot: only cross-entropy and one loss of pairs are "
-                                 "supported; see preference_loss"},
+                                 "supported; set one"},
         {TRL "label_smoothing: 0.1\n",
                 "YAML:4: label_smoothing=0.1 has no effect without preference_loss; set it"},
         {TRL "loss_type: sigmoid\nreference_free: true\n",

@@ -11,8 +11,8 @@
 
 #define REFERENCE_NAME "reference.safetensors"
 
-/* Computes them with the weights as they are or, for a resumed run, reads them from `dir` (on rank 0). Without
- * a loss of pairs both do nothing. Collective. ERR_INPUT: they are missing, or of other rows. */
+/* Computes them with the weights as they are or, for a resumed run, reads them from `dir` (on rank 0).
+ * Without a loss of pairs both do nothing. Collective. ERR_INPUT: they are missing, or of other rows. */
 int reference_find(struct session *s, int is_resumed, const char *dir);
 int reference_write(struct session *s, const char *output_dir);
 
