@@ -93,6 +93,12 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 		        "%s: the rows seem to be the list in \"%s\"; write the list itself to the file, or "
 		        "one row a line",
 		        b->where, rows);
+	if (b->options->pairs == DATASET_PAIRS_ONLY)
+		return err_set(ERR_INPUT,
+		        "%s: preference_loss needs the columns chosen and rejected; the row has %s; name "
+		        "them with "
+		        "field_chosen and field_rejected",
+		        b->where, columns);
 	for (int i = FORMAT_FIRST; i < FORMAT_COUNT;) {
 		str_add(&known, i > FORMAT_FIRST ? ", " : "");
 		i = add_known(&known, b->names, i);
@@ -135,8 +141,9 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 
 	if (is_pairs && b->options->pairs == DATASET_PAIRS_NONE)
 		return err_set(ERR_INPUT,
-		        "%s: pairs of a chosen and a rejected answer; set preference_loss=sigmoid to train "
-		        "on pairs (ferry eval reads single answers)",
+		        "%s: pairs of a chosen and a rejected answer, which only ferry train reads; there "
+		        "set "
+		        "preference_loss=sigmoid",
 		        b->where);
 	if (!is_pairs && b->options->pairs == DATASET_PAIRS_ONLY)
 		return err_set(ERR_INPUT,

@@ -5,9 +5,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/quantity.h"
+#include "base/size.h"
 #include "base/str.h"
+#include "model/adapter.h"
 #include "model/name_pattern.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -330,7 +333,8 @@ static void add_group(struct str *out, const struct name_group *g)
 	str_add_bytes(out, g->name + rest, g->len - rest);
 }
 
-static void add_names(struct str *out, const struct model *model)
+/* is_first 0: adapters stand before them. */
+static void add_names(struct str *out, const struct model *model, int is_first)
 {
 	struct name_group groups[GROUPS_MOST];
 	int count = 0, more = 0;
@@ -340,7 +344,8 @@ static void add_names(struct str *out, const struct model *model)
 		struct name_group g;
 		int joined = 0;
 
-		if (!model->tensors[t].trainable)
+		if (!model->tensors[t].trainable ||
+		        (!is_first && model_tensor_is_adapter(&model->tensors[t])))
 			continue;
 		g = group_of(name, whole_prefix(model, name));
 		for (int i = 0; i < count && !joined; i++)
@@ -352,11 +357,58 @@ static void add_names(struct str *out, const struct model *model)
 			more++;
 	}
 	for (int i = 0; i < count; i++) {
-		str_add(out, i ? ", " : "");
+		str_add(out, i || !is_first ? ", " : "");
 		add_group(out, &groups[i]);
 	}
 	if (more)
 		str_printf(out, " and %d more tensor%s", more, plural_s(more));
+}
+
+/* Whether there are adapters, and all of them train. */
+static int adapters_train(const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model_tensor_is_adapter(&model->tensors[t]) && !model->tensors[t].trainable)
+			return 0;
+	return model->config.adapter_rank > 0;
+}
+
+/* Whether "a, b, c" has this name. */
+static int has_name(const char *list, const char *name, size_t len)
+{
+	for (; list; list = strstr(list, ", ")) {
+		list += *list == ',' ? 2 : 0;
+		if (!strncmp(list, name, len) && (!list[len] || list[len] == ','))
+			return 1;
+	}
+	return 0;
+}
+
+/* The modules with adapters, by the last parts of their names, and the adapters' ranks. */
+static void add_adapters(struct str *out, const struct model *model)
+{
+	int64_t least = INT64_MAX, most = 0;
+	struct str names = {0};
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		int a = model_adapter_of(model, t);
+		const char *end = strrchr(model->tensors[t].name, '.'), *begin = end;
+
+		if (a < 0)
+			continue;
+		least = min_i64(least, model->tensors[a].shape[0]);
+		most = max_i64(most, model->tensors[a].shape[0]);
+		while (begin > model->tensors[t].name && begin[-1] != '.')
+			begin--;
+		if (!names.data || !has_name(names.data, begin, (size_t)(end - begin)))
+			str_printf(&names, "%s%.*s", names.len_bytes ? ", " : "", (int)(end - begin), begin);
+	}
+	str_printf(out, "adapters of rank %" PRId64, least);
+	if (most > least)
+		str_printf(out, " to %" PRId64, most);
+	str_printf(out, " on %s", names.data ? names.data : "");
+	out->broken |= names.broken;
+	str_free(&names);
 }
 
 int64_t model_trained_count(const struct model *model)
@@ -376,5 +428,7 @@ void model_trained_words(struct str *out, const struct model *model)
 	str_add(out, " parameters (");
 	quantity_count(out, (double)(model->parameter_count - model_trained_count(model)));
 	str_add(out, " frozen): ");
-	add_names(out, model);
+	if (adapters_train(model))
+		add_adapters(out, model);
+	add_names(out, model, !adapters_train(model));
 }

@@ -197,10 +197,10 @@ static void counts_report(const struct dataset *d, const char *path)
 		log_info("%s: max_length cut the end-of-turn token of %" PRId64 " of the assistant's turns",
 		        path, d->counts.turn_ends_cut);
 	if (d->counts.empty_answers)
-		log_warn("%s: %" PRId64
-		         " row%s with an empty answer, the first at %s; the model learns to say nothing",
-		        path, d->counts.empty_answers, plural_s(d->counts.empty_answers),
-		        d->counts.empty_answers_first);
+		log_warn("%s: %" PRId64 " row%s with an empty answer, the first at %s%s", path,
+		        d->counts.empty_answers, plural_s(d->counts.empty_answers),
+		        d->counts.empty_answers_first,
+		        d->is_paired ? "" : "; the model learns to say nothing");
 	if (d->counts.dropped)
 		log_info("%s: %" PRId64 " row%s dropped (longer than max_length)", path, d->counts.dropped,
 		        plural_s(d->counts.dropped));
