@@ -23,6 +23,23 @@ static int is_set(const json_t *value)
 	       !(json_is_array(value) && !json_array_size(value));
 }
 
+/* Refuses starts of A and B for which PEFT also changes the matrix itself, each time that it loads the
+ * adapter. */
+static int check_start(const json_t *config, const char *where)
+{
+	static const char *const others[] = {"pissa", "corda", "olora", "loftq", "lora_ga"};
+	const char *start = json_string_value(json_object_get(config, "init_lora_weights"));
+
+	for (size_t i = 0; start && i < sizeof(others) / sizeof(*others); i++)
+		if (!strncmp(start, others[i], strlen(others[i])))
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: init_lora_weights %.40s changes the model's own weights, which is not "
+			        "supported; save the adapter with PEFT's "
+			        "path_initial_model_for_weight_conversion",
+			        where, start);
+	return 0;
+}
+
 /* Refuses what is set in the config and changes what the adapter computes. */
 static int check_kind(const json_t *config, const char *where)
 {
@@ -43,7 +60,7 @@ static int check_kind(const json_t *config, const char *where)
 		if (is_set(value))
 			return err_set(ERR_UNSUPPORTED, "%s: %s is not supported", where, others[i]);
 	}
-	return 0;
+	return check_start(config, where);
 }
 
 /* Copies a key that is set. */

@@ -492,6 +492,8 @@ static void test_refused_kinds(void **state)
 	        {"\"layers_pattern\":\"h\"", "layers_pattern"},
 	        {"\"trainable_token_indices\":[1]", "trainable_token_indices"},
 	        {"\"bias\":\"all\"", "bias"},
+	        {"\"init_lora_weights\":\"pissa_niter_4\"", "pissa_niter_4 changes the model's own weights"},
+	        {"\"init_lora_weights\":\"olora\"", "init_lora_weights olora"},
 	        {"\"lora_bias\":true", "lora_bias"},
 	        {"\"peft_type\":\"IA3\"", "peft_type"},
 	};
