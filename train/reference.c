@@ -86,12 +86,18 @@ static int check_finite(const struct session_rows *rows)
 	                         row % 2 ? "rejected" : "chosen", row / 2 + 1);
 }
 
+enum { PAIRS_MANY = 500 }; /* a pass over them takes time, and says so */
+
 static int compute(struct session *s, int side)
 {
 	struct session_rows *rows = rows_of(s, side);
 	struct evaluation e;
-	int rc = evaluate(s, pass_of(s, side), &e, row_add, rows->reference);
+	int rc;
 
+	if (!world_self()->rank && rows->data->row_count >= PAIRS_MANY * 2)
+		log_info("reference: a pass over %" PRId64 " pairs before the first step",
+		        rows->data->row_count / 2);
+	rc = evaluate(s, pass_of(s, side), &e, row_add, rows->reference);
 	if (!rc)
 		rc = share(rows->reference, rows->data->row_count);
 	if (!rc)
