@@ -142,8 +142,7 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 	if (is_pairs && b->options->pairs == DATASET_PAIRS_NONE)
 		return err_set(ERR_INPUT,
 		        "%s: pairs of a chosen and a rejected answer; set preference_loss=sigmoid to train "
-		        "on pairs; "
-		        "ferry eval does not read them",
+		        "on pairs; ferry eval does not read them",
 		        b->where);
 	if (!is_pairs && b->options->pairs == DATASET_PAIRS_ONLY)
 		return err_set(ERR_INPUT,
