@@ -132,7 +132,8 @@ static void make_last_value_nan(const char *path)
 /* The reference of a resumed run is that of its start, not the model of its checkpoint. */
 static void test_resumed(void **state)
 {
-	char a[400], b[400];
+	char a[400], b[400], *before, *after;
+	size_t len;
 
 	(void)state;
 	train("whole", "save_steps=2 save_total_limit=all eval_split=4 eval_steps=2");
@@ -174,6 +175,16 @@ static void test_resumed(void **state)
 	        "train %s/part/config.yaml resume_from_checkpoint=auto max_steps=6 overwrite_output_dir=off",
 	        work_dir);
 	assert_non_null(strstr(ferry_said(), "reference.safetensors is missing"));
+	snprintf(a, sizeof(a), "%s/part/config.yaml", work_dir);
+	assert_int_equal(file_read_all(a, 1 << 20, &before, &len), 0);
+	assert_ferry(2, NULL,
+	        "train %s/part/config.yaml resume_from_checkpoint=auto max_steps=6 learning_rate=7e-3 "
+	        "overwrite_output_dir=off",
+	        work_dir);
+	assert_int_equal(file_read_all(a, 1 << 20, &after, &len), 0);
+	assert_string_equal(before, after); /* a run that cannot go on changes nothing */
+	mem_free(before);
+	mem_free(after);
 }
 
 /* N ranks are one rank to rounding, and each row's reference is computed by one of them. */
