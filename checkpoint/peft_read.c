@@ -193,6 +193,21 @@ static int check_tensor(const struct peft *p, int tensor, const struct model_ten
 	return 0;
 }
 
+/* PEFT's older file is a pickle, which runs code when it is read. */
+static int check_file(const char *dir, const char *path)
+{
+	char *older = file_join(dir, "adapter_model.bin");
+	int is_older = older && file_kind_of(path) == FILE_NONE && file_kind_of(older) == FILE_REGULAR;
+	int err = older ? 0 : ERR_NOMEM;
+
+	if (is_older)
+		err = err_set(ERR_UNSUPPORTED,
+		        "%s is not read; load it in PEFT and save it again, which writes " PEFT_WEIGHTS_NAME,
+		        older);
+	mem_free(older);
+	return err;
+}
+
 int peft_open(struct peft **peft, const char *dir, const struct model *model)
 {
 	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
@@ -204,7 +219,9 @@ int peft_open(struct peft **peft, const char *dir, const struct model *model)
 		p->half = mem_alloc(PLANE_PIECE_COUNT, sizeof(*p->half));
 		p->of = mem_alloc((size_t)model->tensor_count, sizeof(const void *));
 	}
-	err = path && p && p->half && p->of ? safetensors_open(&p->file, path) : ERR_NOMEM;
+	err = path && p && p->half && p->of ? check_file(dir, path) : ERR_NOMEM;
+	if (!err)
+		err = safetensors_open(&p->file, path);
 	if (!err)
 		err = find_tensors(p, model);
 	for (int t = 0; t < model->tensor_count && !err; t++)

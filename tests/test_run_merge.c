@@ -125,6 +125,8 @@ static void test_tokenizer_beside(void **state)
 
 static void test_refused(void **state)
 {
+	char path[400], older[400];
+
 	(void)state;
 	train("a", "");
 	assert_ferry(2, NULL, "merge model=%s output_dir=%s/merged", tiny.dir, work_dir);
@@ -143,6 +145,12 @@ static void test_refused(void **state)
 	assert_ferry(2, NULL, "merge model=%s/a/adapter lora_adapter=%s/a/adapter output_dir=%s/no", work_dir,
 	        work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "is a LoRA adapter"));
+	path_of(path, "a/adapter/adapter_model.safetensors");
+	path_of(older, "a/adapter/adapter_model.bin");
+	assert_int_equal(rename(path, older), 0);
+	merge(2, "");
+	assert_non_null(
+	        strstr(ferry_said(), "adapter_model.bin is not read; load it in PEFT and save it again"));
 	write_file("a/adapter/adapter_model.safetensors", "damaged");
 	merge(2, "");
 	assert_non_null(strstr(ferry_said(), "adapter_model.safetensors"));
