@@ -16,6 +16,14 @@ static inline double number(const json_t *object, const char *key)
 	return json_number_value(value);
 }
 
+static inline double number_at(const json_t *list, size_t at)
+{
+	const json_t *value = json_array_get(list, at);
+
+	assert_true(json_is_number(value));
+	return json_number_value(value);
+}
+
 static inline void assert_relative(double got, double want, double bound, const char *what)
 {
 	if (!(fabs(got - want) <= bound * fabs(want)))
@@ -61,6 +69,40 @@ static inline double *tensor_read(const struct safetensors *file, const char *na
 		values[i] = raw[i];
 	free(raw);
 	return values;
+}
+
+/* The rows with this key in the metrics.jsonl of the run in `run`. */
+static inline json_t *rows_with(const char *key)
+{
+	char path[300], *line = NULL;
+	json_t *rows = json_array();
+	size_t cap = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/run/metrics.jsonl", work_dir);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	while (getline(&line, &cap, f) > 0) {
+		json_t *row;
+
+		assert_int_equal(json_parse(&row, path, line, strlen(line)), 0);
+		if (json_object_get(row, key))
+			json_array_append(rows, row);
+		json_decref(row);
+	}
+	free(line);
+	fclose(f);
+	return rows;
+}
+
+/* sqrt(sum((a - b)^2)), fp64; b may be NULL, for 0. */
+static inline double norm_of_difference(const double *a, const double *b, int64_t count)
+{
+	double sum = 0;
+
+	for (int64_t i = 0; i < count; i++)
+		sum += (a[i] - (b ? b[i] : 0)) * (a[i] - (b ? b[i] : 0));
+	return sqrt(sum);
 }
 
 #endif

@@ -222,31 +222,20 @@ static void metrics_compare(
         const struct reference *r, const json_t *want, double loss_bound, double norm_bound)
 {
 	const json_t *rates = json_object_get(json_object_get(r->json, "trace"), "lr");
-	char path[300], *line = NULL;
-	size_t cap = 0, step = 0;
-	FILE *f;
+	json_t *rows = rows_with("loss");
 
-	snprintf(path, sizeof(path), "%s/run/metrics.jsonl", work_dir);
-	f = fopen(path, "r");
-	assert_non_null(f);
-	for (; getline(&line, &cap, f) > 0; step++) {
-		json_t *row;
+	assert_int_equal(json_array_size(rows), 20);
+	for (size_t i = 0; i < 20; i++) {
+		const json_t *row = json_array_get(rows, i);
 
-		assert_int_equal(json_parse(&row, path, line, strlen(line)), 0);
-		assert_int_equal(number(row, "step"), step + 1);
-		assert_relative(number(row, "loss"),
-		        json_number_value(json_array_get(json_object_get(want, "loss"), step)), loss_bound,
-		        "loss");
-		assert_relative(number(row, "grad_norm"),
-		        json_number_value(json_array_get(json_object_get(want, "grad_norm"), step)),
+		assert_int_equal(number(row, "step"), i + 1);
+		assert_relative(
+		        number(row, "loss"), number_at(json_object_get(want, "loss"), i), loss_bound, "loss");
+		assert_relative(number(row, "grad_norm"), number_at(json_object_get(want, "grad_norm"), i),
 		        norm_bound, "grad_norm");
-		assert_true(fabs(number(row, "learning_rate") -
-		                    json_number_value(json_array_get(rates, step))) <= 1e-12);
-		json_decref(row);
+		assert_true(fabs(number(row, "learning_rate") - number_at(rates, i)) <= 1e-12);
 	}
-	assert_int_equal(step, 20);
-	free(line);
-	fclose(f);
+	json_decref(rows);
 }
 
 /* output_dir/model beside the final weights of the fp32 reference: error relative to how far the tensor
@@ -307,8 +296,7 @@ static double distance(const json_t *values, const json_t *truth, const char *ke
 
 	assert_int_equal(json_array_size(a), json_array_size(b));
 	for (size_t i = 0; i < json_array_size(a); i++) {
-		double want = json_number_value(json_array_get(a, i)),
-		       got = json_number_value(json_array_get(b, i));
+		double want = number_at(a, i), got = number_at(b, i);
 
 		assert_true(isfinite(got));
 		most = fmax(most, fabs(got - want) / fabs(want));
@@ -318,24 +306,15 @@ static double distance(const json_t *values, const json_t *truth, const char *ke
 
 static json_t *metrics_columns(void)
 {
-	json_t *columns = json_pack("{s:[],s:[]}", "loss", "grad_norm");
-	char path[300], *line = NULL;
-	size_t cap = 0;
-	FILE *f;
+	json_t *columns = json_pack("{s:[],s:[]}", "loss", "grad_norm"), *rows = rows_with("loss");
 
-	snprintf(path, sizeof(path), "%s/run/metrics.jsonl", work_dir);
-	f = fopen(path, "r");
-	assert_non_null(f);
-	while (getline(&line, &cap, f) > 0) {
-		json_t *row;
+	for (size_t i = 0; i < json_array_size(rows); i++) {
+		const json_t *row = json_array_get(rows, i);
 
-		assert_int_equal(json_parse(&row, path, line, strlen(line)), 0);
 		json_array_append(json_object_get(columns, "loss"), json_object_get(row, "loss"));
 		json_array_append(json_object_get(columns, "grad_norm"), json_object_get(row, "grad_norm"));
-		json_decref(row);
 	}
-	free(line);
-	fclose(f);
+	json_decref(rows);
 	return columns;
 }
 

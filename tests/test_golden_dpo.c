@@ -66,40 +66,7 @@ static void assert_near(double got, double want, double bound, const char *what)
 		        bound);
 }
 
-/* The rows of metrics.jsonl with this key. */
-static json_t *rows_with(const char *key)
-{
-	char path[300], *line = NULL;
-	json_t *rows = json_array();
-	size_t cap = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/run/metrics.jsonl", work_dir);
-	f = fopen(path, "r");
-	assert_non_null(f);
-	while (getline(&line, &cap, f) > 0) {
-		json_t *row;
-
-		assert_int_equal(json_parse(&row, path, line, strlen(line)), 0);
-		if (json_object_get(row, key))
-			json_array_append(rows, row);
-		json_decref(row);
-	}
-	free(line);
-	fclose(f);
-	return rows;
-}
-
 /* ---- a step with learning rate 0 on the pairs of eval.jsonl ---- */
-
-static double norm_of_difference(const double *a, const double *b, int64_t count)
-{
-	double sum = 0;
-
-	for (int64_t i = 0; i < count; i++)
-		sum += (a[i] - (b ? b[i] : 0)) * (a[i] - (b ? b[i] : 0));
-	return sqrt(sum);
-}
 
 static void gradients_compare(const struct reference *r, const char *loss, const char *path)
 {
@@ -216,17 +183,15 @@ static void trace_compare(const json_t *trace, const char *loss)
 		const json_t *row = json_array_get(rows, step);
 
 		for (int k = 0; k < 4; k++) {
-			double value =
-			        json_number_value(json_array_get(json_object_get(want, keys[k]), step));
+			double value = number_at(json_object_get(want, keys[k]), step);
 
 			if (k < 2)
 				assert_relative(number(row, keys[k]), value, 2e-5, keys[k]);
 			else
 				assert_near(number(row, keys[k]), value, k == 2 ? 2e-5 : 0, keys[k]);
 		}
-		assert_near(number(row, "learning_rate"),
-		        json_number_value(json_array_get(json_object_get(trace, "lr"), step)), 1e-12,
-		        "learning_rate");
+		assert_near(number(row, "learning_rate"), number_at(json_object_get(trace, "lr"), step),
+		        1e-12, "learning_rate");
 	}
 	json_decref(rows);
 }

@@ -28,8 +28,7 @@ static void train(const json_t *run, const char *more)
 	        "per_device_train_batch_size=2 gradient_accumulation_steps=2 max_steps=6 "
 	        "lr_scheduler_type=linear logging_steps=1 export_dtype=fp32 overwrite_output_dir=on %s %s",
 	        golden, golden, work_dir, json_string_value(json_object_get(run, "preference_loss")),
-	        number(run, "preference_beta"),
-	        json_number_value(json_array_get(list_of(run, "learning_rate"), 0)),
+	        number(run, "preference_beta"), number_at(list_of(run, "learning_rate"), 0),
 	        number(run, "max_grad_norm"), device, keys, more);
 }
 
@@ -42,32 +41,21 @@ static const struct {
 
 static void steps_compare(const json_t *run)
 {
-	char path[300], *line = NULL;
-	size_t cap = 0, step = 0;
-	FILE *f;
+	json_t *rows = rows_with("loss");
 
-	snprintf(path, sizeof(path), "%s/run/metrics.jsonl", work_dir);
-	f = fopen(path, "r");
-	assert_non_null(f);
-	for (; getline(&line, &cap, f) > 0; step++) {
-		json_t *row;
-
-		assert_int_equal(json_parse(&row, path, line, strlen(line)), 0);
+	assert_int_equal(json_array_size(rows), 6);
+	for (size_t step = 0; step < 6; step++)
 		for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++) {
-			double want = json_number_value(json_array_get(list_of(run, columns[i].key), step));
+			double want = number_at(list_of(run, columns[i].key), step);
 			double bound = columns[i].relative * fabs(want) + columns[i].absolute;
-			double got = number(row, columns[i].key);
+			double got = number(json_array_get(rows, step), columns[i].key);
 
 			if (!(fabs(got - want) <= bound))
 				fail_msg("%s, step %zu: %s is %.10g, TRL's %.10g",
 				        json_string_value(json_object_get(run, "name")), step + 1,
 				        columns[i].key, got, want);
 		}
-		json_decref(row);
-	}
-	assert_int_equal(step, 6);
-	free(line);
-	fclose(f);
+	json_decref(rows);
 }
 
 /* Some elements of each trained tensor, beside how far the tensor moved. */
@@ -92,7 +80,7 @@ static void final_compare(const json_t *run)
 		snprintf(full, sizeof(full), "%s%s", is_lora ? "base_model.model." : "", name);
 		got = tensor_read(file, full, &count);
 		for (size_t i = 0; i < json_array_size(elements); i++) {
-			double value = json_number_value(json_array_get(elements, i));
+			double value = number_at(elements, i);
 
 			assert_true((int64_t)i * stride < count);
 			if (!(fabs(got[(int64_t)i * stride] - value) <= 1e-4 * number(want, "moved_l2")))
