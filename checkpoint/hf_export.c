@@ -7,11 +7,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/quantity.h"
-#include "checkpoint/convert.h"
 #include "checkpoint/hf_dtype.h"
 #include "checkpoint/merge.h"
+#include "checkpoint/weights.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,9 +25,8 @@ struct work {
 	struct result_dir dir;
 	int *shard; /* [tensor_count] */
 	int shard_count;
-	uint16_t *hi;
-	int16_t *lo;
-	void *out; /* [PIECE_COUNT] in the file's format */
+	void *piece;   /* [PIECE_COUNT] fp32 or bf16 */
+	uint16_t *f16; /* [PIECE_COUNT] */
 };
 
 static int64_t tensor_bytes(const struct work *work, int tensor)
@@ -67,81 +65,35 @@ static void deal_shards(struct work *work)
 static int alloc_work(struct work *work)
 {
 	work->shard = mem_alloc((size_t)work->model->tensor_count, sizeof(*work->shard));
-	work->hi = mem_alloc(PIECE_COUNT, sizeof(*work->hi));
-	work->lo = mem_alloc(PIECE_COUNT, sizeof(*work->lo));
-	work->out = mem_alloc(PIECE_COUNT, sizeof(float));
-	return work->shard && work->hi && work->lo && work->out ? 0 : ERR_NOMEM;
+	work->piece = mem_alloc(PIECE_COUNT, sizeof(float));
+	work->f16 = mem_alloc(PIECE_COUNT, sizeof(*work->f16));
+	return work->shard && work->piece && work->f16 ? 0 : ERR_NOMEM;
 }
 
-static int convert_f16(const struct work *work, const uint16_t *hi, const int16_t *lo, int tensor,
-        int64_t first, int64_t count)
+static int convert_f16(const struct work *work, const float *value, int tensor, int64_t first, int64_t count)
 {
-	uint16_t *out = work->out;
-
 	for (int64_t i = 0; i < count; i++) {
-		float value = f32_from_bits(plane_join(hi[i], lo[i]));
-
-		out[i] = f16_from_f32(value);
-		if ((out[i] & 0x7c00) == 0x7c00)
+		work->f16[i] = f16_from_f32(value[i]);
+		if ((work->f16[i] & 0x7c00) == 0x7c00)
 			return err_set(ERR_INPUT,
 			        "tensor %s holds %g at element %" PRId64
 			        ", beyond the range of fp16; export in bf16 or fp32",
-			        work->model->tensors[tensor].name, (double)value, first + i);
+			        work->model->tensors[tensor].name, (double)value[i], first + i);
 	}
 	return 0;
 }
 
-/* bf16 is hi itself; other formats are made from the whole master weight. */
-static int needs_lo(const struct work *work)
+static int write_piece(
+        struct work *work, struct safetensors_writer *writer, int tensor, int64_t first, int64_t count)
 {
-	return work->format != FORMAT_BF16;
-}
+	int is_f16 = work->format == FORMAT_F16;
+	const void *out;
+	int err = weights_get(
+	        &out, work->source, is_f16 ? FORMAT_F32 : work->format, tensor, first, count, work->piece);
 
-/* Finds the address of a tensor's plane; NULL: read it in pieces. */
-static int plane_find(const char **at, const struct work *work, int tensor, enum plane plane)
-{
-	const struct plane_source *source = work->source;
-	const void *lies = NULL;
-	int err = source->at ? source->at(source->context, tensor, plane, 0,
-	                               work->model->tensors[tensor].count, &lies)
-	                     : 0;
-
-	*at = lies;
-	return err;
-}
-
-/* Gets these elements: their address in the plane, or a copy in `piece`. */
-static int plane_get(const void **out, const struct work *work, const char *at, int tensor, enum plane plane,
-        int64_t first, int64_t count, void *piece)
-{
-	const struct plane_source *source = work->source;
-
-	*out = at ? at + first * (int64_t)sizeof(uint16_t) : piece;
-	return at ? 0 : source->read(source->context, tensor, plane, first, count, piece);
-}
-
-static int write_piece(struct work *work, struct safetensors_writer *writer, const char *const at[2],
-        int tensor, int64_t first, int64_t count)
-{
-	const void *hi, *lo = NULL, *out = work->out;
-	int err = plane_get(&hi, work, at[0], tensor, PLANE_HI, first, count, work->hi);
-
-	if (!err && needs_lo(work))
-		err = plane_get(&lo, work, at[1], tensor, PLANE_LO, first, count, work->lo);
-	if (err)
-		return err;
-	switch (work->format) {
-	case FORMAT_F32:
-		convert_kernels()->join(work->out, hi, lo, count);
-		break;
-	case FORMAT_F16:
-		err = convert_f16(work, hi, lo, tensor, first, count);
-		break;
-	case FORMAT_BF16:
-		out = hi;
-		break;
-	default: /* all formats of weights are above */
-		assert(!"a format of weights");
+	if (!err && is_f16) {
+		err = convert_f16(work, out, tensor, first, count);
+		out = work->f16;
 	}
 	if (err)
 		return err;
@@ -151,15 +103,12 @@ static int write_piece(struct work *work, struct safetensors_writer *writer, con
 
 static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
 {
-	int64_t end = work->model->tensors[tensor].count, count;
-	const char *at[2] = {NULL, NULL};
-	int err = plane_find(&at[0], work, tensor, PLANE_HI);
+	int64_t end = work->model->tensors[tensor].count;
+	int err = 0;
 
-	if (!err && needs_lo(work))
-		err = plane_find(&at[1], work, tensor, PLANE_LO);
-	for (int64_t first = 0; !err && first < end; first += count) {
+	for (int64_t first = 0, count; !err && first < end; first += count) {
 		count = end - first < PIECE_COUNT ? end - first : PIECE_COUNT;
-		err = write_piece(work, writer, at, tensor, first, count);
+		err = write_piece(work, writer, tensor, first, count);
 	}
 	return err;
 }
@@ -298,9 +247,8 @@ static int export_write(
 		err = write_all(&work);
 	result_dir_close(&work.dir);
 	mem_free(work.shard);
-	mem_free(work.hi);
-	mem_free(work.lo);
-	mem_free(work.out);
+	mem_free(work.piece);
+	mem_free(work.f16);
 	return err;
 }
 

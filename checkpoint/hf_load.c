@@ -1,24 +1,20 @@
 /* Loads weights of a HuggingFace directory into planes, on several threads. */
-#include "checkpoint/convert.h"
 #include "checkpoint/hf_import_parts.h"
 #include "checkpoint/parallel.h"
 #include "checkpoint/shard_reader.h"
+#include "checkpoint/weights.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/size.h"
 
-#include <assert.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A job is a piece of one tensor; jobs are in the order of the files' bytes. A job moves its bytes in chunks
  * that stay in a core's cache from the read to the split. */
-enum {
-	JOB_BYTES = 16 << 20,
-	CHUNK_COUNT = LOAD_CHUNK_BYTES / 2,
-};
+enum { JOB_BYTES = 16 << 20 };
 
 struct job {
 	const struct hf_place *place;
@@ -26,24 +22,20 @@ struct job {
 	int64_t first, count;
 };
 
-/* Memory of one thread. The planes are for elements without an address in the sink. */
+/* Memory of one thread. */
 struct scratch {
 	char raw[LOAD_CHUNK_BYTES];
-	uint16_t hi[CHUNK_COUNT];
-	int16_t lo[CHUNK_COUNT];
 };
 
 _Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES,
         "load_memory_bytes counts them");
 
 struct load {
-	const struct convert_kernels *kernels;
-	const struct plane_sink *sink;
+	struct weights_target target;
 	struct job *jobs;
 	int64_t job_count;
 	struct scratch *scratch; /* [workers] */
 	struct shard_readers readers;
-	pthread_mutex_t write_lock;
 };
 
 /* ---- one job ---- */
@@ -73,24 +65,6 @@ static void job_expect(const struct load *load, int64_t index)
 	shard_reader_expect(&range);
 }
 
-static void *address(const struct load *load, enum plane plane, const struct job *job)
-{
-	const struct plane_sink *sink = load->sink;
-
-	return sink->at ? sink->at(sink->context, job->tensor, plane, job->first, job->count) : NULL;
-}
-
-static int write_plane(
-        struct load *load, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
-{
-	int err;
-
-	pthread_mutex_lock(&load->write_lock);
-	err = load->sink->write(load->sink->context, tensor, plane, first, count, src);
-	pthread_mutex_unlock(&load->write_lock);
-	return err;
-}
-
 /* Fails with the first of `count` elements that is not finite; there is one. */
 static int fail_first(const struct hf_place *place, const void *raw, int64_t first, int64_t count)
 {
@@ -105,39 +79,16 @@ static int fail_first(const struct hf_place *place, const void *raw, int64_t fir
 	return hf_import_fail_value(place, first + i, value);
 }
 
-/* Splits `count` elements at `src` into planes. lo may be NULL for formats that fit in hi. */
-static int split(const struct load *load, enum format format, uint16_t *hi, int16_t *lo, const void *src,
-        int64_t count)
-{
-	switch (format) {
-	case FORMAT_F32:
-		return load->kernels->f32(hi, lo, src, count);
-	case FORMAT_F16:
-		return load->kernels->f16(hi, lo, src, count);
-	case FORMAT_BF16:
-		if (src != hi)
-			memcpy(hi, src, (size_t)count * sizeof(*hi));
-		if (lo)
-			memset(lo, 0, (size_t)count * sizeof(*lo));
-		return load->kernels->bf16(hi, count);
-	default: /* all formats of weights are above */
-		break;
-	}
-	assert(!"a format of weights");
-	return 1;
-}
-
-static int read_chunk(struct load *load, const struct job *job, int worker, uint16_t *hi, int16_t *lo,
-        int64_t first, int64_t count)
+static int load_chunk(struct load *load, const struct job *job, int worker, int64_t first, int64_t count)
 {
 	const struct hf_place *place = job->place;
-	int is_hi = place->format == FORMAT_BF16; /* same bytes: read directly to their place */
-	void *raw = load->scratch[worker].raw;
+	void *raw = load->scratch[worker].raw,
+	     *in_place = weights_place(&load->target, place->format, job->tensor, first, count);
 	struct shard_range chunk = range_of(place, first, count),
 	                   whole = range_of(place, job->first, job->count);
 	const unsigned char *src;
 	int err = shard_reader_get(
-	        &load->readers.reader[worker], &src, is_hi ? (void *)hi : raw, &chunk, &whole);
+	        &load->readers.reader[worker], &src, in_place ? in_place : raw, &chunk, &whole);
 
 	if (err)
 		return err_note(err, "tensor %s", safetensors_name_show(place->tensor->name).text);
@@ -145,32 +96,22 @@ static int read_chunk(struct load *load, const struct job *job, int worker, uint
 		memcpy(raw, src, (size_t)(chunk.end_bytes - chunk.begin_bytes));
 		src = raw;
 	}
-	return split(load, place->format, hi, lo, src, count) ? fail_first(place, src, first, count) : 0;
+	err = weights_put(&load->target, place->format, job->tensor, first, count, src);
+	return err == WEIGHTS_NOT_FINITE ? fail_first(place, src, first, count) : err;
 }
 
 static int load_job(void *context, int64_t index, int worker)
 {
 	struct load *load = context;
 	const struct job *job = &load->jobs[index];
-	struct scratch *scratch = &load->scratch[worker];
 	struct shard_range range = range_of(job->place, job->first, job->count);
-	int needs_lo = !format_fits(job->place->format, DTYPE_BF16) || !load->sink->is_zero;
-	uint16_t *hi = address(load, PLANE_HI, job);
-	int16_t *lo = needs_lo ? address(load, PLANE_LO, job) : NULL;
 	int64_t most = LOAD_CHUNK_BYTES / hf_place_element_bytes(job->place);
 	int err = 0;
 
 	job_expect(load, index + SHARD_AHEAD_JOBS);
 	for (int64_t at = 0, count; !err && at < job->count; at += count) {
-		uint16_t *to_hi = hi ? hi + at : scratch->hi;
-		int16_t *to_lo = lo ? lo + at : needs_lo ? scratch->lo : NULL;
-
-		count = job->count - at < most ? job->count - at : most;
-		err = read_chunk(load, job, worker, to_hi, to_lo, job->first + at, count);
-		if (!err && !hi)
-			err = write_plane(load, job->tensor, PLANE_HI, job->first + at, count, to_hi);
-		if (!err && !lo && needs_lo)
-			err = write_plane(load, job->tensor, PLANE_LO, job->first + at, count, to_lo);
+		count = min_i64(most, job->count - at);
+		err = load_chunk(load, job, worker, job->first + at, count);
 	}
 	shard_reader_done(&range);
 	return err;
@@ -223,7 +164,7 @@ static int make_jobs(struct load *load, const struct hf_import *import, const st
 static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
         const struct plane_range *ranges, int64_t range_count, struct pool *pool)
 {
-	struct load load = {.kernels = convert_kernels(), .sink = sink};
+	struct load load = {0};
 	int err = make_jobs(&load, import, ranges, range_count);
 
 	if (!err) {
@@ -231,13 +172,13 @@ static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
 		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
 	}
 	if (!err) {
-		pthread_mutex_init(&load.write_lock, NULL);
+		weights_target_open(&load.target, sink);
 		for (int f = 0; f < import->dir->file_count; f++)
 			shard_reader_prepare(import->dir->files[f]);
 		for (int64_t i = 0; i < SHARD_AHEAD_JOBS; i++)
 			job_expect(&load, i);
 		err = parallel_run(pool, load.job_count, load_job, &load);
-		pthread_mutex_destroy(&load.write_lock);
+		weights_target_close(&load.target);
 	}
 	shard_readers_close(&load.readers);
 	mem_free(load.scratch);

@@ -3,8 +3,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/size.h"
+#include "checkpoint/weights.h"
 #include "model/adapter.h"
 
 #include <string.h>
@@ -24,35 +24,10 @@ struct merge {
 	struct plane_source source;
 	struct pool *pool; /* may be NULL */
 	struct factors factors;
-	uint16_t *hi;  /* [PLANE_PIECE_COUNT] */
-	int16_t *lo;   /* the same */
-	float *merged; /* the same: the piece below, computed once for both planes */
-	int tensor;    /* -1: none yet */
+	float *merged; /* the piece being merged: `count` elements of `tensor` from `first` on */
+	int tensor;
 	int64_t first, count;
 };
-
-static int read_piece(struct merge *m, float *dst, int tensor, int64_t first, int64_t count)
-{
-	int err = m->from->read(m->from->context, tensor, PLANE_HI, first, count, m->hi);
-
-	if (!err)
-		err = m->from->read(m->from->context, tensor, PLANE_LO, first, count, m->lo);
-	for (int64_t i = 0; i < count && !err; i++)
-		dst[i] = f32_from_bits(plane_join(m->hi[i], m->lo[i]));
-	return err;
-}
-
-static int read_floats(struct merge *m, float *dst, int tensor)
-{
-	int64_t total = m->model->tensors[tensor].count;
-	int err = 0;
-
-	for (int64_t at = 0, count; at < total && !err; at += count) {
-		count = min_i64(PLANE_PIECE_COUNT, total - at);
-		err = read_piece(m, dst + at, tensor, at, count);
-	}
-	return err;
-}
 
 /* dst [cols, rows] = src [rows, cols] turned, in new memory; frees src. NULL: no memory. */
 static float *turned(float *src, int64_t rows, int64_t cols)
@@ -89,7 +64,7 @@ static int factors_read(struct merge *m, int tensor, int a)
 	values[1] = mem_alloc((size_t)of_b->count, sizeof(float));
 	err = values[0] && values[1] ? 0 : ERR_NOMEM;
 	for (int i = 0; i < 2 && !err; i++)
-		err = read_floats(m, values[i], a + i);
+		err = weights_read(m->from, a + i, 0, m->model->tensors[a + i].count, values[i]);
 	if (model_matrix_is_turned(m->model, matrix)) {
 		f->left = turned(values[0], of_a->shape[0], of_a->shape[1]);
 		f->right = turned(values[1], of_b->shape[0], of_b->shape[1]);
@@ -142,41 +117,34 @@ static void merge_stretch(void *context, int64_t stretch, int worker)
 	        count);
 }
 
-static int merged_piece(
-        struct merge *m, int tensor, int a, enum plane plane, int64_t first, int64_t count, void *dst)
+static int merged_piece(struct merge *m, int tensor, int a, int64_t first, int64_t count, float *dst)
 {
-	int64_t stretches;
-	int err = 0;
+	int64_t stretches = (count + STRETCH - 1) / STRETCH;
+	int err = factors_read(m, tensor, a);
 
-	if (m->tensor != tensor || m->first != first || m->count != count) {
-		m->tensor = -1;
-		err = factors_read(m, tensor, a);
-		if (!err)
-			err = read_piece(m, m->merged, tensor, first, count);
-		if (err)
-			return err;
-		m->tensor = tensor;
-		m->first = first;
-		m->count = count;
-		stretches = (count + STRETCH - 1) / STRETCH;
-		for (int64_t i = 0; !m->pool && i < stretches; i++)
-			merge_stretch(m, i, 0);
-		if (m->pool)
-			pool_run(m->pool, stretches, merge_stretch, m);
-	}
-	for (int64_t i = 0; i < count; i++)
-		plane_put(dst, plane, i, m->merged[i]);
+	if (!err)
+		err = weights_read(m->from, tensor, first, count, dst);
+	if (err)
+		return err;
+	m->merged = dst;
+	m->tensor = tensor;
+	m->first = first;
+	m->count = count;
+	for (int64_t i = 0; !m->pool && i < stretches; i++)
+		merge_stretch(m, i, 0);
+	if (m->pool)
+		pool_run(m->pool, stretches, merge_stretch, m);
 	return 0;
 }
 
-static int merged_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+static int merged_floats(void *context, int tensor, int64_t first, int64_t count, float *dst)
 {
 	struct merge *m = context;
 	const struct model_tensor *t = &m->base->tensors[tensor];
 	int of_model = model_tensor_of(m->model, t->role, t->layer), a = model_adapter_of(m->model, of_model);
 
-	return a < 0 ? m->from->read(m->from->context, of_model, plane, first, count, dst)
-	             : merged_piece(m, of_model, a, plane, first, count, dst);
+	return a < 0 ? weights_read(m->from, of_model, first, count, dst)
+	             : merged_piece(m, of_model, a, first, count, dst);
 }
 
 int merge_open(
@@ -190,13 +158,10 @@ int merge_open(
 		return ERR_NOMEM;
 	m->model = model;
 	m->from = source;
-	m->source = (struct plane_source){.context = m, .read = merged_read};
+	m->source = (struct plane_source){.context = m, .floats = merged_floats};
 	m->pool = pool;
-	m->factors.tensor = m->tensor = -1;
-	m->hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*m->hi));
-	m->lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*m->lo));
-	m->merged = mem_alloc(PLANE_PIECE_COUNT, sizeof(*m->merged));
-	err = m->hi && m->lo && m->merged ? model_base_open(&m->base, model) : ERR_NOMEM;
+	m->factors.tensor = -1;
+	err = model_base_open(&m->base, model);
 	if (err) {
 		merge_close(m);
 		*merge = NULL;
@@ -220,8 +185,5 @@ void merge_close(struct merge *merge)
 		return;
 	factors_free(&merge->factors);
 	model_base_close(merge->base);
-	mem_free(merge->hi);
-	mem_free(merge->lo);
-	mem_free(merge->merged);
 	mem_free(merge);
 }

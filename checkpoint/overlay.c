@@ -3,26 +3,21 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "checkpoint/weights.h"
 
 struct overlay {
 	const struct plane_source *top;
 	int (*has)(void *context, int tensor);
 	struct hf_import *files;
 	struct plane_source source;
-	float *values; /* [PLANE_PIECE_COUNT] */
 };
 
-static int overlay_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+static int overlay_floats(void *context, int tensor, int64_t first, int64_t count, float *dst)
 {
 	struct overlay *o = context;
-	int err;
 
-	if (o->has(o->top->context, tensor))
-		return o->top->read(o->top->context, tensor, plane, first, count, dst);
-	err = hf_import_read(o->files, o->values, tensor, first, count);
-	for (int64_t i = 0; i < count && !err; i++)
-		plane_put(dst, plane, i, o->values[i]);
-	return err;
+	return o->has(o->top->context, tensor) ? weights_read(o->top, tensor, first, count, dst)
+	                                       : hf_import_read(o->files, dst, tensor, first, count);
 }
 
 int overlay_open(struct overlay **overlay, const char *dir, struct model *model,
@@ -36,9 +31,8 @@ int overlay_open(struct overlay **overlay, const char *dir, struct model *model,
 		return ERR_NOMEM;
 	o->top = top;
 	o->has = has;
-	o->source = (struct plane_source){.context = o, .read = overlay_read};
-	o->values = mem_alloc(PLANE_PIECE_COUNT, sizeof(*o->values));
-	err = o->values ? hf_import_open(&o->files, dir, model) : ERR_NOMEM;
+	o->source = (struct plane_source){.context = o, .floats = overlay_floats};
+	err = hf_import_open(&o->files, dir, model);
 	if (err) {
 		overlay_close(o);
 		*overlay = NULL;
@@ -61,6 +55,5 @@ void overlay_close(struct overlay *o)
 	if (!o)
 		return;
 	hf_import_close(o->files);
-	mem_free(o->values);
 	mem_free(o);
 }

@@ -1,4 +1,4 @@
-/* A model's weights, HI and LO: from its files, except for tensors that another source has, as adapters or
+/* A model's weights: from its files, except for tensors that another source has, as adapters or
  * what a run trained.
  *
  *     overlay_open(&overlay, dir, model, &top, has);

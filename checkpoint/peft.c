@@ -5,10 +5,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/size.h"
 #include "base/str.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weights.h"
 #include "model/adapter.h"
 #include "model/families/text_part.h"
 
@@ -193,18 +193,14 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 }
 
 static int append_tensor(struct safetensors_writer *writer, const struct model *model, int t,
-        const struct plane_source *source, uint16_t *hi, int16_t *lo, float *value)
+        const struct plane_source *source, float *value)
 {
 	int64_t total = model->tensors[t].count;
 	int err = 0;
 
 	for (int64_t at = 0, count; at < total && !err; at += count) {
 		count = min_i64(PLANE_PIECE_COUNT, total - at);
-		err = source->read(source->context, t, PLANE_HI, at, count, hi);
-		if (!err)
-			err = source->read(source->context, t, PLANE_LO, at, count, lo);
-		for (int64_t i = 0; i < count && !err; i++)
-			value[i] = f32_from_bits(plane_join(hi[i], lo[i]));
+		err = weights_read(source, t, at, count, value);
 		if (!err)
 			err = safetensors_append(writer, value, (size_t)count * sizeof(*value));
 	}
@@ -215,13 +211,11 @@ static int write_weights(const char *dir, const struct model *model, const struc
 {
 	static const struct safetensors_text metadata = {"format", "pt"};
 	struct safetensors_decl *decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
-	uint16_t *hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*hi));
-	int16_t *lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*lo));
 	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
 	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
 	struct safetensors_writer *writer = NULL;
 	int64_t count = 0;
-	int err = decls && hi && lo && value && path ? 0 : ERR_NOMEM;
+	int err = decls && value && path ? 0 : ERR_NOMEM;
 
 	for (int t = 0; t < model->tensor_count && !err; t++) {
 		const struct model_tensor *tensor = &model->tensors[t];
@@ -238,15 +232,13 @@ static int write_weights(const char *dir, const struct model *model, const struc
 		err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
 	for (int t = 0; t < model->tensor_count && !err; t++)
 		if (model->tensors[t].in_adapter)
-			err = append_tensor(writer, model, t, source, hi, lo, value);
+			err = append_tensor(writer, model, t, source, value);
 	if (!err)
 		err = safetensors_finish(writer);
 	safetensors_writer_free(writer);
 	for (int64_t i = 0; i < count; i++)
 		mem_free((char *)decls[i].name);
 	mem_free(decls);
-	mem_free(hi);
-	mem_free(lo);
 	mem_free(value);
 	mem_free(path);
 	return err;

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "base/size.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weights.h"
 #include "model/adapter.h"
 
 #include <math.h>
@@ -261,25 +262,17 @@ int peft_read(struct peft *p, float *dst, int tensor, int64_t first, int64_t cou
 	return err;
 }
 
-/* `value`, `hi` and `lo` hold a piece. */
-static int load_range(struct peft *p, const struct plane_sink *sink, const struct plane_range *range,
-        float *value, uint16_t *hi, int16_t *lo)
+/* `value` holds a piece. */
+static int load_range(
+        struct peft *p, struct weights_target *target, const struct plane_range *range, float *value)
 {
 	int err = 0;
 
 	for (int64_t at = 0, count; at < range->count && !err; at += count) {
 		count = min_i64(PLANE_PIECE_COUNT, range->count - at);
 		err = peft_read(p, value, range->tensor, range->first + at, count);
-		for (int64_t i = 0; i < count && !err; i++) {
-			hi[i] = plane_hi(f32_bits(value[i]));
-			lo[i] = plane_lo(f32_bits(value[i]));
-		}
 		if (!err)
-			err = sink->write(
-			        sink->context, range->tensor, PLANE_HI, range->first + at, count, hi);
-		if (!err)
-			err = sink->write(
-			        sink->context, range->tensor, PLANE_LO, range->first + at, count, lo);
+			err = weights_put(target, FORMAT_F32, range->tensor, range->first + at, count, value);
 	}
 	return err;
 }
@@ -287,17 +280,16 @@ static int load_range(struct peft *p, const struct plane_sink *sink, const struc
 int peft_load(const char *dir, const struct model *model, const struct plane_sink *sink,
         const struct plane_range *ranges, int64_t range_count)
 {
-	uint16_t *hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*hi));
-	int16_t *lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*lo));
 	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
+	struct weights_target target;
 	struct peft *p = NULL;
-	int err = hi && lo && value ? peft_open(&p, dir, model) : ERR_NOMEM;
+	int err = value ? peft_open(&p, dir, model) : ERR_NOMEM;
 
+	weights_target_open(&target, sink);
 	for (int64_t i = 0; i < range_count && !err; i++)
-		err = load_range(p, sink, &ranges[i], value, hi, lo);
+		err = load_range(p, &target, &ranges[i], value);
+	weights_target_close(&target);
 	peft_close(p);
-	mem_free(hi);
-	mem_free(lo);
 	mem_free(value);
 	return err;
 }

@@ -15,13 +15,17 @@
 #ifndef FERRY_CHECKPOINT_PLANE_IO_H
 #define FERRY_CHECKPOINT_PLANE_IO_H
 
-#include "base/num.h"
 #include "optim/plane.h"
+
+#include <stdint.h>
 
 enum { PLANE_PIECE_COUNT = 512 << 10 };
 
 struct plane_source {
 	void *context;
+	/* Computes fp32 weights, for a source that has no planes; NULL: it has planes, and the callbacks
+	 * below. checkpoint/weights.h reads both. */
+	int (*floats)(void *context, int tensor, int64_t first_element, int64_t count, float *dst);
 	int (*read)(
 	        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst);
 	/* Sets *at to the host address of these elements if they are contiguous in host memory, unchanged
@@ -33,15 +37,6 @@ struct plane_source {
 	void (*done)(void *context, int tensor);
 };
 enum { PLANE_SOURCE_END = -1 };
-
-/* Writes element i of HI or LO, for a source that computes its fp32 weights. */
-static inline void plane_put(void *dst, enum plane plane, int64_t i, float weight)
-{
-	if (plane == PLANE_HI)
-		((uint16_t *)dst)[i] = plane_hi(f32_bits(weight));
-	else
-		((int16_t *)dst)[i] = plane_lo(f32_bits(weight));
-}
 
 struct plane_sink {
 	void *context;

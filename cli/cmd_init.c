@@ -17,12 +17,12 @@
 
 enum { STRETCH = 8192 }; /* elements that a thread draws at once */
 
-/* A source of initial weights. Draws the values of a piece once for both planes. */
+/* A source of initial weights. */
 struct fresh {
 	const struct model *model;
 	uint64_t seed;
 	struct pool *pool;
-	float *values; /* [PLANE_PIECE_COUNT] values of the piece below */
+	float *values; /* the piece being drawn: `count` elements of `tensor` from `first` on */
 	int tensor;
 	int64_t first, count;
 };
@@ -38,21 +38,15 @@ static void draw(void *context, int64_t stretch, int worker)
 		f->values[i] = model_init_value(f->model, f->tensor, f->first + i, f->seed);
 }
 
-static int fresh_read(
-        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst)
+static int fresh_floats(void *context, int tensor, int64_t first, int64_t count, float *dst)
 {
 	struct fresh *f = context;
 
-	if (count > PLANE_PIECE_COUNT || (plane != PLANE_HI && plane != PLANE_LO))
-		return err_set(ERR_INTERNAL, "a piece of %" PRId64 " elements was requested", count);
-	if (f->tensor != tensor || f->first != first_element || f->count != count) {
-		f->tensor = tensor;
-		f->first = first_element;
-		f->count = count;
-		pool_run(f->pool, (count + STRETCH - 1) / STRETCH, draw, f);
-	}
-	for (int64_t i = 0; i < count; i++)
-		plane_put(dst, plane, i, f->values[i]);
+	f->values = dst;
+	f->tensor = tensor;
+	f->first = first;
+	f->count = count;
+	pool_run(f->pool, (count + STRETCH - 1) / STRETCH, draw, f);
 	return 0;
 }
 
@@ -93,8 +87,8 @@ int cli_init(const struct config *c)
 {
 	struct hf_export options = {
 	        .dir = c->output_dir, .shard_bytes = c->max_shard_bytes, .is_refused_without_room = 1};
-	struct fresh fresh = {.seed = (uint64_t)c->seed, .tensor = -1};
-	struct plane_source source = {.context = &fresh, .read = fresh_read};
+	struct fresh fresh = {.seed = (uint64_t)c->seed};
+	struct plane_source source = {.context = &fresh, .floats = fresh_floats};
 	struct side_files side = {0};
 	struct model *model = NULL;
 	struct topology here;
@@ -110,10 +104,6 @@ int cli_init(const struct config *c)
 	if (!err)
 		err = pool_open_here(&fresh.pool, &here, 0, 1);
 	if (!err) {
-		fresh.values = mem_alloc(PLANE_PIECE_COUNT, sizeof(*fresh.values));
-		err = fresh.values ? 0 : ERR_NOMEM;
-	}
-	if (!err) {
 		fresh.model = model;
 		options.dtype = hf_export_dtype(c->export_dtype, model);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
@@ -122,7 +112,6 @@ int cli_init(const struct config *c)
 	}
 	if (!err)
 		err = report(c, model, options.dtype);
-	mem_free(fresh.values);
 	pool_close(fresh.pool);
 	side_files_free(&side);
 	model_close(model);

@@ -18,7 +18,6 @@ struct parts {
 	struct peft *values;
 	struct overlay *overlay;
 	struct plane_source of_adapter;
-	float *piece; /* [PLANE_PIECE_COUNT] */
 	struct side_files side;
 };
 
@@ -29,14 +28,11 @@ static int adapter_has(void *context, int tensor)
 	return p->model->tensors[tensor].in_adapter;
 }
 
-static int adapter_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+static int adapter_floats(void *context, int tensor, int64_t first, int64_t count, float *dst)
 {
 	struct parts *p = context;
-	int err = peft_read(p->values, p->piece, tensor, first, count);
 
-	for (int64_t i = 0; i < count && !err; i++)
-		plane_put(dst, plane, i, p->piece[i]);
-	return err;
+	return peft_read(p->values, dst, tensor, first, count);
 }
 
 static int parts_open(struct parts *p, const struct config *c)
@@ -48,9 +44,8 @@ static int parts_open(struct parts *p, const struct config *c)
 	if (!err)
 		err = model_adapt(p->model, &p->adapter.options);
 	if (!err) {
-		p->piece = mem_alloc(PLANE_PIECE_COUNT, sizeof(*p->piece));
-		p->of_adapter = (struct plane_source){.context = p, .read = adapter_read};
-		err = p->piece ? peft_open(&p->values, c->lora_adapter, p->model) : ERR_NOMEM;
+		p->of_adapter = (struct plane_source){.context = p, .floats = adapter_floats};
+		err = peft_open(&p->values, c->lora_adapter, p->model);
 	}
 	if (err && err != ERR_NOMEM)
 		err = err_note(err, "%s", config_where(c, "lora_adapter"));
@@ -63,7 +58,6 @@ static void parts_close(struct parts *p)
 {
 	overlay_close(p->overlay);
 	peft_close(p->values);
-	mem_free(p->piece);
 	peft_config_free(&p->adapter);
 	model_close(p->model);
 	side_files_free(&p->side);

@@ -8,6 +8,7 @@
 #include "checkpoint/fresh_weights.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/peft.h"
+#include "checkpoint/weights.h"
 #include "comm/world.h"
 #include "model/adapter.h"
 #include "placement/ranks.h"
@@ -208,18 +209,19 @@ int session_read_weights(
 
 /* ---- the model without its adapters ---- */
 
-static int zero_write(struct session *s, int tensor)
+static int zero_write(const struct plane_sink *sink, const struct model *model, int tensor)
 {
-	static const uint16_t zeros[4096];
-	int64_t total = s->model->tensors[tensor].count;
+	static const float zeros[4096];
+	int64_t total = model->tensors[tensor].count;
+	struct weights_target target;
 	int rc = 0;
 
+	weights_target_open(&target, sink);
 	for (int64_t at = 0, count; at < total && !rc; at += count) {
 		count = min_i64((int64_t)(sizeof(zeros) / sizeof(*zeros)), total - at);
-		rc = engine_write(s->engine, tensor, PLANE_HI, at, count, zeros);
-		if (!rc)
-			rc = engine_write(s->engine, tensor, PLANE_LO, at, count, zeros);
+		rc = weights_put(&target, FORMAT_F32, tensor, at, count, zeros);
 	}
+	weights_target_close(&target);
 	return rc;
 }
 
@@ -231,17 +233,17 @@ int adapters_switch(struct session *s, enum adapters_state state)
 	int64_t count = 0;
 	int rc = ranges ? 0 : ERR_NOMEM;
 
+	planes_sink(&sink, s->engine);
 	for (int t = 0; t < model->tensor_count && !rc; t++) {
 		int a = model_adapter_of(model, t);
 
 		if (a < 0)
 			continue;
 		if (state == ADAPTERS_OFF)
-			rc = zero_write(s, a + 1);
+			rc = zero_write(&sink, model, a + 1);
 		else
 			ranges[count++] = (struct plane_range){a + 1, 0, model->tensors[a + 1].count};
 	}
-	planes_sink(&sink, s->engine);
 	if (!rc && count)
 		rc = peft_load(s->config->lora_adapter, model, &sink, ranges, count);
 	mem_free(ranges);

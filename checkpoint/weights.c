@@ -1,0 +1,172 @@
+/* Turns numbers of a file's format into planes, and planes into numbers. */
+#include "checkpoint/weights.h"
+
+#include "base/err.h"
+#include "base/num.h"
+#include "base/size.h"
+#include "checkpoint/convert.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Elements on the stack: to put, as many as make copies to a device worth their wait; to get, what stays in
+ * the cache. */
+enum { PUT_COUNT = 64 << 10, PIECE_COUNT = 16 << 10 };
+
+void weights_target_open(struct weights_target *target, const struct plane_sink *sink)
+{
+	target->sink = sink;
+	pthread_mutex_init(&target->lock, NULL);
+}
+
+void weights_target_close(struct weights_target *target)
+{
+	pthread_mutex_destroy(&target->lock);
+}
+
+/* ---- put ---- */
+
+static void *address(
+        const struct weights_target *t, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	return t->sink->at ? t->sink->at(t->sink->context, tensor, plane, first, count) : NULL;
+}
+
+static int write_plane(
+        struct weights_target *t, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	int err;
+
+	pthread_mutex_lock(&t->lock);
+	err = t->sink->write(t->sink->context, tensor, plane, first, count, src);
+	pthread_mutex_unlock(&t->lock);
+	return err;
+}
+
+/* Splits `count` elements into halves. lo may be NULL for a format that fits in hi. */
+static int split(enum format format, uint16_t *hi, int16_t *lo, const void *src, int64_t count)
+{
+	switch (format) {
+	case FORMAT_F32:
+		return convert_kernels()->f32(hi, lo, src, count);
+	case FORMAT_F16:
+		return convert_kernels()->f16(hi, lo, src, count);
+	case FORMAT_BF16:
+		if (src != hi)
+			memcpy(hi, src, (size_t)count * sizeof(*hi));
+		if (lo)
+			memset(lo, 0, (size_t)count * sizeof(*lo));
+		return convert_kernels()->bf16(hi, count);
+	default: /* all formats of weights are above */
+		break;
+	}
+	assert(!"a format of weights");
+	return WEIGHTS_NOT_FINITE;
+}
+
+/* Whether the sink needs the low half of numbers in this format. It is zero at first. */
+static int needs_lo(const struct weights_target *t, enum format format)
+{
+	return !format_fits(format, DTYPE_BF16) || !t->sink->is_zero;
+}
+
+int weights_put(struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count,
+        const void *src)
+{
+	int64_t width = dtype_bytes(format_facts[format].element), most;
+	int keeps_lo = needs_lo(t, format), err = 0;
+	uint16_t *hi = address(t, tensor, PLANE_HI, first, count), hi_piece[PUT_COUNT];
+	int16_t *lo = keeps_lo ? address(t, tensor, PLANE_LO, first, count) : NULL, lo_piece[PUT_COUNT];
+
+	if (!hi && format == FORMAT_BF16 && !keeps_lo) /* src is the plane */
+		return convert_kernels()->bf16(src, count)
+		               ? WEIGHTS_NOT_FINITE
+		               : write_plane(t, tensor, PLANE_HI, first, count, src);
+	most = hi && (lo || !keeps_lo) ? count : PUT_COUNT;
+	for (int64_t at = 0, part; at < count && !err; at += part) {
+		uint16_t *to_hi = hi ? hi + at : hi_piece;
+		int16_t *to_lo = lo ? lo + at : keeps_lo ? lo_piece : NULL;
+
+		part = min_i64(most, count - at);
+		err = split(format, to_hi, to_lo, (const char *)src + at * width, part);
+		if (!err && !hi)
+			err = write_plane(t, tensor, PLANE_HI, first + at, part, to_hi);
+		if (!err && keeps_lo && !lo)
+			err = write_plane(t, tensor, PLANE_LO, first + at, part, to_lo);
+	}
+	return err;
+}
+
+void *weights_place(
+        const struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count)
+{
+	return format == FORMAT_BF16 ? address(t, tensor, PLANE_HI, first, count) : NULL;
+}
+
+/* ---- get ---- */
+
+/* Gets elements of a plane: *out is where they lie, or `piece`. */
+static int plane_get(const void **out, const struct plane_source *s, int tensor, enum plane plane,
+        int64_t first, int64_t count, void *piece)
+{
+	int err = 0;
+
+	*out = NULL;
+	if (s->at)
+		err = s->at(s->context, tensor, plane, first, count, out);
+	if (err || *out)
+		return err;
+	*out = piece;
+	return s->read(s->context, tensor, plane, first, count, piece);
+}
+
+static int read_halves(const struct plane_source *s, int tensor, int64_t first, int64_t count, float *dst)
+{
+	uint16_t hi_piece[PIECE_COUNT];
+	int16_t lo_piece[PIECE_COUNT];
+	int err = 0;
+
+	for (int64_t at = 0, part; at < count && !err; at += part) {
+		const void *hi, *lo;
+
+		part = min_i64(PIECE_COUNT, count - at);
+		err = plane_get(&hi, s, tensor, PLANE_HI, first + at, part, hi_piece);
+		if (!err)
+			err = plane_get(&lo, s, tensor, PLANE_LO, first + at, part, lo_piece);
+		if (!err)
+			convert_kernels()->join(dst + at, hi, lo, part);
+	}
+	return err;
+}
+
+int weights_read(const struct plane_source *s, int tensor, int64_t first, int64_t count, float *dst)
+{
+	return s->floats ? s->floats(s->context, tensor, first, count, dst)
+	                 : read_halves(s, tensor, first, count, dst);
+}
+
+/* The upper halves of a source that has numbers and no planes. */
+static int read_upper(const struct plane_source *s, int tensor, int64_t first, int64_t count, uint16_t *dst)
+{
+	float piece[PIECE_COUNT];
+	int err = 0;
+
+	for (int64_t at = 0, part; at < count && !err; at += part) {
+		part = min_i64(PIECE_COUNT, count - at);
+		err = s->floats(s->context, tensor, first + at, part, piece);
+		for (int64_t i = 0; i < part && !err; i++)
+			dst[at + i] = plane_hi(f32_bits(piece[i]));
+	}
+	return err;
+}
+
+int weights_get(const void **out, const struct plane_source *s, enum format format, int tensor, int64_t first,
+        int64_t count, void *buffer)
+{
+	*out = buffer;
+	assert(format == FORMAT_F32 || format == FORMAT_BF16);
+	if (format == FORMAT_F32)
+		return weights_read(s, tensor, first, count, buffer);
+	return s->floats ? read_upper(s, tensor, first, count, buffer)
+	                 : plane_get(out, s, tensor, PLANE_HI, first, count, buffer);
+}
