@@ -8,7 +8,7 @@
  *
  * A word that stands for a number has a numeric value here: `auto` is CONFIG_AUTO, `off` is 0. The struct
  * owns its texts; a text without a value is NULL. The parser also understands files written for other tools
- * (config/foreign.c).
+ * (config/dialect.h).
  */
 #ifndef FERRY_CONFIG_CONFIG_H
 #define FERRY_CONFIG_CONFIG_H

@@ -1,6 +1,6 @@
 /* Parses configuration files and the command line into a struct config. */
 #include "config/args.h"
-#include "config/foreign.h"
+#include "config/dialect.h"
 #include "config/problems.h"
 #include "config/reference.h"
 #include "config/table.h"
@@ -24,7 +24,7 @@ enum { UNKNOWN_BYTES_SHOWN = 600 };
 struct parser {
 	struct config *c;
 	struct config_layer layer;
-	struct foreign foreign;
+	struct dialect_state dialects;
 	struct problems problems;
 	struct str unknowns; /* keys of the present file that are like none, with their lines */
 	const char *unknown_first;
@@ -143,7 +143,7 @@ static int refusals_report(struct parser *p, int at)
 {
 	int refused, err = 0;
 
-	while (!err && (refused = foreign_refusal_next(&p->foreign)))
+	while (!err && (refused = dialect_refusal_next(&p->dialects)))
 		err = problems_insert(&p->problems, at++, refused);
 	return err;
 }
@@ -226,26 +226,27 @@ static int not_of_verb(const struct config_key *key, const char *name, enum verb
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
 {
 	const struct config_key *key;
-	int found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_OWN_MEANING);
+	int found =
+	        dialect_set(&p->dialects, p->c, &p->layer, name, text, line, is_null, DIALECT_OWN_MEANING);
 
-	if (found != FOREIGN_UNKNOWN)
+	if (found != DIALECT_UNKNOWN)
 		return found < 0 ? found : 0;
 	key = config_key_find(name);
 	if (key && is_null)
 		return 0;
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file) {
-		found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
-		if (found != FOREIGN_UNKNOWN)
+		found = dialect_set(&p->dialects, p->c, &p->layer, name, text, line, is_null, DIALECT_ANY);
+		if (found != DIALECT_UNKNOWN)
 			return found < 0 ? found : 0;
 	}
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
 		return not_of_verb(key, name, p->c->verb);
 	if (key)
 		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
-	found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
-	if (found == FOREIGN_UNKNOWN && is_null && p->foreign.dialect != DIALECT_FERRY)
-		return foreign_pass(&p->foreign, name); /* null asks for nothing */
-	return found == FOREIGN_UNKNOWN ? unknown(p, name, line) : found < 0 ? found : 0;
+	found = dialect_set(&p->dialects, p->c, &p->layer, name, text, line, is_null, DIALECT_ANY);
+	if (found == DIALECT_UNKNOWN && is_null && p->dialects.layer)
+		return dialect_pass(&p->dialects, name); /* null asks for nothing */
+	return found == DIALECT_UNKNOWN ? unknown(p, name, line) : found < 0 ? found : 0;
 }
 
 static int layer_begin(struct parser *p, const char *file)
@@ -253,7 +254,7 @@ static int layer_begin(struct parser *p, const char *file)
 	mem_free(p->layer.seen);
 	p->layer.file = file;
 	p->layer.seen = mem_alloc((size_t)config_key_count, 1);
-	foreign_layer_begin(&p->foreign);
+	dialect_layer_begin(&p->dialects);
 	return p->layer.seen ? 0 : ERR_NOMEM;
 }
 
@@ -261,8 +262,8 @@ static void layer_end(struct parser *p)
 {
 	const char *file = p->layer.file ? p->layer.file : "command line";
 
-	if (p->foreign.passed.data)
-		log_info("%s: ignoring keys without effect on results: %s", file, p->foreign.passed.data);
+	if (p->dialects.passed.data)
+		log_info("%s: ignoring keys without effect on results: %s", file, p->dialects.passed.data);
 }
 
 /* Sets a key that takes several texts from a YAML list, by writing the list as JSON. */
@@ -328,17 +329,20 @@ static int read_file(struct parser *p, const char *path)
 		        path);
 	if (err)
 		return err;
-	p->foreign.dialect = dialect_find(&doc);
-	p->foreign.file_dialect = p->foreign.dialect;
-	p->foreign.file = path;
+	p->dialects.layer = dialect_recognize(&doc);
+	p->dialects.file = p->dialects.layer;
+	p->dialects.file_path = path;
 	if (!doc.count)
 		log_warn("%s is empty: it sets no key", path);
-	if (p->foreign.dialect == DIALECT_DEEPSPEED) {
+	if (p->dialects.layer == &dialect_deepspeed) {
 		yaml_doc_free(&doc);
-		return err_set(ERR_UNSUPPORTED, "%s: " FOREIGN_DEEPSPEED, path);
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: DeepSpeed configurations are not supported yet; set sharding_strategy and "
+		        "cpu_offload",
+		        path);
 	}
-	if (p->foreign.dialect != DIALECT_FERRY)
-		log_info("%s: reading it as a configuration of %s", path, dialect_name(p->foreign.dialect));
+	if (p->dialects.layer)
+		log_info("%s: reading it as a configuration of %s", path, dialect_name(p->dialects.layer));
 	for (size_t i = 0; i < doc.count && !err; i++) {
 		const struct yaml_item *item = &doc.items[i];
 
@@ -349,7 +353,7 @@ static int read_file(struct parser *p, const char *path)
 		err = unknowns_report(p);
 	yaml_doc_free(&doc);
 	if (!err)
-		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
+		err = problem(p, dialect_sets_end(&p->dialects.sets, p->c, &p->layer));
 	if (!err)
 		err = refusals_report(p, first_problem);
 	if (!err)
@@ -448,7 +452,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 			err = problem(p, setting(p, list[i].name, list[i].text, 0, 0));
 	}
 	if (!err)
-		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
+		err = problem(p, dialect_sets_end(&p->dialects.sets, p->c, &p->layer));
 	if (!err)
 		err = refusals_report(p, first_problem);
 	if (!err)
@@ -504,10 +508,10 @@ int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
 	if (!err)
 		err = problems_report(&p.problems);
 	if (!err)
-		err = foreign_finish(&p.foreign, c);
+		err = dialect_finish(&p.dialects, c);
 	if (!err)
 		err = config_resolve(c);
-	foreign_free(&p.foreign);
+	dialect_state_free(&p.dialects);
 	problems_free(&p.problems);
 	str_free(&p.unknowns);
 	mem_free(p.layer.seen);

@@ -1,5 +1,5 @@
 /* Preference training (DPO and its relatives) in the words of other trainers. */
-#include "config/foreign_item.h"
+#include "config/dialect_item.h"
 
 #include "base/err.h"
 #include "base/log.h"
@@ -19,7 +19,7 @@ static int is_pair_loss(const char *text)
 }
 
 /* TRL: loss_type of DPOConfig and of SFTConfig */
-int preference_loss_type(const struct item *s)
+static int loss_type(const struct item *s)
 {
 	if (item_is_off(s->text) || config_name_in(s->text, "nll chunked_nll ce cross_entropy"))
 		return 0;
@@ -29,49 +29,24 @@ int preference_loss_type(const struct item *s)
 }
 
 /* axolotl */
-int preference_rl(const struct item *s)
+static int rl(const struct item *s)
 {
 	if (item_is_off(s->text))
 		return 0;
 	if (!config_name_in(s->text, "dpo ipo simpo"))
 		return item_refuse(s, "not supported; supported: dpo, ipo, simpo");
-	if (config_name_equal(s->text, "simpo") && item_keep(&s->f->preference.rl_simpo, s))
+	if (config_name_equal(s->text, "simpo") && item_keep(s, "rl_simpo"))
 		return ERR_NOMEM;
 	return item_set(s, "preference_loss", s->text,
 	        config_name_equal(s->text, "dpo") ? CONFIG_WEAK : CONFIG_STRONG);
 }
 
 /* TRL's CPO adds so much of the chosen answer's own loss; 1 unless it is set. */
-int preference_cpo_alpha(const struct item *s)
+static int cpo_alpha(const struct item *s)
 {
-	s->f->preference.cpo_alpha_said = 1;
 	return config_name_in(s->text, "0 0.0")
-	               ? 0
+	               ? item_keep(s, "cpo_alpha")
 	               : item_refuse(s, "the loss of the chosen answer cannot be added; set it to 0");
-}
-
-/* LLaMA-Factory: only stage dpo reads pref_loss. */
-int preference_pref_loss(const struct item *s)
-{
-	if (item_is_off(s->text))
-		return 0;
-	if (!config_name_in(s->text, "sigmoid hinge ipo simpo"))
-		return item_refuse(s, "not supported; supported: sigmoid, hinge, ipo, simpo");
-	return item_keep(&s->f->preference.pref_loss, s);
-}
-
-int preference_stage(const struct item *s)
-{
-	struct foreign_preference *p = &s->f->preference;
-
-	item_kept_free(&p->stage);
-	item_kept_free(&s->f->pretrains);
-	if (config_name_equal(s->text, "pt"))
-		return item_keep(&s->f->pretrains, s);
-	if (config_name_equal(s->text, "dpo"))
-		return item_keep(&p->stage, s);
-	return config_name_equal(s->text, "sft") ? 0
-	                                         : item_refuse(s, "not supported; supported: sft, pt, dpo");
 }
 
 /* axolotl's types of pairs. The first word is the chat template; field: the column of the question, if it is
@@ -121,28 +96,44 @@ static int check_beta(const struct config *c)
 	        config_where(c, "preference_beta"), config_text(c, "preference_beta"));
 }
 
-int foreign_preference_finish(struct foreign *f, struct config *c)
+static int finish(struct dialect_state *d, struct config *c)
 {
-	const struct foreign_preference *p = &f->preference;
-	int rc = check_beta(c);
-
-	if (rc)
-		return rc;
-
-	if (p->rl_simpo.text && !p->cpo_alpha_said)
+	if (dialect_kept(d, "rl_simpo") && !dialect_kept(d, "cpo_alpha"))
 		log_warn("rl=simpo: axolotl adds the chosen answer's own loss unless cpo_alpha is 0; ferry "
 		         "does not");
-	if (p->pref_loss.text && !p->stage.text)
-		log_warn("pref_loss=%s has no effect without stage=dpo", p->pref_loss.text);
-	if (!p->stage.text || config_was_set(c, "preference_loss"))
-		return 0;
-	return p->pref_loss.text ? item_meant(c, &p->pref_loss, "preference_loss", p->pref_loss.text)
-	                         : item_meant(c, &p->stage, "preference_loss", "sigmoid");
+	return check_beta(c);
 }
 
-void foreign_preference_free(struct foreign_preference *p)
-{
-	item_kept_free(&p->stage);
-	item_kept_free(&p->pref_loss);
-	item_kept_free(&p->rl_simpo);
-}
+static const struct dialect_key keys[] = {
+        CALL("loss loss_type", loss_type),
+        CALL("rl", rl),
+        CALL("cpo_alpha", cpo_alpha),
+        KEY("beta trl.beta", "preference_beta"),
+        KEY("label_smoothing", "preference_label_smoothing"),
+        ONLY("pref_ftx pref_bco_weight rpo_alpha", ITEM_OFF " 0.0",
+                "the loss of the chosen answer cannot be added; remove it"),
+        ONLY("loss_weights dpo_loss_weights", ITEM_OFF " 1 1.0", "only one loss is supported; remove it"),
+        ONLY("ref_model ref_model_adapters ref_model_quantization_bit reference_model ref_adapter_name "
+             "force_use_ref_model",
+                ITEM_OFF, "the reference is the model as it is before training; remove it"),
+        ONLY("reference_free", ITEM_OFF, "only preference_loss=simpo has no reference; set that"),
+        ONLY("sync_ref_model", ITEM_OFF, "the reference stays the model before training; remove it"),
+        ONLY("f_divergence_type", "reverse_kl", "only reverse_kl is supported"),
+        ONLY("discopop_tau", "0.05", "only 0.05 is supported; remove it"),
+        ONLY("ld_alpha", ITEM_OFF " 1 1.0", "tokens of an answer count alike; remove it"),
+        ONLY("use_weighting dpo_use_weighting dpo_norm_loss", ITEM_OFF, "pairs are not weighted; remove it"),
+        ONLY("orpo_alpha", ITEM_OFF, "ORPO is not supported; for DPO set rl_beta"),
+        ONLY("max_prompt_length max_prompt_len max_completion_length max_target_length", ITEM_OFF,
+                "only max_length limits a row, prompt and answer together; remove it"),
+        ONLY("truncation_mode", "keep_start", "long rows are cut at the end; set it to keep_start"),
+        ONLY("is_encoder_decoder", ITEM_OFF, "only decoders are supported"),
+        ONLY("label_pad_token_id", "-100", "labels of -100 are left out; remove it"),
+        PASS("precompute_ref_log_probs precompute_ref_batch_size ref_model_sync_steps ref_model_mixup_alpha "
+             "ref_model_init_kwargs ref_model_init_kwargs.* model_adapter_name f_alpha_divergence_coef "
+             "disable_dropout "
+             "generate_during_eval padding_value rl_adapter_ref_model dpo_use_logits_to_keep "
+             "dpo_padding_free use_logits_to_keep kto_* ppo_*"),
+        KEYS_END,
+};
+
+const struct dialect dialect_preference = {.keys = keys, .finish = finish};

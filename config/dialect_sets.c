@@ -1,5 +1,5 @@
 /* Turns lists of data sets into the keys data and data_format. */
-#include "config/foreign_sets.h"
+#include "config/dialect_sets.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -14,7 +14,7 @@ static int keep(char **to, const char *text)
 	return *to ? 0 : ERR_NOMEM;
 }
 
-static int keep_name(struct foreign_sets *s, const char *name, int line)
+static int keep_name(struct dialect_sets *s, const char *name, int line)
 {
 	if (s->as)
 		return 0;
@@ -22,16 +22,16 @@ static int keep_name(struct foreign_sets *s, const char *name, int line)
 	return keep(&s->as, name);
 }
 
-int foreign_sets_add(
-        struct foreign_sets *s, enum foreign_set_part part, const char *name, const char *text, int line)
+int dialect_sets_add(
+        struct dialect_sets *s, enum dialect_set_part part, const char *name, const char *text, int line)
 {
 	const char *number = strpbrk(name, "0123456789");
 	long set = number ? strtol(number, NULL, 10) : 0;
 	int rc;
 
-	if (set >= FOREIGN_SETS_MAX)
+	if (set >= DIALECT_SETS_MAX)
 		return err_set(ERR_INPUT, "%s: at most %d data sets; join some of them into a folder", name,
-		        FOREIGN_SETS_MAX);
+		        DIALECT_SETS_MAX);
 	if (set >= s->count)
 		s->count = (int)set + 1;
 	if (keep_name(s, name, line))
@@ -41,7 +41,7 @@ int foreign_sets_add(
 	return rc ? rc : keep(&s->parts[set][part].name, name);
 }
 
-int foreign_sets_weights(struct foreign_sets *s, const char *name, const char *text, int line)
+int dialect_sets_weights(struct dialect_sets *s, const char *name, const char *text, int line)
 {
 	if (keep_name(s, name, line))
 		return ERR_NOMEM;
@@ -49,18 +49,18 @@ int foreign_sets_weights(struct foreign_sets *s, const char *name, const char *t
 }
 
 /* A path that names a loader of the datasets library says nothing beside its files. */
-static const char *path_of(const struct foreign_set parts[FOREIGN_SET_PARTS])
+static const char *path_of(const struct dialect_set parts[DIALECT_SET_PARTS])
 {
-	return parts[FOREIGN_SET_FILES].text ? parts[FOREIGN_SET_FILES].text : parts[FOREIGN_SET_PATH].text;
+	return parts[DIALECT_SET_FILES].text ? parts[DIALECT_SET_FILES].text : parts[DIALECT_SET_PATH].text;
 }
 
-static int set_data(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+static int set_data(struct dialect_sets *s, struct config *c, struct config_layer *layer)
 {
 	struct str text = {0};
 	int rc = 0;
 
 	for (int i = 0; i < s->count && !rc; i++) {
-		const char *path = path_of(s->parts[i]), *weight = s->parts[i][FOREIGN_SET_WEIGHT].text;
+		const char *path = path_of(s->parts[i]), *weight = s->parts[i][DIALECT_SET_WEIGHT].text;
 
 		if (!path)
 			rc = err_set(ERR_INPUT, "%s:%d: data set %d has no path",
@@ -79,14 +79,14 @@ static int set_data(struct foreign_sets *s, struct config *c, struct config_laye
 
 /* Every type must be one that ferry knows. If types differ, data_format=auto reads the format from each set's
  * rows. */
-static int set_types(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+static int set_types(struct dialect_sets *s, struct config *c, struct config_layer *layer)
 {
 	const struct config_key *key = config_key_find("data_format");
 	const char *first = NULL;
 	int differ = 0, rc = 0;
 
 	for (int i = 0; i < s->count && !rc; i++) {
-		const struct foreign_set *type = &s->parts[i][FOREIGN_SET_TYPE];
+		const struct dialect_set *type = &s->parts[i][DIALECT_SET_TYPE];
 
 		differ |= i > 0 && strcmp(type->text ? type->text : "", first ? first : "");
 		first = i ? first : type->text;
@@ -107,7 +107,7 @@ static size_t next(const char **list)
 }
 
 /* Joins the names "a,b" and the weights "0.7,0.3" into data=a:0.7,b:0.3. */
-static int set_weights(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+static int set_weights(struct dialect_sets *s, struct config *c, struct config_layer *layer)
 {
 	const struct config_key *key = config_key_find("data");
 	const char *name = c->data ? c->data : "", *weight = s->weights;
@@ -138,7 +138,7 @@ static int set_weights(struct foreign_sets *s, struct config *c, struct config_l
 	return rc;
 }
 
-int foreign_sets_end(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+int dialect_sets_end(struct dialect_sets *s, struct config *c, struct config_layer *layer)
 {
 	int rc = set_data(s, c, layer);
 
@@ -146,18 +146,18 @@ int foreign_sets_end(struct foreign_sets *s, struct config *c, struct config_lay
 		rc = set_types(s, c, layer);
 	if (!rc && s->weights)
 		rc = set_weights(s, c, layer);
-	foreign_sets_free(s);
+	dialect_sets_free(s);
 	return rc;
 }
 
-void foreign_sets_free(struct foreign_sets *s)
+void dialect_sets_free(struct dialect_sets *s)
 {
 	for (int i = 0; i < s->count; i++)
-		for (int part = 0; part < FOREIGN_SET_PARTS; part++) {
+		for (int part = 0; part < DIALECT_SET_PARTS; part++) {
 			mem_free(s->parts[i][part].text);
 			mem_free(s->parts[i][part].name);
 		}
 	mem_free(s->weights);
 	mem_free(s->as);
-	*s = (struct foreign_sets){0};
+	*s = (struct dialect_sets){0};
 }

@@ -1,0 +1,235 @@
+/* axolotl's keys. */
+#include "config/dialect_item.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "optim/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct dialect_marker markers[] = {
+        {"datasets datasets.* sequence_len sample_packing dataset_prepared_path is_*_derived_model", 2},
+        {"adapter lora_target_linear lora_mlp_kernel lora_qkv_kernel lora_o_kernel", 2},
+        {"base_model micro_batch_size val_set_size num_epochs saves_per_epoch", 1}, {NULL, 0}};
+
+static const struct dialect_default defaults[] = {
+        {"lr_scheduler_type", "cosine", NULL, DIALECT_ROWS_ANY},
+        {"max_length", "512", NULL, DIALECT_ROWS_ANY},
+        {"warmup_ratio", "0.03, at most 100 steps", "warmup_steps", DIALECT_ROWS_ANY},
+        {"save_total_limit", "4", NULL, DIALECT_ROWS_ANY},
+        {"long_rows", "drop", NULL, DIALECT_ROWS_ANY},
+        {0},
+};
+
+static const struct dialect_lora lora = {
+        .need_rank = "needs lora_r, for which axolotl has no default",
+        .need_alpha = "needs lora_alpha, for which axolotl has no default",
+        .need_targets = "needs lora_target_linear: true, or lora_target_modules",
+        .ask = "adapter: lora",
+        .unasked = {{"lora_rank", "lora_r", 0}, {"lora_adapter", "lora_model_dir", 0}},
+};
+
+/* Another tool's `adapter` asks for LoRA too, but not for axolotl's defaults. */
+static int adapter(const struct item *s)
+{
+	return lora_switch(s, s->d->layer == &dialect_axolotl ? &dialect_axolotl : NULL, "lora");
+}
+
+static int target_linear(const struct item *s)
+{
+	struct item all = *s;
+
+	if (item_is_off(s->text))
+		return 0;
+	if (!config_name_in(s->text, ITEM_ON))
+		return item_refuse(s, "is neither on nor off");
+	all.text = "all-linear";
+	return lora_targets(&all);
+}
+
+static int total_batch(const struct item *s)
+{
+	char *end;
+	long rows = strtol(s->text, &end, 10);
+
+	if (*end || rows < 1 || rows > 1000000)
+		return item_refuse(s, "not a number of rows");
+	return item_keep(s, "total_batch");
+}
+
+/* chat_template: jinja, with the template or its file in chat_template_jinja */
+static int chat_template(const struct item *s)
+{
+	if (config_name_equal(s->name, "chat_template") && config_name_equal(s->text, "jinja"))
+		return 0;
+	if (strchr(s->text, '{'))
+		return item_refuse(s, "write the template to a file and name it: chat_template=FILE");
+	return item_set(s, "chat_template", s->text, CONFIG_STRONG);
+}
+
+/* Columns of a format of its own, whose text is the two fields with blanks behind them. */
+static int own_instruction(const struct item *s)
+{
+	int rc = item_set(s, "alpaca_form", "stanford", CONFIG_WEAK);
+
+	if (!rc && s->c->alpaca_form == CONFIG_ALPACA_FORM_STANFORD)
+		item_warn(s,
+		        "%s: axolotl writes these rows as \"{instruction} {input} \", ferry in Stanford's "
+		        "words; for that text make rows of prompt and completion",
+		        s->name);
+	return rc ? rc : item_add(s, "field_instruction");
+}
+
+/* Patterns that match from a name's beginning. Ours match whole names. */
+static int unfrozen(const struct item *s)
+{
+	const char *p = s->text;
+	struct str pattern = {0};
+	int rc = 0;
+
+	while (!rc) {
+		size_t len;
+
+		p += strspn(p, p == s->text ? " [\"'" : " ,]\"'");
+		len = strcspn(p, ",\"'");
+		if (!len)
+			break;
+		if (memchr(p, ':', len)) {
+			str_free(&pattern);
+			return item_refuse(s, "ferry trains whole parameters; remove the range of rows");
+		}
+		str_printf(&pattern, "%s(%.*s)%s", pattern.len_bytes ? "|" : "", (int)len, p,
+		        p[len - 1] == '$' ? "" : ".*");
+		p += len;
+	}
+	rc = str_check(&pattern);
+	if (!rc && pattern.len_bytes)
+		rc = item_set(s, "trainable", pattern.data, CONFIG_STRONG);
+	str_free(&pattern);
+	return rc;
+}
+
+static int per_epoch(const struct item *s)
+{
+	int is_save = config_name_equal(s->name, "saves_per_epoch");
+	char *end;
+	double count = strtod(s->text, &end);
+
+	if (*end || !(count >= 0) || count > 1e6)
+		return item_refuse(s, "not a number");
+	if (is_save)
+		return item_keep(s, "saves_per_epoch");
+	dialect_forget(s->d, "evaluates");
+	if (item_keep(s, "evals_per_epoch"))
+		return ERR_NOMEM;
+	return count > 0 ? item_keep(s, "evaluates") : 0;
+}
+
+static const struct dialect_key own[] = {
+        CALL("batch_size", total_batch),
+        CALL("chat_template chat_template_jinja", chat_template),
+        CALL("datasets.*.type.field_instruction", own_instruction),
+        CALL("lora_target_modules", lora_targets),
+        KEYS_END,
+};
+
+static const struct dialect_key keys[] = {
+        CALL("adapter", adapter),
+        CALL("lora_target_linear", target_linear),
+        CALL("unfrozen_parameters", unfrozen),
+        CALL("saves_per_epoch evals_per_epoch", per_epoch),
+        KEY("test_datasets.0.path", "eval_data"),
+        PASS("test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type"),
+        PASS("lora_fan_in_fan_out lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel "
+             "lora_on_cpu peft_autocast_adapter_dtype merge_lora merge_method loraplus_lr_embedding "
+             "qlora_sharded_model_loading"),
+        PASS("special_tokens.pad_token special_tokens.unk_token special_tokens"),
+        KEY("special_tokens.eos_token", "eos_token"),
+        ONLY("tokens added_tokens_overrides special_tokens.* resize_vocab", ITEM_OFF,
+                "adding tokens is not supported yet"),
+        ONLY("s2_attention", ITEM_OFF, "shifted attention is not supported; remove it"),
+        ONLY("eot_tokens", ITEM_OFF,
+                "ferry trains on the end-of-turn token that the chat template writes; remove it"),
+        ONLY("early_stopping_patience", ITEM_OFF, "early stopping is not supported"),
+        ONLY("reward_model process_reward_model", ITEM_OFF, "reward models are not supported"),
+        ONLY("noisy_embedding_alpha", ITEM_OFF " 0.0", "not supported yet; remove it"),
+        PASS("plugins liger_* cut_cross_entropy unsloth_* flash_attention xformers_attention "
+             "sdp_attention eager_attention flash_attn_* pad_to_sequence_len eval_sample_packing "
+             "dataset_prepared_path model_type tokenizer_type model_config_type is_*_derived_model "
+             "eval_table_size eval_max_new_tokens loss_watchdog_* strict tokenizer_use_fast "
+             "tokenizer_legacy special_tokens_* sample_packing_* multipack_real_batches "
+             "dataset_processes gc_steps"),
+        KEYS_END,
+};
+
+/* Sets steps for so many times an epoch. */
+static int each_epoch(const struct dialect_state *d, struct config *c, const char *slot, const char *key)
+{
+	const struct dialect_kept *kept = dialect_kept(d, slot);
+	double times = kept ? strtod(kept->text, NULL) : 0, share = 1 / (times * c->num_train_epochs);
+	char text[40];
+	int rc;
+
+	if (!kept || config_set_at(c, key) || !(times * c->num_train_epochs > 0))
+		return 0;
+	if (times == 1)
+		return kept_set(c, kept, key, "epoch");
+	snprintf(text, sizeof(text), "%.17g", share < 1 ? share : 0); /* 0: once, at the end */
+	rc = kept_set(c, kept, key, text);
+	if (!rc && c->max_steps > 0)
+		log_warn("ferry takes %s=%s, a share of the run: with max_steps it does not know the steps "
+		         "of a part of an epoch; set a number of steps",
+		        key, config_text(c, key));
+	return rc;
+}
+
+static int total_batch_apply(const struct dialect_kept *kept, struct config *c)
+{
+	int64_t micro = c->per_device_train_batch_size, steps = c->gradient_accumulation_steps;
+	int64_t total = strtol(kept->text, NULL, 10);
+	int has_micro = config_was_set(c, "per_device_train_batch_size");
+	int has_steps = config_was_set(c, "gradient_accumulation_steps");
+	char text[24];
+
+	if (has_micro && has_steps && micro * steps != total)
+		return err_set(ERR_INPUT,
+		        "batch_size %lld is not micro_batch_size %lld x gradient_accumulation_steps %lld; "
+		        "axolotl counts the rows of a whole step; drop one of them",
+		        (long long)total, (long long)micro, (long long)steps);
+	if (has_micro && has_steps)
+		return 0;
+	if (total % (has_micro ? micro : steps))
+		return err_set(ERR_INPUT,
+		        "batch_size %lld is not a multiple of %s %lld; axolotl counts the rows of a whole "
+		        "step",
+		        (long long)total, has_micro ? "micro_batch_size" : "gradient_accumulation_steps",
+		        (long long)(has_micro ? micro : steps));
+	snprintf(text, sizeof(text), "%lld", (long long)(total / (has_micro ? micro : steps)));
+	return kept_set(
+	        c, kept, has_micro ? "gradient_accumulation_steps" : "per_device_train_batch_size", text);
+}
+
+static int finish(struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *total = dialect_kept(d, "total_batch");
+	int rc = each_epoch(d, c, "saves_per_epoch", "save_steps");
+
+	if (!rc)
+		rc = each_epoch(d, c, "evals_per_epoch", "eval_steps");
+	if (!rc && d->file == &dialect_axolotl && c->min_lr_rate > 0 &&
+	        c->lr_scheduler_type == SCHEDULE_COSINE)
+		c->lr_scheduler_type = SCHEDULE_COSINE_WITH_MIN_LR;
+	return rc || !total ? rc : total_batch_apply(total, c);
+}
+
+const struct dialect dialect_axolotl = {.name = "axolotl",
+        .base = &dialect_transformers,
+        .markers = markers,
+        .own = own,
+        .keys = keys,
+        .defaults = defaults,
+        .lora = &lora,
+        .finish = finish};

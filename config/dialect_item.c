@@ -1,0 +1,217 @@
+/* What functions of dialects do with a setting: set a key, keep it for later, refuse it, warn of it. */
+#include "config/dialect_item.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int item_set(const struct item *s, const char *key, const char *text, enum config_strength strength)
+{
+	const struct config_key *own = config_key_find(key);
+
+	if (!config_key_known(own, s->c->verb) && !s->layer->file)
+		return err_set(ERR_INPUT, "%s means %s, which is not a key of ferry %s; see ferry %s --help",
+		        s->name, key, config_keys_verb(s->c->verb), config_keys_verb(s->c->verb));
+	return config_set(s->c, s->layer, own, s->name, s->line, text, strength);
+}
+
+int item_add(const struct item *s, const char *key)
+{
+	const struct config_key *own = config_key_find(key);
+	const char *before = config_text(s->c, key), *at = strstr(before, s->text);
+	unsigned char *seen = &s->layer->seen[own - config_keys];
+	char *both;
+	int rc;
+
+	if (!*seen)
+		return item_set(s, key, s->text, CONFIG_STRONG);
+	if (at && (at == before || at[-1] == ',') && strchr(",", at[strlen(s->text)]))
+		return 0;
+	both = mem_printf("%s,%s", before, s->text);
+	if (!both)
+		return ERR_NOMEM;
+	*seen = 0;
+	rc = item_set(s, key, both, CONFIG_STRONG);
+	mem_free(both);
+	return rc;
+}
+
+int item_is_off(const char *text)
+{
+	return !*text || config_name_in(text, ITEM_OFF);
+}
+
+int item_member(const struct item *s, const char *name, const char *before)
+{
+	const char *member = s->name + strlen(before), *now;
+	const struct config_key *key = config_key_find(name);
+	json_t *object = NULL, *value = NULL;
+	char *text = NULL;
+	int rc;
+
+	now = config_text(s->c, key->name);
+	rc = *now ? json_parse(&object, s->name, now, strlen(now)) : 0;
+	if (!rc && !object)
+		object = json_object();
+	if (!rc && config_name_in(s->text, "true false"))
+		value = json_boolean(config_name_equal(s->text, "true"));
+	else if (!rc && json_parse(&value, s->name, s->text, strlen(s->text)))
+		value = json_string(s->text);
+	if (!rc && json_object_set_new(object, member, value))
+		rc = err_set(ERR_INPUT, "%s is not a JSON object", key->name);
+	if (!rc)
+		rc = json_write(&text, object, JSON_COMPACT);
+	if (!rc) {
+		s->layer->seen[key - config_keys] = 0;
+		rc = item_set(s, key->name, text, CONFIG_STRONG);
+	}
+	json_decref(object);
+	mem_free(text);
+	return rc;
+}
+
+/* ---- without effect, refused, warned about ---- */
+
+int dialect_pass(struct dialect_state *d, const char *name)
+{
+	str_printf(&d->passed, "%s%s", d->passed.len_bytes ? ", " : "", name);
+	return str_check(&d->passed);
+}
+
+int item_pass(const struct item *s)
+{
+	return dialect_pass(s->d, s->name);
+}
+
+int item_refuse(const struct item *s, const char *why)
+{
+	struct dialect_state *d = s->d;
+	struct dialect_refusal *r = d->refusals;
+	int first;
+
+	while (r < d->refusals + d->refusal_count && r->why && strcmp(r->why, why))
+		r++;
+	if (r == d->refusals + DIALECT_REFUSALS_MAX)
+		return err_set(ERR_UNSUPPORTED, "%s=%.80s: %s", s->name, s->text, why);
+	first = r == d->refusals + d->refusal_count;
+	if (first) {
+		d->refusal_count++;
+		r->why = mem_strdup(why);
+		if (!r->why)
+			return ERR_NOMEM;
+		config_place(&r->keys, s->layer, s->line);
+	}
+	str_printf(&r->keys, "%s%s=", first ? "" : ", ", s->name);
+	config_value_shown(&r->keys, s->text);
+	if (!first && s->layer->file)
+		str_printf(&r->keys, " (line %d)", s->line);
+	return str_check(&r->keys);
+}
+
+int dialect_refusal_next(struct dialect_state *d)
+{
+	struct dialect_refusal *r = d->refusals;
+	int rc = 0;
+
+	if (!d->refusal_count)
+		return 0;
+	rc = err_set(ERR_UNSUPPORTED, "%s: %s", r->keys.data, r->why);
+	str_free(&r->keys);
+	mem_free(r->why);
+	memmove(r, r + 1, (size_t)--d->refusal_count * sizeof(*r));
+	memset(&d->refusals[d->refusal_count], 0, sizeof(*r));
+	return rc;
+}
+
+void item_warn(const struct item *s, const char *format, ...)
+{
+	struct str place = {0};
+	char text[600];
+	va_list args;
+
+	config_place(&place, s->layer, s->line);
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	log_warn("%s%s", place.data ? place.data : "", text);
+	str_free(&place);
+}
+
+/* ---- kept for later ---- */
+
+static struct dialect_kept *slot_find(struct dialect_state *d, const char *slot)
+{
+	struct dialect_kept *k = d->kept;
+
+	while (k < d->kept + DIALECT_KEPT_MAX && k->slot && strcmp(k->slot, slot))
+		k++;
+	return k < d->kept + DIALECT_KEPT_MAX ? k : NULL;
+}
+
+static void kept_clear(struct dialect_kept *k)
+{
+	mem_free(k->file);
+	mem_free(k->name);
+	mem_free(k->text);
+	*k = (struct dialect_kept){.slot = k->slot};
+}
+
+int item_keep(const struct item *s, const char *slot)
+{
+	struct dialect_kept *k = slot_find(s->d, slot);
+
+	if (!k)
+		return err_set(ERR_INTERNAL, "no slot for %s", slot);
+	kept_clear(k);
+	*k = (struct dialect_kept){.slot = slot,
+	        .file = s->layer->file ? mem_strdup(s->layer->file) : NULL,
+	        .name = mem_strdup(s->name),
+	        .text = mem_strdup(s->text),
+	        .line = s->line};
+	return k->name && k->text && (k->file || !s->layer->file) ? 0 : ERR_NOMEM;
+}
+
+const struct dialect_kept *dialect_kept(const struct dialect_state *d, const char *slot)
+{
+	for (int i = 0; i < DIALECT_KEPT_MAX && d->kept[i].slot; i++)
+		if (!strcmp(d->kept[i].slot, slot))
+			return d->kept[i].text ? &d->kept[i] : NULL;
+	return NULL;
+}
+
+void dialect_forget(struct dialect_state *d, const char *slot)
+{
+	struct dialect_kept *k = slot_find(d, slot);
+
+	if (k)
+		kept_clear(k);
+}
+
+int kept_set(struct config *c, const struct dialect_kept *kept, const char *key, const char *text)
+{
+	return config_set_meant(c, kept->file, key, kept->name, kept->line, text);
+}
+
+int kept_error(int err, const struct dialect_kept *kept, const char *what)
+{
+	err_set(err, "%s=%s %s", kept->name, kept->text, what);
+	return kept->file ? err_note(err, "%s:%d", kept->file, kept->line) : err;
+}
+
+void dialect_state_free(struct dialect_state *d)
+{
+	str_free(&d->passed);
+	dialect_sets_free(&d->sets);
+	for (int i = 0; i < DIALECT_KEPT_MAX; i++)
+		kept_clear(&d->kept[i]);
+	for (int i = 0; i < d->refusal_count; i++) {
+		str_free(&d->refusals[i].keys);
+		mem_free(d->refusals[i].why);
+	}
+}

@@ -1,0 +1,73 @@
+/* TRL's keys, beside those of transformers. */
+#include "config/dialect_item.h"
+
+#include "data/label.h"
+
+#include <string.h>
+
+static const struct dialect_marker markers[] = {
+        {"dataset_name completion_only_loss assistant_only_loss packing_strategy eval_packing "
+         "chat_template_path dataset_kwargs.* use_peft lora_task_type "
+         "precompute_ref_log_probs reference_free sync_ref_model f_divergence_type max_prompt_length",
+                2},
+        {"packing max_length dataset_text_field eos_token padding_free", 0}, /* keys of ferry too */
+        {NULL, 0}};
+
+static const struct dialect_default defaults[] = {
+        {"per_device_train_batch_size", "8", NULL, DIALECT_ROWS_ANY},
+        {"num_train_epochs", "3", NULL, DIALECT_ROWS_ANY},
+        {"train_on_inputs", "chats", NULL, DIALECT_ROWS_TEXTS},
+        {"learning_rate", "1e-6", NULL, DIALECT_ROWS_PAIRS},
+        {"save_total_limit", "all", NULL, DIALECT_ROWS_ANY},
+        {0},
+};
+
+static const struct dialect_lora lora = {
+        .rank = "16",
+        .alpha = "32",
+        .targets = "peft",
+        .dropout = "0.05",
+        .ask = "use_peft: true",
+        .unasked = {{"lora_rank", "lora_r", 1}}, /* it may be meant for ferry */
+};
+
+static int use_peft(const struct item *s)
+{
+	return lora_switch(s, &dialect_trl, ITEM_ON);
+}
+
+/* Each of the two is about rows of its own kind. */
+static int only_loss(const struct item *s)
+{
+	static const char *const words[] = {"off", "prompts", "chats", "on"};
+	const struct config_key *key = config_key_find("train_on_inputs");
+	int is_assistant = config_name_equal(s->name, "assistant_only_loss");
+	int bit = is_assistant ? DATASET_INPUTS_CHATS : DATASET_INPUTS_PROMPTS;
+	int bits = item_is_off(s->text) ? s->c->train_on_inputs | bit : s->c->train_on_inputs & ~bit;
+
+	if (!item_is_off(s->text) && !config_name_in(s->text, ITEM_ON))
+		return item_refuse(s, "is neither on nor off");
+	if (s->d->only_loss) /* the other one set it */
+		s->layer->seen[key - config_keys] = 0;
+	s->d->only_loss |= bit;
+	s->d->assistant_only_said |= is_assistant;
+	return item_set(s, "train_on_inputs", words[bits / DATASET_INPUTS_PROMPTS], CONFIG_STRONG);
+}
+
+static const struct dialect_key keys[] = {
+        CALL("use_peft", use_peft),
+        CALL("completion_only_loss assistant_only_loss", only_loss),
+        KEY("dataset_name", "data"),
+        KEY("chat_template_path", "chat_template"),
+        ONLY("dataset_config", ITEM_OFF, "a local data set has one configuration"),
+        ONLY("packing_strategy", "bfd", "only bfd is supported"),
+        PASS("dataset_kwargs.skip_prepare_dataset"),
+        KEYS_END,
+};
+
+const struct dialect dialect_trl = {.name = "TRL",
+        .base = &dialect_transformers,
+        .markers = markers,
+        .keys = keys,
+        .defaults = defaults,
+        .lora = &lora};
