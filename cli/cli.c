@@ -15,6 +15,7 @@
 #include "config/table.h"
 #include "host/topology.h"
 #include "placement/ranks.h"
+#include "train/chat_date.h"
 #include "train/devices.h"
 #include "train/paths.h"
 #include "train/preflight.h"
@@ -251,6 +252,8 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	err = world_agree(err);
 	if (!err)
 		err = ranks_check(&c);
+	if (!err)
+		err = chat_date_begin(&c);
 	if (!err)
 		err = cli_command_of(verb)(&c);
 	run_owner_release();

@@ -286,6 +286,8 @@ int cli_data(const struct config *c)
 		err = dataset_open(&d, &options);
 	if (!err)
 		data_config_report(c, d);
+	if (!err && d->counts.chats)
+		data_config_date_report(c, chat_template);
 	if (!err)
 		err = lengths_find(&lengths, &row_tokens, d);
 	if (!err)

@@ -276,6 +276,8 @@ int cli_tokenize(const struct config *c)
 
 	if (!err && c->chat)
 		err = data_config_chat_template(&j.chat_template, c, NULL, j.tokenizer);
+	if (!err && c->chat)
+		data_config_date_report(c, j.chat_template);
 	if (!err && c->path && strcmp(c->path, "-")) {
 		j.name = c->path;
 		j.in = fopen(c->path, "rb");

@@ -105,8 +105,11 @@ int prompts_encode_chat(struct prompts *p, struct token_list *ids, const struct 
 	struct jinja_output out = {0};
 	int rc = session_need_tokenizer(s);
 
-	if (!rc && !p->chat_template)
+	if (!rc && !p->chat_template) {
 		rc = data_config_chat_template(&p->chat_template, s->config, s->model_dir, s->tokenizer);
+		if (!rc)
+			data_config_date_report(s->config, p->chat_template);
+	}
 	if (!rc)
 		rc = chat_template_render(p->chat_template, &out, chat,
 		        (int64_t)json_array_size(chat->messages), CHAT_PROMPT_ON);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "comm/launch.h"
+#include "data/template/moment.h"
 #include "data/tokenizer/unicode.h"
 #include "device/preference.h"
 #include "optim/adamw.h"
@@ -221,6 +222,16 @@ static int check_generate(const struct config *c)
 	return 0;
 }
 
+static int check_date(const struct config *c)
+{
+	int64_t moment;
+
+	if (!c->chat_template_date || !moment_parse(&moment, c->chat_template_date))
+		return 0;
+	return contradiction(c, "chat_template_date",
+	        "is no date; write it as 2026-11-27, or with the time as 2026-11-27T22:19:32");
+}
+
 /* Refuses launchers that ferry cannot join, and several processes of a verb that runs as one: each would
  * write the same output. */
 static int check_ranks(const struct config *c)
@@ -275,6 +286,8 @@ int config_check(const struct config *c)
 		err = check_train(c);
 	if (!err)
 		err = check_generate(c);
+	if (!err)
+		err = check_date(c);
 	if (!err)
 		err = check_isa(c);
 	if (!err)

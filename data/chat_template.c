@@ -34,6 +34,13 @@ void chat_template_texts(struct str *out, const struct chat_template *t)
 	str_printf(out, "%s\n%s\n%s\n", t->name, t->text ? t->text : "", t->tools_text ? t->tools_text : "");
 }
 
+int chat_template_dates(struct str *out, const struct chat_template *t)
+{
+	int writes = t->plain && jinja_writes_date(out, t->plain, t->moment);
+
+	return (t->with_tools && jinja_writes_date(out, t->with_tools, t->moment)) || writes;
+}
+
 /* ---- where templates are ---- */
 
 /* Whether a template tests "content is none". Others print None for a null, or fail. */
@@ -342,7 +349,7 @@ static int render(const struct chat_template *t, struct jinja_output *out, const
 	rc |= json_object_set_new(variables, "documents", or_null(chat->documents));
 	rc |= json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt == CHAT_PROMPT_ON));
 	rc = rc ? err_set(ERR_NOMEM, "out of memory for a chat template")
-	        : jinja_render(template, out, variables);
+	        : jinja_render(template, out, variables, t->moment);
 	json_decref(variables);
 	return rc;
 }
@@ -384,6 +391,7 @@ int chat_template_open(struct chat_template **out, const struct chat_template_op
 	*out = NULL;
 	if (!t)
 		return ERR_NOMEM;
+	t->moment = o->moment;
 	t->name = mem_strdup("no template");
 	rc = t->name ? 0 : ERR_NOMEM;
 	if (!rc)

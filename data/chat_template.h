@@ -25,6 +25,7 @@ struct chat_template_options {
 	const char *dir;                   /* of the tokenizer's files; NULL: none */
 	const struct tokenizer *tokenizer; /* borrowed */
 	const json_t *kwargs;              /* more variables, an object or NULL; borrowed */
+	int64_t moment;                    /* the date that it writes: data/template/moment.h */
 };
 
 /* A model without a template is not an error here: chat_template_render refuses with the list of names.
@@ -43,6 +44,10 @@ const char *chat_template_text_for(const struct chat_template *t, const struct c
 
 /* Appends the name and all texts, which together determine the rendering. */
 void chat_template_texts(struct str *out, const struct chat_template *t);
+
+/* 1 if a template may write the date; then appends what it writes at the moment of the options, unless out is
+ * NULL. */
+int chat_template_dates(struct str *out, const struct chat_template *t);
 
 enum chat_prompt { CHAT_PROMPT_OFF, CHAT_PROMPT_ON };
 

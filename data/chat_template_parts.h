@@ -15,8 +15,9 @@ struct chat_template {
 	char *tools_text;
 	char *tail; /* what ends an answer if nothing follows it; NULL: the template itself does */
 	int plain_tests_null, tools_test_null; /* whether content is none */
-	json_t *variables;                     /* special tokens, then the options' kwargs */
-	struct err why;                        /* why the model's own template cannot be used */
+	int64_t moment;
+	json_t *variables; /* special tokens, then the options' kwargs */
+	struct err why;    /* why the model's own template cannot be used */
 	int32_t ends[CHAT_TEMPLATE_ENDS_MAX];
 	int end_count;
 };

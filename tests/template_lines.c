@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/template/moment.h"
 #include "data/template/template.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@ static json_t *render(const char *source, size_t len_bytes, const json_t *variab
 	int rc = jinja_parse(&t, "template", source, len_bytes);
 
 	if (!rc)
-		rc = jinja_render(t, &out, variables);
+		rc = jinja_render(t, &out, variables, moment_now());
 	jinja_free(t);
 	if (rc)
 		return json_pack("{s:o}", "error", json_of_text(err_text()));

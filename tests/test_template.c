@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "data/template/moment.h"
 #include "data/template/template.h"
 
 /* The variables of every case. */
@@ -39,7 +40,7 @@ static int render(struct jinja_output *out, const char *source, const json_t *va
 
 	*out = (struct jinja_output){0};
 	if (!rc)
-		rc = jinja_render(t, out, variables);
+		rc = jinja_render(t, out, variables, moment_now());
 	jinja_free(t);
 	return rc;
 }
@@ -346,7 +347,7 @@ static void check_row(const json_t *row, const json_t *special, const struct jin
 
 	json_object_set(variables, "messages", json_object_get(row, "messages"));
 	json_object_set(variables, "add_generation_prompt", json_object_get(row, "add_generation_prompt"));
-	rc = jinja_render(t, &out, variables);
+	rc = jinja_render(t, &out, variables, moment_now());
 	if (!text)
 		assert_int_equal(rc, ERR_INPUT);
 	else if (rc || out.len_bytes != json_string_length(json_object_get(row, "text")) ||

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { AUTO_SHARE = 4, BYTES_A_PARAMETER = 16 };
 static const int64_t least_bytes = 64 << 20;
@@ -87,19 +86,14 @@ static int add_tokenizer(struct str *out, const char *path)
 	return rc;
 }
 
-/* Adds the date too, because a template may write it. */
+/* Adds the date too, in the form in which the template writes it. */
 static void add_template(struct str *out, const struct config *c, const struct chat_template *t)
 {
-	char date[16];
-	time_t now = time(NULL);
-	struct tm tm;
-
 	str_printf(out, "template %s\n", c->chat_template_kwargs ? c->chat_template_kwargs : "");
-	if (t)
+	if (t) {
 		chat_template_texts(out, t);
-	if (out->data && strstr(out->data, "strftime_now") && localtime_r(&now, &tm) &&
-	        strftime(date, sizeof(date), "%Y-%m-%d", &tm))
-		str_printf(out, "%s\n", date);
+		chat_template_dates(out, t);
+	}
 }
 
 /* Adds the program, because another ferry may make other rows from the same files. */

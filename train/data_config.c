@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/str.h"
+#include "data/template/moment.h"
 #include "model/families/text_part.h"
 
 #include <inttypes.h>
@@ -105,11 +106,22 @@ int data_config_chat_template(
 	o.where = config_where(c, "chat_template");
 	o.dir = dir && file_kind_of(dir) == FILE_DIR ? dir : NULL;
 	o.kwargs = kwargs;
+	o.moment = moment_now();
+	if (!rc && c->chat_template_date)
+		rc = moment_parse(&o.moment, c->chat_template_date);
 	if (!rc)
 		rc = chat_template_open(t, &o);
 	json_decref(kwargs);
 	mem_free(parent);
 	return rc;
+}
+
+void data_config_date_report(const struct config *c, const struct chat_template *t)
+{
+	if (config_was_set(c, "chat_template_date") && c->chat_template_date && !chat_template_dates(NULL, t))
+		log_warn("%s=%s has no effect: the template %s does not write the date",
+		        config_where(c, "chat_template_date"), config_text(c, "chat_template_date"),
+		        chat_template_name(t));
 }
 
 enum dataset_alpaca data_config_alpaca(const struct config *c)
@@ -172,8 +184,9 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 /* Keys that only chats know, and that were set: how many. */
 static int chat_keys(struct str *out, const struct config *c, int has_turns)
 {
-	static const char *const keys[] = {"chat_template", "chat_template_kwargs", "role_user",
-	        "role_assistant", "role_system", "role_tool", "role_tool_call", "train_on_last_turn"};
+	static const char *const keys[] = {"chat_template", "chat_template_kwargs", "chat_template_date",
+	        "role_user", "role_assistant", "role_system", "role_tool", "role_tool_call",
+	        "train_on_last_turn"};
 	int count = (int)(sizeof(keys) / sizeof(*keys)) - (has_turns ? 1 : 0), found = 0;
 
 	for (int i = 0; i < count; i++)

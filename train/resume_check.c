@@ -1,4 +1,5 @@
 /* Compares a run with the checkpoint that it resumes. */
+#include "train/chat_date.h"
 #include "train/train.h"
 
 #include "base/err.h"
@@ -114,14 +115,21 @@ json_t *train_settings(const struct trainer *t)
 	return settings;
 }
 
+/* Runs whose template writes no date have none. */
+static int is_no_date(const struct config_key *key, const char *value)
+{
+	return !*value && !strcmp(key->name, "chat_template_date");
+}
+
 /* What the checkpoint had; NULL: the same, or it does not say. */
 static const char *other_value(const struct trainer *t, const struct config_key *key)
 {
 	const json_t *settings = json_object_get(t->resumed, "settings");
 	const char *then = json_string_value(json_object_get(settings, key->name));
 	char real[PATH_MAX];
+	const char *now = is_setting(key) ? setting_of(real, t, key) : then;
 
-	return then && is_setting(key) && strcmp(then, setting_of(real, t, key)) ? then : NULL;
+	return then && strcmp(then, now) && !is_no_date(key, then) && !is_no_date(key, now) ? then : NULL;
 }
 
 /* What the adapters compute. Another rank or other modules are other tensors, which are refused. */
@@ -165,22 +173,28 @@ void train_tell_settings(const struct trainer *t)
 /* Other data are another run, which begins with the weights of this one. */
 static int refuse_data(const struct trainer *t, const char *where)
 {
+	/* an older ferry kept no date */
+	const char *date =
+	        t->session.writes_date && !chat_date_of_checkpoint(t->resumed)
+	                ? "the chat template writes the date, and the checkpoint does not say which: "
+	                  "set chat_template_date=YYYY-MM-DD, the day on which the run began; or "
+	                : "";
 	char *model = file_join(t->output_dir, "model");
 	int is_there = model && file_kind_of(model) == FILE_DIR;
 
 	if (is_there)
 		err_set(ERR_INPUT,
-		        "%s was trained on other rows: data=%s, the tokenizer or the chat template has "
+		        "%s was trained on other rows: %sdata=%s, the tokenizer or the chat template has "
 		        "changed; "
 		        "to go on with new data: model=%s output_dir=NEW",
-		        where, t->config->data, model);
+		        where, date, t->config->data, model);
 	else
 		err_set(ERR_INPUT,
-		        "%s was trained on other rows: data=%s, the tokenizer or the chat template has "
+		        "%s was trained on other rows: %sdata=%s, the tokenizer or the chat template has "
 		        "changed; "
 		        "to go on with new data: ferry export %s output_dir=MODEL, then model=MODEL "
 		        "output_dir=NEW",
-		        where, t->config->data, where);
+		        where, date, t->config->data, where);
 	mem_free(model);
 	return ERR_INPUT;
 }

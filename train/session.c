@@ -149,6 +149,10 @@ static int dataset_read_own(struct session *s, struct dataset **data, const char
 	rc = data_cache_set(&cache, &o, c, s->model_dir, s->model->parameter_count);
 	if (!rc)
 		rc = dataset_open(data, &o);
+	if (!rc && (*data)->counts.chats)
+		s->writes_date |= chat_template_dates(NULL, chat_template);
+	if (!rc && (*data)->counts.chats && path == c->data)
+		data_config_date_report(c, chat_template);
 	if (!rc && c->verb == VERB_TRAIN && data == &s->train.data)
 		rc = session_keep_chat(s, *data, chat_template);
 	chat_template_close(chat_template);

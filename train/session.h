@@ -48,6 +48,7 @@ struct session {
 	struct session_rows train, eval;
 	struct session_rows pass; /* with a loss of pairs: train's rows, each once, in the micro-batches of
 	                             the first epoch where no weights draw rows again; its data are train's */
+	int writes_date;          /* 1: a template that rows of chats were rendered with may write the date */
 	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;
 	const struct machine *machine; /* the planned machine, borrowed; NULL: this one */

@@ -2,6 +2,7 @@
 #include "train/train.h"
 
 #include "train/adapters.h"
+#include "train/chat_date.h"
 #include "train/data_config.h"
 #include "train/memory_report.h"
 #include "train/ranks_compare.h"
@@ -82,11 +83,25 @@ static int trace_prepare(struct trainer *t)
 	return t->spans && t->trace ? 0 : ERR_NOMEM;
 }
 
+/* Rows have the date of the run's begin, which a resumed run finds in its checkpoint. */
+static int date_take(struct trainer *t)
+{
+	const char *date = chat_date_of_run(t->config, t->resumed);
+
+	t->date = date ? mem_strdup(date) : NULL;
+	t->own = *t->config;
+	t->own.chat_template_date = t->date;
+	t->config = &t->own;
+	return date && !t->date ? ERR_NOMEM : 0;
+}
+
 static int inputs_open(struct trainer *t)
 {
 	struct session *s = &t->session;
 	int rc = train_open_checkpoint(t);
 
+	if (!rc)
+		rc = date_take(t);
 	if (!rc)
 		rc = session_open_model(s, t->config,
 		        t->checkpoint && !checkpoint_leaves_frozen(t->checkpoint) ? SESSION_WEIGHTS_ELSEWHERE
@@ -105,6 +120,8 @@ static int inputs_open(struct trainer *t)
 		rc = ranks_share_formats(t->config, s->model);
 	if (!rc)
 		rc = session_open_rows(s);
+	if (!s->writes_date) /* a date in the run's files would say nothing */
+		t->own.chat_template_date = NULL;
 	if (!rc)
 		rc = session_open_side(s);
 	return rc || world_self()->rank ? rc : train_check_model(t);
@@ -146,6 +163,7 @@ void train_close(struct trainer *t)
 	json_decref(t->resumed);
 	run_branch_close(&t->branch);
 	checkpoint_close(t->checkpoint);
+	mem_free(t->date);
 	mem_free(t->output_dir);
 	mem_free(t->saved_path);
 	mem_free(t->resumed_dir);

@@ -31,7 +31,9 @@ struct trainer {
 	struct session session;
 	struct checkpoint *checkpoint; /* to resume; NULL otherwise, and on ranks without files */
 	json_t *resumed;               /* its training state; NULL: no resume */
-	struct run_branch branch;      /* rank 0 */
+	struct config own; /* the caller's with `date`; config points to it once the checkpoint is open */
+	char *date;        /* of the run's chats: train/chat_date.h */
+	struct run_branch branch; /* rank 0 */
 	struct lr_schedule schedule;
 	struct metrics *metrics;
 	struct train_caller caller;

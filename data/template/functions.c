@@ -1,4 +1,5 @@
 /* Functions, and methods of lists, dicts and loops. */
+#include "data/template/moment.h"
 #include "data/template/render.h"
 
 #include <math.h>
@@ -308,16 +309,12 @@ FUNCTION(strftime_now)
 {
 	const struct text *format = argument_text(r, arg[0], "the format");
 	char out[512];
-	struct tm tm;
-	time_t now = (time_t)r->now;
 	size_t len;
 
 	UNUSED;
 	if (!format->len_bytes)
 		return value_text(r->s, "", 0);
-	if (!localtime_r(&now, &tm))
-		sandbox_fail(r->s, "strftime_now: the time is unknown");
-	len = strftime(out, sizeof(out), format->data, &tm);
+	len = moment_format(out, sizeof(out), format->data, r->moment);
 	if (!len)
 		sandbox_fail(r->s, "strftime_now: the format '%.40s' gives nothing, or more than 511 bytes",
 		        format->data);

@@ -51,7 +51,7 @@ struct render {
 	struct sink *out, *main;
 	struct jinja_span *spans; /* output of {% generation %}, in bytes of `main` */
 	int64_t span_count, span_cap;
-	int64_t now; /* seconds since 1970 */
+	int64_t moment; /* of strftime_now: data/template/moment.h */
 };
 
 /* A filter, a test, a method or a function: templates call it by name. */

@@ -3,6 +3,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "data/template/moment.h"
 #include "data/template/render.h"
 
 #include <string.h>
@@ -93,6 +95,37 @@ int jinja_has_generation(const struct jinja *t)
 	return t->ast.has_generation;
 }
 
+/* ---- the date ---- */
+
+/* Appends what each text constant that could be a format writes. */
+static void add_dates(struct str *out, const struct node *first, int64_t moment)
+{
+	char text[512];
+
+	for (const struct node *n = first; n; n = n->next) {
+		if (n->kind == NODE_CONST && n->value.kind == VALUE_TEXT &&
+		        strchr(n->value.u.text->data, '%') &&
+		        moment_format(text, sizeof(text), n->value.u.text->data, moment))
+			str_printf(out, "%s\n", text);
+		add_dates(out, n->a, moment);
+		add_dates(out, n->b, moment);
+		add_dates(out, n->c, moment);
+		add_dates(out, n->list, moment);
+		add_dates(out, n->other, moment);
+	}
+}
+
+int jinja_writes_date(struct str *out, const struct jinja *t, int64_t moment)
+{
+	int writes = ast_find(&t->ast, "strftime_now") >= 0;
+
+	if (writes && out)
+		add_dates(out, t->ast.body, moment);
+	return writes;
+}
+
+/* ---- rendering ---- */
+
 static void bind_variables(struct render *r, const json_t *variables)
 {
 	json_t *object;
@@ -110,7 +143,7 @@ static void bind_variables(struct render *r, const json_t *variables)
 }
 
 static int render_inside(const struct jinja *t, struct sandbox *s, struct render *r, struct sink *sink,
-        const json_t *variables)
+        const json_t *variables, int64_t moment)
 {
 	struct scope *top;
 
@@ -118,13 +151,13 @@ static int render_inside(const struct jinja *t, struct sandbox *s, struct render
 		return s->rc;
 	top = sandbox_alloc(s, 1, sizeof(*top));
 	*r = (struct render){
-	        .s = s, .ast = &t->ast, .scope = top, .out = sink, .main = sink, .now = time(NULL)};
+	        .s = s, .ast = &t->ast, .scope = top, .out = sink, .main = sink, .moment = moment};
 	bind_variables(r, variables);
 	exec_all(r, t->ast.body);
 	return 0;
 }
 
-int jinja_render(const struct jinja *t, struct jinja_output *out, const json_t *variables)
+int jinja_render(const struct jinja *t, struct jinja_output *out, const json_t *variables, int64_t moment)
 {
 	struct sandbox s = {
 	        .where = t->where,
@@ -137,7 +170,7 @@ int jinja_render(const struct jinja *t, struct jinja_output *out, const json_t *
 	int rc;
 
 	*out = (struct jinja_output){0};
-	rc = render_inside(t, &s, &r, &sink, variables);
+	rc = render_inside(t, &s, &r, &sink, variables, moment);
 	if (!rc) {
 		out->text = mem_alloc(sink.len_bytes + 1, 1);
 		out->spans = mem_alloc((size_t)r.span_count, sizeof(*out->spans));

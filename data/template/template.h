@@ -6,7 +6,8 @@
  * imports, no environment. Steps, memory and depth are limited, so any template ends.
  *
  *     jinja_parse(&t, "chat_template.jinja", text, len_bytes);
- *     jinja_render(t, &out, variables);      // {"messages": [...], "add_generation_prompt": true, ...}
+ *     jinja_render(t, &out, variables, moment_now()); // {"messages": [...], "add_generation_prompt": true
+ * ...}
  *     ... out.text ...
  *     jinja_output_free(&out);
  *     jinja_free(t);
@@ -21,6 +22,7 @@
 #include <stdint.h>
 
 struct jinja;
+struct str;
 
 /* where: the template's name in messages. ERR_INPUT with "where:line: what". */
 int jinja_parse(struct jinja **t, const char *where, const char *source, size_t len_bytes);
@@ -28,6 +30,10 @@ void jinja_free(struct jinja *t);
 
 /* 1 if the template marks the assistant's words with {% generation %}. */
 int jinja_has_generation(const struct jinja *t);
+
+/* 1 if the template calls strftime_now. Then appends what its formats write at this moment: two moments with
+ * the same text give the same renderings. out NULL: appends nothing. */
+int jinja_writes_date(struct str *out, const struct jinja *t, int64_t moment);
 
 /* Bytes [start, end) of an output. */
 struct jinja_span {
@@ -41,9 +47,9 @@ struct jinja_output {
 	int64_t span_count;
 };
 
-/* variables: an object. ERR_INPUT if the template fails, refuses the chat or exceeds a limit; *out is empty
- * then. */
-int jinja_render(const struct jinja *t, struct jinja_output *out, const json_t *variables);
+/* variables: an object. moment: what strftime_now writes (data/template/moment.h). ERR_INPUT if the template
+ * fails, refuses the chat or exceeds a limit; *out is empty then. */
+int jinja_render(const struct jinja *t, struct jinja_output *out, const json_t *variables, int64_t moment);
 void jinja_output_free(struct jinja_output *out);
 
 /* The built-in template of this name, or NULL. jinja_builtin_name(i) is NULL after the last. */

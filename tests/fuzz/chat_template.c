@@ -5,6 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "base/json.h"
+#include "data/template/moment.h"
 #include "data/template/template.h"
 
 static const char chat[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, {\"role\": "
@@ -24,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		fuzz_require(!json_parse(&variables, "chat", chat, strlen(chat)));
 	fuzz_require(variables);
 	if (!err) {
-		err = jinja_render(t, &out, variables);
+		err = jinja_render(t, &out, variables, moment_now());
 		fuzz_require(err || strlen(out.text) <= out.len_bytes);
 		for (int64_t i = 0; !err && i < out.span_count; i++)
 			fuzz_require(
