@@ -20,7 +20,10 @@ struct config_reader {
 };
 
 /* A read leaves *out unchanged if the key is absent or null. A value outside its range is ERR_INPUT. */
-enum { CONFIG_SIZE_MAX = 1 << 24, CONFIG_LAYERS_MAX = 100000 };
+enum {
+	CONFIG_SIZE_MAX = 1 << 24,
+	CONFIG_LAYERS_MAX = 4096 /* far above known models; planning so many layers takes seconds */
+};
 void config_read_int(struct config_reader *r, const char *key, int64_t *out, int64_t least, int64_t most);
 void config_read_size(struct config_reader *r, const char *key, int64_t *out); /* 1 .. CONFIG_SIZE_MAX */
 void config_read_num(struct config_reader *r, const char *key, double *out);

@@ -77,7 +77,9 @@ static void visit_mark(const struct builder *b, char *reads, int v)
 		return;
 	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
 		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
-			reads[b->p->map->tensor_unit[b->model->stages[s].tensor[i]] * b->visit_count + v] = 1;
+			reads[(size_t)b->p->map->tensor_unit[b->model->stages[s].tensor[i]] *
+			                (size_t)b->visit_count +
+			        (size_t)v] = 1;
 }
 
 /* Uses at most max(distance + 1, 2) visits apart share an interval. So a block next to the head, or a unit

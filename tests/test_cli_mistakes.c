@@ -279,8 +279,8 @@ static void write_files(void)
 	write_file("silent.jsonl",
 	        "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":\"\"}\n"
 	        "{\"prompt\":\"a\",\"completion\":\" \"}\n");
-	write_file("beyond.json", "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":16384,"
-	                          "\"intermediate_size\":53248,\"num_hidden_layers\":20000,"
+	write_file("beyond.json", "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":65536,"
+	                          "\"intermediate_size\":212992,\"num_hidden_layers\":1250,"
 	                          "\"num_attention_heads\":128,\"num_key_value_heads\":8}");
 	write_file("nowhere.yaml", "model: no/where\n");
 	write_file("asked.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");

@@ -82,6 +82,7 @@ static const struct {
         {"{\"model_type\":\"llama\",\"num_attention_heads\":3}", ERR_INPUT, "not a multiple"},
         {"{\"model_type\":\"llama\",\"num_key_value_heads\":5}", ERR_INPUT, "num_key_value_heads 5"},
         {"{\"model_type\":\"llama\",\"num_key_value_heads\":-1}", ERR_INPUT, "num_key_value_heads is -1"},
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":4097}", ERR_INPUT, "it must be 1 .. 4096"},
         {"{\"model_type\":\"llama\",\"head_dim\":0}", ERR_INPUT, "head_dim is 0"},
         {"{\"model_type\":\"llama\",\"head_dim\":16000000}", ERR_INPUT, "head_dim 16000000"},
         {"{\"model_type\":\"llama\",\"max_position_embeddings\":0}", ERR_INPUT, "max_position_embeddings"},
@@ -94,7 +95,7 @@ static const struct {
         {"{\"model_type\":\"gpt2\",\"n_positions\":-1}", ERR_INPUT, "n_positions is -1"},
         {"{" NEOX ",\"head_dim\":4}", ERR_UNSUPPORTED, "head_dim 4"},
         {"{\"model_type\":\"llama\",\"vocab_size\":2147483647,\"hidden_size\":16777216,"
-         "\"intermediate_size\":16777216,\"num_hidden_layers\":100000,\"num_attention_heads\":2,"
+         "\"intermediate_size\":16777216,\"num_hidden_layers\":4096,\"num_attention_heads\":2,"
          "\"head_dim\":2}",
                 ERR_INPUT, "more parameters"},
         /* numbers and flags */
