@@ -242,15 +242,43 @@ int file_create(const char *path)
 	return fd < 0 ? sys_fail(path, "create") : fd;
 }
 
-/* Creates a new file with a unique name beside `path`. Returns its descriptor and *name. */
-static int open_temporary(char **name, const char *path)
+/* ---- files that appear whole ---- */
+
+char *file_part_name(const char *path)
 {
 	static atomic_uint serial;
+	char *name;
+
+	do /* a killed process with the same number may have left one */
+		name = mem_printf("%s.tmp-%d-%u", path, (int)getpid(), atomic_fetch_add(&serial, 1));
+	while (name && !access(name, F_OK) && (mem_free(name), 1));
+	return name;
+}
+
+int file_part_place(const char *part, const char *path)
+{
+	int err;
+
+	if (!sys_rename(part, path))
+		return file_sync_parent(path);
+	err = sys_fail(path, "replace");
+	sys_remove(part);
+	return err;
+}
+
+void file_part_remove(const char *part)
+{
+	(void)!sys_remove(part);
+}
+
+/* Creates a part of `path`. Returns its descriptor and *name. */
+static int open_part(char **name, const char *path)
+{
 	int fd;
 
 	do {
 		mem_free(*name);
-		*name = mem_printf("%s.tmp-%d-%u", path, (int)getpid(), atomic_fetch_add(&serial, 1));
+		*name = file_part_name(path);
 		if (!*name)
 			return ERR_NOMEM;
 		fd = sys_open(*name, O_WRONLY | O_CREAT | O_EXCL, 0666);
@@ -258,8 +286,8 @@ static int open_temporary(char **name, const char *path)
 	return fd < 0 ? sys_fail(path, "create") : fd;
 }
 
-/* Whether `name` is one of open_temporary for a file called `of`. */
-static int is_temporary(const char *name, const char *of)
+/* Whether `name` is a part of a file called `of`. */
+static int is_part(const char *name, const char *of)
 {
 	size_t len = strlen(of), digits;
 
@@ -271,21 +299,23 @@ static int is_temporary(const char *name, const char *of)
 	       !name[digits + 1 + strspn(name + digits + 1, "0123456789")];
 }
 
-void file_clean_temporary(const char *dir, const char *of)
+void file_clean_parts(const char *dir, const char *const *of, int count)
 {
 	char **names = NULL;
-	size_t count = 0;
+	size_t name_count = 0;
 
-	if (file_list_dir(dir, &names, &count))
+	if (file_list_dir(dir, &names, &name_count))
 		return;
-	for (size_t i = 0; i < count; i++) {
-		char *path = is_temporary(names[i], of) ? file_join(dir, names[i]) : NULL;
+	for (size_t i = 0; i < name_count; i++) {
+		char *path = NULL;
 
+		for (int n = 0; n < count && !path; n++)
+			path = is_part(names[i], of[n]) ? file_join(dir, names[i]) : NULL;
 		if (path && file_kind_of(path) == FILE_REGULAR)
 			sys_remove(path);
 		mem_free(path);
 	}
-	file_list_free(names, count);
+	file_list_free(names, name_count);
 }
 
 int file_is_lfs_pointer(const char *text, size_t len_bytes)
@@ -295,65 +325,55 @@ int file_is_lfs_pointer(const char *text, size_t len_bytes)
 	return len_bytes >= sizeof(begin) - 1 && !memcmp(text, begin, sizeof(begin) - 1);
 }
 
-int file_write_all(const char *path, const void *data, size_t len_bytes)
+/* Ends the writing of a part: fsyncs, closes and places it, or removes it after an error. */
+static int part_end(int fd, char *part, const char *path, int err)
 {
-	char *name = NULL;
-	int fd, err;
-
-	fd = open_temporary(&name, path);
-	if (fd < 0) {
-		mem_free(name);
-		return fd;
-	}
-	err = file_write_at(fd, path, data, len_bytes, 0);
 	if (!err)
 		err = file_sync(fd, path);
 	err = close_after(fd, path, err);
-	if (!err && sys_rename(name, path))
-		err = sys_fail(path, "replace");
 	if (err)
-		sys_remove(name);
-	else
-		err = file_sync_parent(path);
-	mem_free(name);
+		sys_remove(part);
+	return err ? err : file_part_place(part, path);
+}
+
+int file_write_all(const char *path, const void *data, size_t len_bytes)
+{
+	char *part = NULL;
+	int fd = open_part(&part, path), err;
+
+	err = fd < 0 ? fd : part_end(fd, part, path, file_write_at(fd, path, data, len_bytes, 0));
+	mem_free(part);
+	return err;
+}
+
+/* Copies all bytes through a block of memory. */
+static int copy_bytes(int in, const char *from, int64_t len, int out, const char *to)
+{
+	enum { CHUNK_BYTES = 1 << 20 };
+	char *chunk = mem_alloc(CHUNK_BYTES, 1);
+	int err = chunk ? 0 : ERR_NOMEM;
+
+	for (int64_t done = 0, part; done < len && !err; done += part) {
+		part = len - done < CHUNK_BYTES ? len - done : CHUNK_BYTES;
+		err = file_read_at(in, from, chunk, (size_t)part, done);
+		if (!err)
+			err = file_write_at(out, to, chunk, (size_t)part, done);
+	}
+	mem_free(chunk);
 	return err;
 }
 
 int file_copy(const char *from, const char *to)
 {
-	enum { CHUNK_BYTES = 1 << 20 };
-	int64_t len = 0, done = 0;
-	char *chunk = NULL;
-	int in, out = -1, err = 0;
+	char *part = NULL;
+	int64_t len = 0;
+	int in = file_open_read(from, &len), out, err;
 
-	in = file_open_read(from, &len);
 	if (in < 0)
 		return in;
-	chunk = mem_alloc(CHUNK_BYTES, 1);
-	if (!chunk) {
-		err = ERR_NOMEM;
-		goto out;
-	}
-	out = sys_open(to, O_WRONLY | O_CREAT | O_EXCL, 0666);
-	if (out < 0) {
-		err = sys_fail(to, "create");
-		goto out;
-	}
-	while (!err && done < len) {
-		size_t part = (size_t)(len - done < CHUNK_BYTES ? len - done : CHUNK_BYTES);
-
-		err = file_read_at(in, from, chunk, part, done);
-		if (!err)
-			err = file_write_at(out, to, chunk, part, done);
-		done += (int64_t)part;
-	}
-	if (!err)
-		err = file_sync(out, to);
-	err = close_after(out, to, err);
-	if (err)
-		sys_remove(to);
-out:
-	mem_free(chunk);
+	out = open_part(&part, to);
+	err = out < 0 ? out : part_end(out, part, to, copy_bytes(in, from, len, out, to));
+	mem_free(part);
 	close(in);
 	return err;
 }

@@ -31,11 +31,20 @@ int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_
 /* 1 if this is the start of a git-lfs pointer in place of a large file. */
 int file_is_lfs_pointer(const char *text, size_t len_bytes);
 
-/* Writes a new file atomically: a temporary file beside it, fsync and rename. */
+/* A file that appears whole, and replaces one of its name, is written as a *part*: a file beside it,
+ * PATH.tmp- and two numbers, which gets the name when it is complete and flushed. A process that is killed
+ * leaves the part; whoever writes PATH next removes it (file_clean_parts).
+ *
+ * file_write_all and file_copy do all of it. Others make a new name (mem_free; NULL: out of memory), write
+ * and fsync it, and place it; a part that cannot be placed is removed. */
 int file_write_all(const char *path, const void *data, size_t len_bytes);
-
-/* Byte-for-byte copy to a path that must not exist yet; the copy is fsynced. */
 int file_copy(const char *from, const char *to);
+char *file_part_name(const char *path);
+int file_part_place(const char *part, const char *path);
+void file_part_remove(const char *part); /* if it is there; keeps the current error text */
+
+/* Removes the parts of these files in `dir`, if it can. Call only if no other process writes them now. */
+void file_clean_parts(const char *dir, const char *const *of, int count);
 
 /* Creates a file for writing (file_write_at) and reading back; ERR_INPUT if the name exists. */
 int file_create(const char *path);
@@ -93,10 +102,6 @@ char *file_join(const char *dir, const char *name);
 
 /* "a" of a/b, "." of b, "/" of /b (mem_free), NULL when out of memory. */
 char *file_dir_of(const char *path);
-
-/* Removes what file_write_all of a process that was killed left of DIR/OF, if it can. No other may write OF
- * now. */
-void file_clean_temporary(const char *dir, const char *of);
 
 /* 1 if `dir` contains this name. */
 int file_is_in(const char *dir, const char *name);

@@ -124,6 +124,12 @@ int safetensors_create(struct safetensors_writer **writer, const char *path,
         const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
         int64_t metadata_count, enum safetensors_hashing hashing);
 
+/* The same for a file that appears under `path` when it is finished, and replaces one that is there
+ * (base/file.h). Removes what killed writers of it left. */
+int safetensors_replace(struct safetensors_writer **writer, const char *path,
+        const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
+        int64_t metadata_count);
+
 /* Appends the next bytes of the data, tensor after tensor. */
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes);
 
@@ -135,7 +141,8 @@ int safetensors_finish(struct safetensors_writer *writer);
 int64_t safetensors_writer_bytes(const struct safetensors_writer *writer);
 const uint64_t *safetensors_writer_hashes(const struct safetensors_writer *writer, int64_t *block_count);
 
-/* Also closes an unfinished file and leaves it on the disk. NULL is allowed. */
+/* Also closes an unfinished file and leaves it on the disk, unless safetensors_replace began it. NULL is
+ * allowed. */
 void safetensors_writer_free(struct safetensors_writer *writer);
 
 #endif

@@ -2,6 +2,7 @@
 #include "checkpoint/safetensors.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"
@@ -9,9 +10,11 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 struct safetensors_writer {
 	struct block_writer *blocks;
+	char *path, *part; /* of safetensors_replace; part NULL: placed, or none */
 };
 
 static void add_string(struct str *out, const char *text)
@@ -126,6 +129,41 @@ out:
 	return err;
 }
 
+static void clean_parts(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char *dir = file_dir_of(path);
+
+	if (dir)
+		file_clean_parts(dir, &name, 1);
+	mem_free(dir);
+}
+
+int safetensors_replace(struct safetensors_writer **out, const char *path,
+        const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
+        int64_t metadata_count)
+{
+	char *part, *own = mem_strdup(path);
+	int err;
+
+	*out = NULL;
+	clean_parts(path);
+	part = file_part_name(path);
+	err = own && part ? safetensors_create(out, part, tensors, tensor_count, metadata, metadata_count,
+	                            SAFETENSORS_PLAIN)
+	                  : ERR_NOMEM;
+	if (err) {
+		if (part)
+			file_part_remove(part);
+		mem_free(part);
+		mem_free(own);
+		return err;
+	}
+	(*out)->path = own;
+	(*out)->part = part;
+	return 0;
+}
+
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes)
 {
 	return block_writer_append(writer->blocks, src, (int64_t)len_bytes);
@@ -133,7 +171,14 @@ int safetensors_append(struct safetensors_writer *writer, const void *src, size_
 
 int safetensors_finish(struct safetensors_writer *writer)
 {
-	return block_writer_finish(writer->blocks);
+	int err = block_writer_finish(writer->blocks);
+
+	if (err || !writer->part)
+		return err;
+	err = file_part_place(writer->part, writer->path);
+	mem_free(writer->part);
+	writer->part = NULL;
+	return err;
 }
 
 int64_t safetensors_writer_bytes(const struct safetensors_writer *writer)
@@ -151,5 +196,9 @@ void safetensors_writer_free(struct safetensors_writer *writer)
 	if (!writer)
 		return;
 	block_writer_free(writer->blocks);
+	if (writer->part)
+		file_part_remove(writer->part);
+	mem_free(writer->part);
+	mem_free(writer->path);
 	mem_free(writer);
 }

@@ -8,6 +8,9 @@
 #include "base/quantity.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "checkpoint/temp_dir.h"
+#include "train/reference.h"
+#include "train/run_dir.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -48,6 +51,26 @@ static void describe(json_t *row, const struct manifest *m, int64_t *bytes)
 	json_object_set_new(row, "bytes", json_integer(*bytes));
 }
 
+/* Compares the file beside the checkpoint that resuming would read. A checkpoint that was copied without it
+ * is whole. */
+static int verify_reference(struct verifying *v, const struct manifest *m, const char *path)
+{
+	char *parent = NULL, *name = NULL;
+	int err = temp_dir_split(&parent, &name, path);
+
+	if (!err && (err = reference_verify(parent, m->training)) == ERR_INPUT) {
+		if (!file_is_in(parent, REFERENCE_NAME) && !run_dir_is_run(parent)) {
+			log_warn("%s", err_text());
+			err = 0;
+		} else {
+			damaged(v, REFERENCE_NAME, err_text());
+		}
+	}
+	mem_free(parent);
+	mem_free(name);
+	return err;
+}
+
 /* in_run: the checkpoint was found in a run's directory, and the run may remove it meanwhile. */
 static int verify_one(struct verifying *v, const char *path, int in_run)
 {
@@ -64,6 +87,7 @@ static int verify_one(struct verifying *v, const char *path, int in_run)
 	if (!err) {
 		describe(row, m, &bytes);
 		err = checkpoint_verify(path, damaged, v);
+		err = err ? err : verify_reference(v, m, path);
 	} else {
 		damaged(v, manifest_name, err_text());
 	}

@@ -359,8 +359,8 @@ static void test_taken(void **state)
 	for (int i = 0; i < 3; i++) {
 		int place = 0;
 
-		assert_true(taken_at(
-		        TAKEN, 3, seconds[i])); /* two looks are for left-overs, one for what is there */
+		assert_true(
+		        taken_at(TAKEN, 2, seconds[i])); /* a look is for left-overs, one for what is there */
 		while (taken_at(WHOLE, place, seconds[i]))
 			place++;
 		assert_int_equal(place, 4); /* three checkpoints and the result */

@@ -2,6 +2,7 @@
 #include "train/fallback.h"
 
 #include "train/place.h"
+#include "train/reference.h"
 #include "train/run_owner.h"
 
 #include "base/err.h"
@@ -33,6 +34,8 @@ static int fall_back(struct trainer *t, const struct err *why, fallback_work *wo
 		log_warn("output_dir=%s cannot be written (%s); using save_fallback_dir=%s", t->output_dir,
 		        why->text, t->config->save_fallback_dir);
 	rc = place_find(t);
+	if (!rc)
+		rc = world_agree(world_self()->rank ? 0 : reference_write(&t->session, t->fallback_dir));
 	if (!rc)
 		rc = work(t, t->fallback_dir);
 	if (rc && !world_self()->rank)

@@ -1,6 +1,7 @@
 /* Finds the directory of a run on rank 0 and gives it to all ranks. */
 #include "train/place.h"
 
+#include "train/reference.h"
 #include "train/run_dir.h"
 #include "train/run_owner.h"
 
@@ -33,12 +34,15 @@ int train_place_share(char **path)
 	return 0;
 }
 
-/* Moves the metrics file to the run's directory; waiting rows are written there. */
-static int rows_follow(struct trainer *t)
+/* Moves the metrics file to the run's directory, where waiting rows are written, and writes what a resumed
+ * run reads there. */
+static int files_follow(struct trainer *t)
 {
 	char *path = run_dir_metrics(t->output_dir);
 	int rc = path ? metrics_move(t->metrics, path) : ERR_NOMEM;
 
+	if (!rc)
+		rc = reference_write(&t->session, t->output_dir);
 	mem_free(path);
 	return rc;
 }
@@ -53,7 +57,7 @@ int train_place_keep(struct trainer *t)
 		if (!rc && found == RUN_PLACE_SAME)
 			metrics_hold(t->metrics, 0);
 		else if (!rc)
-			rc = rows_follow(t);
+			rc = files_follow(t);
 	}
 	place = (int)found;
 	rc = world_agree(rc);

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/peft.h"
+#include "comm/world.h"
 #include "model/adapter.h"
 
 #include <inttypes.h>
@@ -129,6 +130,34 @@ static int gradients_append(
 	return rc;
 }
 
+static const struct safetensors_text gradients_mark = {"ferry", "gradients of a step"};
+
+static int is_gradients(const char *path)
+{
+	struct safetensors *file = NULL;
+	int found = 0;
+
+	if (!safetensors_open(&file, path))
+		for (int64_t i = 0; i < file->metadata_count; i++)
+			found |= !strcmp(file->metadata[i].key, gradients_mark.key) &&
+			         !strcmp(file->metadata[i].value, gradients_mark.value);
+	safetensors_close(file);
+	return found;
+}
+
+int train_check_gradients(const struct trainer *t)
+{
+	const char *path = t->config->dump_gradients;
+
+	if (!path || t->resumed || world_self()->rank || file_kind_of(path) == FILE_NONE ||
+	        is_gradients(path))
+		return 0;
+	return err_set(ERR_INPUT,
+	        "%s=%s exists and is not a file of gradients that ferry wrote; remove it or name another "
+	        "file",
+	        config_where(t->config, "dump_gradients"), path);
+}
+
 static int dump_gradients(void *context, const struct plane_source *source)
 {
 	struct trainer *t = context;
@@ -158,7 +187,7 @@ static int dump_gradients(void *context, const struct plane_source *source)
 		memcpy(decls[count++].shape, model->tensors[i].shape, sizeof(model->tensors[i].shape));
 	}
 	if (!rc)
-		rc = safetensors_create(&writer, path, decls, count, NULL, 0, SAFETENSORS_PLAIN);
+		rc = safetensors_replace(&writer, path, decls, count, &gradients_mark, 1);
 	if (!rc)
 		rc = gradients_append(t, writer, source);
 	if (!rc)

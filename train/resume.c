@@ -30,14 +30,15 @@ json_t *train_state(const struct trainer *t)
 	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
 	/* "mix_version" only with mixed sets: an older ferry refuses such rows, and can still resume
 	 * others */
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*}", "step",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*}", "step",
 	        (json_int_t)t->step, "update_count", (json_int_t)engine_update_count(t->session.engine),
 	        "skipped_in_row", (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps,
 	        "rows", rows, "step_rows", (json_int_t)t->session.train.source.sampler.step_rows,
 	        "shuffle_version", (json_int_t)t->session.train.source.sampler.shuffle, "mix_version",
 	        t->session.train.mix.set_count ? json_integer(MIX_VERSION_NEWEST) : NULL, "branch",
 	        t->branch.line, "adapter", t->session.adapter.json, "settings", train_settings(t), "base",
-	        *t->session.base ? json_string(t->session.base) : NULL);
+	        *t->session.base ? json_string(t->session.base) : NULL, "reference",
+	        *t->session.reference.checksum ? json_string(t->session.reference.checksum) : NULL);
 }
 
 /* Explains other rows. The most likely reason is another number of ranks, which one key can compensate. */
@@ -355,9 +356,8 @@ int train_load_checkpoint(struct trainer *t)
 	log_info("resumed %s at step %" PRId64, checkpoint_path(t->checkpoint), t->step);
 	if (!world_self()->rank)
 		train_tell_settings(t);
-	t->resumed_dir = file_dir_of(checkpoint_path(t->checkpoint));
 	checkpoint_close(
 	        t->checkpoint); /* an open file keeps its disk space, and on NFS its name, after rotation */
 	t->checkpoint = NULL;
-	return t->resumed_dir ? 0 : ERR_NOMEM;
+	return 0;
 }

@@ -80,7 +80,8 @@ static int makes_rows(const struct config_key *key)
 static int is_setting(const struct config_key *key)
 {
 	static const char *const groups[] = {"optimizer", "numbers"};
-	static const char except[] = "optimizer_state nonfinite_limit export_dtype deterministic";
+	static const char except[] =
+	        "optimizer_state nonfinite_limit export_dtype deterministic preference_reference";
 
 	if (makes_rows(key) || config_name_in(key->name, settled))
 		return 1;

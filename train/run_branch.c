@@ -1,6 +1,7 @@
 /* Chooses the line that a run continues, and moves abandoned files away. */
 #include "train/run_branch.h"
 
+#include "train/reference.h"
 #include "train/run_dir.h"
 
 #include "base/err.h"
@@ -260,6 +261,8 @@ static int move_abandoned(const struct run_branch *b, const char *output_dir)
 		err = copy_into(dir, output_dir, "metrics.jsonl");
 	if (!err)
 		err = copy_into(dir, output_dir, "config.yaml");
+	if (!err) /* without it, who returns there could not go on */
+		err = copy_into(dir, output_dir, REFERENCE_NAME);
 	for (int i = b->abandoned_count - 1; i >= 0 && !err; i--) /* newest first */
 		err = move_into(dir, output_dir, b->abandoned[i]);
 	if (!err)
@@ -275,16 +278,10 @@ static int move_abandoned(const struct run_branch *b, const char *output_dir)
 
 static int bring_metrics(const struct run_branch *b, const char *output_dir)
 {
-	char *to = file_join(output_dir, "metrics.jsonl"),
-	     *part = file_join(output_dir, "metrics.jsonl.part");
-	int err = to && part ? file_remove_tree(part) : ERR_NOMEM;
+	char *to = file_join(output_dir, "metrics.jsonl");
+	int err = to ? file_copy(b->metrics_from, to) : ERR_NOMEM;
 
-	if (!err)
-		err = file_copy(b->metrics_from, part);
-	if (!err)
-		err = file_rename(part, to);
 	mem_free(to);
-	mem_free(part);
 	return err;
 }
 

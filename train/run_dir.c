@@ -58,14 +58,20 @@ static int is_result(const char *name)
 	return 0;
 }
 
+/* The files that a run writes into its directory. */
+static const char *const file_names[] = {
+        config_file_name, branch_file_name, "metrics.jsonl", "trace.json", REFERENCE_NAME};
+
+void run_dir_clean(const char *dir)
+{
+	file_clean_parts(dir, file_names, sizeof(file_names) / sizeof(*file_names));
+}
+
 /* Whether a run writes a file of this name. The contents show whether ferry wrote it. */
 static int is_reserved(const char *name)
 {
-	static const char *const names[] = {
-	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json", REFERENCE_NAME};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (!strcmp(name, names[i]))
+	for (size_t i = 0; i < sizeof(file_names) / sizeof(*file_names); i++)
+		if (!strcmp(name, file_names[i]))
 			return 1;
 	return is_result(name) || checkpoint_step_of(name) >= 0 ||
 	       !strncmp(name, ABANDONED, strlen(ABANDONED));

@@ -23,6 +23,9 @@ int run_dir_is_run(const char *dir);
 /* DIR/config.yaml, with this output_dir: the command `ferry train DIR/config.yaml` repeats the run. */
 int run_dir_write_config(const struct config *c, const char *dir, const char *output_dir);
 
+/* Removes the parts of a run's files that a killed run left. Call with the directory's lock. */
+void run_dir_clean(const char *dir);
+
 /* Paths in a run's directory (mem_free); NULL if out of memory. */
 char *run_dir_metrics(const char *dir);
 char *run_dir_model(const char *dir);

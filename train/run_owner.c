@@ -56,10 +56,8 @@ static int train_take(const struct config *c)
 {
 	int err = dir_lock_take(&owned, c->output_dir, dir_lock_name);
 
-	if (!err) {
-		file_clean_temporary(c->output_dir, branch_file_name);
-		file_clean_temporary(c->output_dir, "config.yaml");
-	}
+	if (!err)
+		run_dir_clean(c->output_dir);
 	if (!err && c->resume_from_checkpoint) {
 		(void)!temp_dir_clean(c->output_dir, "step-", TEMP_DIR_NUMBERED);
 		for (const char *const *result = run_dir_results; *result; result++)

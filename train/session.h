@@ -35,6 +35,12 @@ struct session_rows {
 	double *reference; /* [data->row_count] with a loss of pairs: log probabilities (train/reference.h) */
 };
 
+/* How the log probabilities of train/reference.h were computed, as their file says; empty without. */
+enum { REFERENCE_HASH_BYTES = 17 };
+struct reference_facts {
+	char text[4][REFERENCE_HASH_BYTES], checksum[REFERENCE_HASH_BYTES];
+};
+
 struct session {
 	const struct config *config;
 	char *model_dir; /* directory of tokenizer and config files */
@@ -45,6 +51,7 @@ struct session {
 	char base[HF_HASH_BYTES];   /* with adapters: the hash of the model's files */
 	struct hf_chat chat;        /* of the training chats; copied into the result */
 	struct side_files side;     /* files of checkpoints and result beside the weights; rank 0 */
+	struct reference_facts reference;
 	struct session_rows train, eval;
 	struct session_rows pass; /* with a loss of pairs: train's rows, each once, in the micro-batches of
 	                             the first epoch where no weights draw rows again; its data are train's */

@@ -103,6 +103,8 @@ static int inputs_open(struct trainer *t)
 	if (!rc)
 		rc = date_take(t);
 	if (!rc)
+		rc = train_check_gradients(t);
+	if (!rc)
 		rc = session_open_model(s, t->config,
 		        t->checkpoint && !checkpoint_leaves_frozen(t->checkpoint) ? SESSION_WEIGHTS_ELSEWHERE
 		                                                                  : SESSION_WEIGHTS_MODEL);
@@ -166,7 +168,6 @@ void train_close(struct trainer *t)
 	mem_free(t->date);
 	mem_free(t->output_dir);
 	mem_free(t->saved_path);
-	mem_free(t->resumed_dir);
 	mem_free(t->fallback_dir);
 	mem_free(t->result_dir);
 	session_close(&t->session);
@@ -223,26 +224,43 @@ static int outputs_open(struct trainer *t)
 		rc = checkpoint_rotate(t->config->output_dir, t->step, (int)t->config->save_total_limit);
 	if (!rc)
 		rc = metrics_open(&t->metrics, path, t->step ? t->branch.metrics_steps : -1);
+	if (!rc && (!t->resumed || t->is_elsewhere))
+		rc = reference_write(&t->session, t->output_dir);
 	mem_free(path);
+	return rc;
+}
+
+/* Reads what lies beside the checkpoint, before its planes take time. */
+static int resumed_read(struct trainer *t)
+{
+	char *dir = NULL;
+	int rc = 0;
+
+	if (t->checkpoint) {
+		dir = file_dir_of(checkpoint_path(t->checkpoint));
+		rc = dir ? 0 : ERR_NOMEM;
+	}
+	rc = world_agree(rc);
+	if (!rc)
+		rc = reference_read(&t->session, t->resumed, dir);
+	mem_free(dir);
 	return rc;
 }
 
 int train_start(struct trainer *t)
 {
-	int rc = world_agree(session_start_engine(&t->session));
+	int rc = t->resumed ? resumed_read(t) : 0;
 
+	if (!rc)
+		rc = world_agree(session_start_engine(&t->session));
 	world_set_phase("loading", HEARTBEAT_PATIENT);
 	if (!rc)
 		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
-	if (!rc) /* before anything is written: it takes time, and may fail */
-		rc = reference_find(&t->session, t->resumed != NULL, t->resumed_dir);
+	if (!rc && !t->resumed) /* before anything is written: it takes time, and may fail */
+		rc = reference_compute(&t->session);
 	if (!rc)
 		rc = world_agree(outputs_open(t));
-	if (!rc)
-		rc = world_agree(output_dir_check(t));
-	if (!rc && (!t->resumed || t->is_elsewhere))
-		rc = reference_write(&t->session, t->output_dir);
-	return rc;
+	return rc ? rc : world_agree(output_dir_check(t));
 }
 
 int train_execute(struct trainer *t)

@@ -44,7 +44,6 @@ struct trainer {
 	struct train_save *save;   /* save in progress beside the steps; NULL: none */
 	struct save_trouble save_trouble;
 	char *output_dir;         /* directory of this run: the configuration's, until it is moved or taken */
-	char *resumed_dir;        /* directory of the checkpoint that was resumed; rank 0 */
 	char *saved_path;         /* path of that checkpoint; rank 0; NULL: this process saved none */
 	char *fallback_dir;       /* this run's directory in save_fallback_dir; NULL: not needed yet */
 	int is_in_fallback;       /* 1: the last checkpoint is there */
@@ -148,7 +147,9 @@ enum safetensors_dtype train_export_dtype(const struct trainer *t);
 int train_export_model(struct trainer *t);
 
 /* Writes the last step's gradients as fp32 safetensors to dump_gradients, under the checkpoint's names. A
- * resumed run keeps an existing file, which has the gradients of the run that it continues. */
+ * resumed run keeps an existing file, which has the gradients of the run that it continues. One that starts
+ * again replaces it. train_check_gradients refuses another file of that name, before anything is written. */
 int train_dump_gradients(struct trainer *t);
+int train_check_gradients(const struct trainer *t);
 
 #endif

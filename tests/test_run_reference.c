@@ -1,0 +1,283 @@
+/* links: cli */
+/* The reference of preference training: it is whole or made again after a kill, goes with the run wherever
+ * the run goes, and neither damage nor another run's file is taken. */
+#include "tests/run_disks.h"
+
+static char speaker[400], pairs[400];
+
+#define KEYS                                                                                                 \
+	"train model=%s data=%s output_dir=%s/%s preference_loss=sigmoid learning_rate=1e-2 threads=1 "      \
+	"device=host logging_steps=1 per_device_train_batch_size=2 lr_scheduler_type=constant "              \
+	"export_dtype=fp32 "
+
+static void write_pairs(void)
+{
+	struct str text = {0};
+
+	for (int i = 0; i < 12; i++)
+		str_printf(&text,
+		        "{\"prompt\":\"ask %d\",\"chosen\":\" the %d ship\",\"rejected\":\" no\"}\n", i, i);
+	write_file("pairs.jsonl", "%s", text.data);
+	str_free(&text);
+}
+
+static void train(const char *out, const char *more)
+{
+	remove_run(out);
+	assert_ferry(0, NULL, KEYS "%s", speaker, pairs, work_dir, out, more);
+}
+
+static int resume(const char *out, const char *more)
+{
+	return ferry_run(NULL, "train %s/%s/config.yaml resume_from_checkpoint=auto %s", work_dir, out, more);
+}
+
+static void assert_says(const char *words)
+{
+	if (!strstr(ferry_said(), words))
+		fail_msg("no \"%s\" in: %s", words, ferry_said());
+}
+
+/* ---- killed before the first checkpoint ---- */
+
+/* The same command goes on, whatever the killed run and an older ferry left. */
+static void test_starts_again(void **state)
+{
+	static const char *const more[] = {"", "eval_split=3 dump_gradients=GRADIENTS", "lora_rank=2"};
+	char command[3000], a[400], b[400], keys[600];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
+		int dumps = strstr(more[i], "GRADIENTS") != NULL;
+
+		remove_run("killed");
+		path_of(a, "whole.st");
+		path_of(b, "killed.st");
+		unlink(a);
+		unlink(b);
+		snprintf(keys, sizeof(keys), "%.*s%s", dumps ? 28 : 100, more[i], dumps ? a : "");
+		snprintf(keys + strlen(keys), 100, " max_steps=4");
+		train("whole", keys);
+		snprintf(keys, sizeof(keys), "%.*s%s", dumps ? 28 : 100, more[i], dumps ? b : "");
+		snprintf(command, sizeof(command),
+		        "%s " KEYS "%s max_steps=100000 save_steps=0 resume_from_checkpoint=auto",
+		        getenv("FERRY_BINARY"), speaker, pairs, work_dir, "killed", keys);
+		assert_int_equal(run_signal(run_start(command), SIGKILL, "killed", 2, 0), 128 + SIGKILL);
+		assert_true(run_has("killed/reference.safetensors"));
+		assert_int_equal(run_has("killed.st"), dumps);
+		if (!i) /* an older ferry wrote under the name itself */
+			write_file("killed/reference.safetensors", "{cut");
+		write_file("killed/reference.safetensors.tmp-1-0", "{cut");
+		assert_ferry(0, NULL, KEYS "%s max_steps=4 resume_from_checkpoint=auto", speaker, pairs,
+		        work_dir, "killed", keys);
+		assert_same_runs("whole", "killed", more[i]);
+		assert_false(run_has("killed/reference.safetensors.tmp-1-0"));
+		if (dumps)
+			assert_same_files(a, b, "the gradients of the first step");
+		path_of(a, "whole/reference.safetensors");
+		path_of(b, "killed/reference.safetensors");
+		assert_same_files(a, b, "the reference");
+	}
+}
+
+/* A file of that name that ferry did not write stays. */
+static void test_foreign_gradients(void **state)
+{
+	char path[400];
+
+	(void)state;
+	remove_run("out");
+	path_of(path, "mine.txt");
+	write_file("mine.txt", "mine");
+	assert_ferry(2, NULL, KEYS "max_steps=1 resume_from_checkpoint=auto dump_gradients=%s", speaker,
+	        pairs, work_dir, "out", path);
+	assert_says("mine.txt exists and is not a file of gradients that ferry wrote; remove it");
+	assert_false(run_has("out/config.yaml"));
+}
+
+/* ---- what is not taken ---- */
+
+static void put_back(const char *data, size_t len)
+{
+	char path[400];
+
+	path_of(path, "out/reference.safetensors");
+	assert_int_equal(file_write_all(path, data, len), 0);
+}
+
+static void assert_refused(const char *why)
+{
+	char config[400], *before, *after;
+	size_t before_len, after_len;
+
+	path_of(config, "out/config.yaml");
+	before = read_file(config, &before_len);
+	if (resume("out", "max_steps=3") != 2)
+		fail_msg("%s: taken: %s", why, ferry_said());
+	assert_says("reference.safetensors");
+	if (ferry_run(NULL, "verify %s/out", work_dir) != 2)
+		fail_msg("%s: verify: %s", why, ferry_said());
+	after = read_file(config, &after_len);
+	assert_int_equal(before_len, after_len);
+	assert_memory_equal(before, after, before_len);
+	mem_free(before);
+	mem_free(after);
+}
+
+/* Each bit counts: of the values, and of what the file says of them. */
+static void test_damage(void **state)
+{
+	char path[400], *data, *bad;
+	size_t len, other_len;
+
+	(void)state;
+	train("out", "max_steps=2 eval_split=3 eval_steps=1");
+	assert_ferry(0, NULL, "verify %s/out", work_dir);
+	path_of(path, "out/reference.safetensors");
+	data = read_file(path, &len);
+	bad = malloc(len);
+	for (int i = 0; i < 40; i++) {
+		size_t at = (size_t)rng_below(5, 1, (uint64_t)i, len);
+
+		memcpy(bad, data, len);
+		bad[at] ^= (char)(1 << rng_below(5, 2, (uint64_t)i, 8));
+		put_back(bad, len);
+		if (ferry_run(NULL, "verify %s/out", work_dir) != 2)
+			fail_msg("byte %zu of %zu: %s", at, len, ferry_said());
+		if (i < 4)
+			assert_refused("a bit");
+	}
+	memcpy(bad, data, len); /* the values one row further */
+	memcpy(bad + len - 40, data + len - 32, 32);
+	memcpy(bad + len - 8, data + len - 40, 8);
+	put_back(bad, len);
+	assert_refused("rotated");
+	assert_says("damaged");
+	put_back(data, len - 8);
+	assert_refused("cut");
+
+	/* whole, but of other runs over the same rows */
+	train("first", "max_steps=1");
+	for (int i = 0; i < 2; i++) {
+		char *other;
+
+		remove_run("other");
+		snprintf(path, sizeof(path), "%s/first/model", work_dir);
+		assert_ferry(0, NULL, KEYS "max_steps=1 eval_split=3 %s", i ? speaker : path, pairs, work_dir,
+		        "other", i ? "compute_dtype=fp32" : "");
+		path_of(path, "other/reference.safetensors");
+		other = read_file(path, &other_len);
+		put_back(other, other_len);
+		mem_free(other);
+		assert_refused(i ? "another dtype" : "another model");
+		assert_int_equal(resume("out", "max_steps=3"), 2);
+		assert_says("belongs to another run than the checkpoint; put the run's own file back");
+	}
+	put_back(data, len);
+	assert_int_equal(resume("out", "max_steps=3"), 0);
+	free(bad);
+	mem_free(data);
+}
+
+/* Settings that the reference depends on. */
+static void test_settings(void **state)
+{
+	(void)state;
+	train("first", "max_steps=2 lora_rank=2");
+	train("out", "max_steps=2");
+	assert_int_equal(resume("out", "max_steps=3 compute_dtype=fp32"), 0);
+	assert_says("compute_dtype=fp32, but the reference was computed in bf16");
+	remove_run("out");
+	assert_ferry(0, NULL, KEYS "max_steps=2 lora_adapter=%s/first/adapter", speaker, pairs, work_dir,
+	        "out", work_dir);
+	assert_int_equal(resume("out", "max_steps=3 preference_reference=base"), 2);
+	assert_says("this run's reference is preference_reference=start");
+	assert_null(strstr(ferry_said(), "from here on"));
+	train("out", "max_steps=2 preference_loss=simpo");
+	assert_int_equal(resume("out", "max_steps=3 preference_loss=sigmoid"), 2);
+	assert_says("the run began with preference_loss=simpo, which has no reference");
+}
+
+/* ---- where the run goes ---- */
+
+static int full_hook(void *context, const struct file_call *call)
+{
+	(void)context;
+	if (!call->path || !strstr(call->path, "/out/step-"))
+		return 0;
+	return call->kind == FILE_CALL_MKDIR ? ENOSPC : 0;
+}
+
+/* save_fallback_dir, a directory that is removed while the run goes on, and abandoned steps: the reference is
+ * beside the checkpoint there too. */
+static void test_goes_with_the_run(void **state)
+{
+	char command[3000], path[400];
+	pid_t pid;
+
+	(void)state;
+	train("whole", "max_steps=4");
+	remove_run("out");
+	remove_run("spare");
+	assert_int_equal(run_hooked(full_hook, NULL, KEYS "max_steps=2 save_fallback_dir=%s/spare", speaker,
+	                         pairs, work_dir, "out", work_dir),
+	        0);
+	assert_ferry(0, NULL, "verify %s/spare/out.1", work_dir);
+	assert_ferry(0, NULL,
+	        "train %s/spare/out.1/config.yaml resume_from_checkpoint=%s/spare/out.1/checkpoint-000002 "
+	        "max_steps=4 output_dir=%s/back",
+	        work_dir, work_dir, work_dir);
+	path_of(path, "whole/model/model.safetensors");
+	snprintf(command, sizeof(command), "%s/back/model/model.safetensors", work_dir);
+	assert_same_files(path, command, "after the fallback");
+
+	remove_run("out");
+	snprintf(command, sizeof(command), "%s " KEYS "max_steps=100000 save_steps=0 host_copy_gbps=0.01",
+	        getenv("FERRY_BINARY"), speaker, pairs, work_dir, "out");
+	pid = run_start(command);
+	path_of(path, "out/metrics.jsonl");
+	while (line_count(path) < 1 && is_running(pid))
+		sleep_ms(2);
+	run_halt(pid);
+	path_of(path, "out");
+	assert_int_equal(file_remove_tree(path), 0);
+	kill(pid, SIGCONT);
+	run_wait_for_words(pid, "makes it again");
+	kill(pid, SIGTERM);
+	assert_int_equal(run_wait(pid), 3);
+	assert_ferry(0, NULL, "verify %s/out", work_dir);
+
+	train("out", "max_steps=4 save_steps=1 save_total_limit=all");
+	assert_int_equal(ferry_run(NULL,
+	                         "train %s/out/config.yaml max_steps=4 "
+	                         "resume_from_checkpoint=%s/out/checkpoint-000002",
+	                         work_dir, work_dir),
+	        0);
+	assert_int_equal(ferry_run(NULL,
+	                         "train %s/out/config.yaml max_steps=4 "
+	                         "resume_from_checkpoint=%s/out/abandoned-1/checkpoint-000003",
+	                         work_dir, work_dir),
+	        0);
+	assert_same_runs("whole", "out", "back to what was abandoned");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_starts_again),
+	        cmocka_unit_test(test_foreign_gradients),
+	        cmocka_unit_test(test_damage),
+	        cmocka_unit_test(test_settings),
+	        cmocka_unit_test(test_goes_with_the_run),
+	};
+	int failed;
+
+	ferry_run_begin("reference");
+	speaker_make();
+	path_of(speaker, "speaker");
+	path_of(pairs, "pairs.jsonl");
+	write_pairs();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
