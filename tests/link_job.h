@@ -3,6 +3,7 @@
 #define FERRY_TESTS_LINK_JOB_H
 
 #include "tests/check.h"
+#include "tests/launcher.h"
 #include "tests/sparing.h"
 
 #include "base/file.h"
@@ -141,14 +142,11 @@ static inline void assert_job(const char *by, const char *scenario, int ranks)
  * same test. */
 static inline const char *mpirun(void)
 {
-	const char *launcher = getenv("FERRY_MPIRUN");
-
 	if (SANITIZED)
 		return NULL;
-	if (launcher && *launcher)
-		return launcher;
-	print_message("SKIPPED by MPI: no mpirun, or a build without MPI\n");
-	return NULL;
+	if (!launcher_path())
+		print_message("SKIPPED by MPI: %s\n", launcher_absence());
+	return launcher_path();
 }
 
 static inline void link_job_begin(void)

@@ -3,11 +3,12 @@
 #ifndef FERRY_TESTS_RANKS_RUN_H
 #define FERRY_TESTS_RANKS_RUN_H
 
+#include "tests/launcher.h"
 #include "tests/run_fixture.h"
 
 #include <math.h>
 
-static const char *launcher; /* mpirun */
+static const char *launcher; /* mpirun; NULL: none */
 static int ranks_are_local;
 
 /* An environment variable of all processes that a test starts; each test has its own value. */
@@ -22,10 +23,10 @@ static inline int ranks_begin(const char *test)
 {
 	char mark[32];
 
-	launcher = getenv("FERRY_MPIRUN");
+	launcher = launcher_path();
 	ranks_are_local = getenv("FERRY_TEST_LOCAL") != NULL;
-	if (!ranks_are_local && (!launcher || !*launcher)) {
-		printf("SKIPPED %s: no mpirun, or a build without MPI\n", test);
+	if (!ranks_are_local && !launcher) {
+		printf("SKIPPED %s: %s\n", test, launcher_absence());
 		return 0;
 	}
 	snprintf(mark, sizeof(mark), "%d", (int)getpid());
@@ -68,6 +69,19 @@ __attribute__((format(printf, 4, 5))) static inline void ranks_command(
 static inline int ranks_wait(const char *command)
 {
 	return run_wait(run_start(command));
+}
+
+/* Runs `odd` as this rank and `others` as the other ones, each a command of the shell. mpirun starts one
+ * script for all, which asks for its rank: that of Open MPI 5.0.7 dies if it is to start several programs. */
+static inline int ranks_wait_apart(int ranks, int odd_rank, const char *odd, const char *others)
+{
+	char command[1000];
+
+	write_file("apart", "if [ \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" = %d ]; then\n%s\nelse\n%s\nfi\n",
+	        odd_rank, odd, others);
+	snprintf(command, sizeof(command), "%s --oversubscribe --bind-to none -n %d sh %s/apart", launcher,
+	        ranks, work_dir);
+	return ranks_wait(command);
 }
 
 #define assert_ranks(code, ranks, ...)                                                                       \

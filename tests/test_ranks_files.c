@@ -24,12 +24,15 @@ static char binary[PATH_MAX];
 /* Rank 0 in work_dir, the others in work_dir/DIR; `other` is the program that they run. */
 static int run_apart(int ranks, const char *dir, const char *other, const char *args)
 {
-	char command[4900];
+	char *first = mem_printf("cd %s && exec %s %s", work_dir, binary, args);
+	char *others = mem_printf("cd %s/%s && exec %s %s", work_dir, dir, other, args);
+	int code;
 
-	snprintf(command, sizeof(command),
-	        "%s --oversubscribe --bind-to none -n 1 -wdir %s %s %s : -n %d -wdir %s/%s %s %s", launcher,
-	        work_dir, binary, args, ranks - 1, work_dir, dir, other, args);
-	return ranks_wait(command);
+	assert_true(first && others);
+	code = ranks_wait_apart(ranks, 0, first, others);
+	mem_free(first);
+	mem_free(others);
+	return code;
 }
 
 static void assert_apart(int code, int ranks, const char *args)
@@ -361,7 +364,7 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest apart[] = {
-	        /* ranks in directories of their own, which mpirun gives them */
+	        /* ranks in directories of their own: ferry starts all of its ranks in one */
 	        cmocka_unit_test(test_rank0_only),
 	        cmocka_unit_test(test_damage),
 	        cmocka_unit_test(test_text),

@@ -32,21 +32,19 @@ static void test_told_to_stop(void **state)
 static void test_unlike(void **state)
 {
 	const char *binary = getenv("FERRY_BINARY");
-	char command[4096], one[1600];
+	char one[1600], odd[1700];
 
 	(void)state;
 	if (ranks_are_local)
 		skip();
-	snprintf(one, sizeof(one), "%s train model=%s data=%s output_dir=%s/unlike threads=1",
+	snprintf(one, sizeof(one), "exec %s train model=%s data=%s output_dir=%s/unlike threads=1",
 	        binary ? binary : "build/ferry", tiny.dir, tiny.data, work_dir);
-	snprintf(command, sizeof(command), "%s --oversubscribe -n 2 %s : -n 1 %s max_length=9", launcher, one,
-	        one);
-	assert_int_equal(ranks_wait(command), 2);
+	snprintf(odd, sizeof(odd), "%s max_length=9", one);
+	assert_int_equal(ranks_wait_apart(3, 2, odd, one), 2);
 	assert_said("ferry train: rank 2: configuration differs: \"max_length: 9\"");
 	assert_false(run_has("unlike"));
-	snprintf(command, sizeof(command), "%s --oversubscribe -n 2 %s : -n 1 %s eval_data=/none", launcher,
-	        one, one);
-	assert_int_equal(ranks_wait(command), 2);
+	snprintf(odd, sizeof(odd), "%s eval_data=/none", one);
+	assert_int_equal(ranks_wait_apart(3, 2, odd, one), 2);
 	assert_said("ferry train: rank 2: ");
 	assert_said("/none");
 	assert_false(run_has("unlike"));
