@@ -2,6 +2,8 @@
 #include "train/adapters.h"
 
 #include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"
@@ -37,10 +39,22 @@ static int check_keys(const struct config *c, const struct peft_config *found)
 	return 0;
 }
 
+/* What the adapter is: a resumed run needs its directory no more, as the checkpoint has all of it. */
+static int found_read(struct session *s)
+{
+	const char *dir = s->config->lora_adapter;
+
+	if (!s->adapter_then || file_is_in(dir, PEFT_CONFIG_NAME))
+		return peft_config_read(&s->adapter, dir);
+	if (!world_self()->rank)
+		log_info("lora_adapter=%s is not there; the checkpoint has the adapter", dir);
+	return peft_config_of(&s->adapter, s->adapter_then, "the checkpoint's adapter");
+}
+
 static int adapt_as_found(struct session *s)
 {
 	const struct config *c = s->config;
-	int rc = peft_config_read(&s->adapter, c->lora_adapter);
+	int rc = found_read(s);
 
 	if (!rc)
 		rc = check_keys(c, &s->adapter);

@@ -65,7 +65,7 @@ int train_check_model(const struct trainer *t)
 /* ---- settings ---- */
 
 /* Keys that a checkpoint answers: a change of them is without effect. */
-static const char settled[] = "model init_weights";
+static const char settled[] = "model init_weights lora_adapter";
 
 /* Keys that make the rows or their order; paths are left out, as the same file may have another one. */
 static int makes_rows(const struct config_key *key)
@@ -161,10 +161,13 @@ void train_tell_settings(const struct trainer *t)
 		const struct config_key *key = &config_keys[i];
 		const char *then = other_value(t, key);
 
-		if (then && config_name_in(key->name, settled) && !*t->session.base)
+		/* with adapters another name of the same model is only a name */
+		if (then && config_name_in(key->name, settled) &&
+		        (!*t->session.base || strcmp(key->name, "model") != 0))
 			log_warn("%s=%s is not what the run began with (%s); the weights come from the "
 			         "checkpoint all the same",
-			        config_where(t->config, key->name), config_text(t->config, key->name), then);
+			        config_where(t->config, key->name), config_text(t->config, key->name),
+			        *then ? then : "not set");
 		else if (then)
 			log_info("%s is %s from here on; the checkpoint had %s", key->name,
 			        config_text(t->config, key->name), then);

@@ -593,6 +593,7 @@ void session_close(struct session *s)
 	side_files_free(&s->side);
 	hf_import_close(s->import);
 	peft_config_free(&s->adapter);
+	json_decref(s->adapter_then);
 	model_close(s->model);
 	mem_free(s->model_dir);
 }

@@ -48,6 +48,7 @@ struct session {
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
 	struct peft_config adapter; /* what the run's adapters are; empty without */
+	json_t *adapter_then;       /* those of the resumed checkpoint; NULL without */
 	char base[HF_HASH_BYTES];   /* with adapters: the hash of the model's files */
 	struct hf_chat chat;        /* of the training chats; copied into the result */
 	struct side_files side;     /* files of checkpoints and result beside the weights; rank 0 */

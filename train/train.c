@@ -104,6 +104,7 @@ static int inputs_open(struct trainer *t)
 		rc = date_take(t);
 	if (!rc)
 		rc = train_check_gradients(t);
+	s->adapter_then = json_incref(json_object_get(t->resumed, "adapter"));
 	if (!rc)
 		rc = session_open_model(s, t->config,
 		        t->checkpoint && !checkpoint_leaves_frozen(t->checkpoint) ? SESSION_WEIGHTS_ELSEWHERE

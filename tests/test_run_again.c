@@ -1,6 +1,7 @@
 /* links: cli */
-/* The reference of preference training: it is whole or made again after a kill, goes with the run wherever
- * the run goes, and neither damage nor another run's file is taken. */
+/* Runs that start again or go on: killed before their first checkpoint, without the adapter that they began
+ * with; the reference of preference training goes with the run, and neither damage nor another run's file is
+ * taken. */
 #include "tests/run_disks.h"
 
 static char speaker[400], pairs[400];
@@ -261,6 +262,41 @@ static void test_goes_with_the_run(void **state)
 	assert_same_runs("whole", "out", "back to what was abandoned");
 }
 
+/* ---- the adapter that a run began with ---- */
+
+/* Its checkpoint has all of it: the directory may be gone, or be another. */
+static void test_adapter_is_gone(void **state)
+{
+	static const char *const more[] = {
+	        "preference_reference=base", "preference_loss=simpo optimizer_state=8bit"};
+	char keys[600], path[400];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
+		train("first", "max_steps=2 lora_rank=2");
+		path_of(path, "first/adapter");
+		snprintf(keys, sizeof(keys), "lora_adapter=%s max_steps=4 %s", path, more[i]);
+		train("whole", keys);
+		snprintf(keys, sizeof(keys), "lora_adapter=%s max_steps=2 %s", path, more[i]);
+		train("out", keys);
+		assert_int_equal(file_remove_tree(path), 0);
+		if (resume("out", "max_steps=4"))
+			fail_msg("%s", ferry_said());
+		assert_says("first/adapter is not there; the checkpoint has the adapter");
+		assert_same_runs("whole", "out", more[i]);
+	}
+	train("first", "max_steps=1 lora_rank=2");
+	train("second", "max_steps=1 lora_rank=2");
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/first/adapter max_steps=1", work_dir);
+	train("out", keys);
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/second/adapter max_steps=2", work_dir);
+	assert_int_equal(resume("out", keys), 0);
+	assert_says("second/adapter is not what the run began with");
+	snprintf(
+	        keys, sizeof(keys), "max_steps=1 lora_adapter=%s/nothing", work_dir); /* a new run needs it */
+	assert_ferry(2, NULL, KEYS "%s resume_from_checkpoint=auto", speaker, pairs, work_dir, "new", keys);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -269,10 +305,11 @@ int main(void)
 	        cmocka_unit_test(test_damage),
 	        cmocka_unit_test(test_settings),
 	        cmocka_unit_test(test_goes_with_the_run),
+	        cmocka_unit_test(test_adapter_is_gone),
 	};
 	int failed;
 
-	ferry_run_begin("reference");
+	ferry_run_begin("again");
 	speaker_make();
 	path_of(speaker, "speaker");
 	path_of(pairs, "pairs.jsonl");
