@@ -77,8 +77,8 @@ static int engine_prepare(struct load_bench *b)
 	                        .micro_batches = 1,
 	                        .rope_positions = 16,
 	                },
-	        .train = {16, 15},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .train = {.max_tokens = 16, .max_targets = 15},
+	        .adamw = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,
 	};

@@ -93,7 +93,7 @@ struct engine_options bench_engine_options(const struct model *model, const stru
 	                        .head_rows = model_head_rows(
 	                                model->config.V, device_facts_of(device_kind_of(device))->piece),
 	                },
-	        .train = {b->tokens, b->targets},
+	        .train = {.max_tokens = b->tokens, .max_targets = b->targets},
 	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,

@@ -452,8 +452,9 @@ static int open_all(struct save_bench *b, const struct bench_args *args, int64_t
 	                .state = ADAMW_STATE_F32,
 	                .micro_batches = 1,
 	                .rope_positions = shape.row_tokens},
-	        .train = {shape.rows * shape.row_tokens, shape.rows * shape.row_tokens},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .train = {.max_tokens = shape.rows * shape.row_tokens,
+	                .max_targets = shape.rows * shape.row_tokens},
+	        .adamw = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,
 	};

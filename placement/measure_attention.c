@@ -133,8 +133,11 @@ static int attention_queue(const struct sample *s, struct stream *q)
 
 int measure_attention(struct device_speed *speed, const struct engine_options *o, int64_t most_bytes)
 {
-	struct attention a = {
-	        .sample = {attention_cut, attention_lay, batch_write, attention_queue}, .options = o};
+	struct attention a = {.sample = {.cut = attention_cut,
+	                              .lay = attention_lay,
+	                              .write = batch_write,
+	                              .queue = attention_queue},
+	        .options = o};
 	double *const rates[] = {&speed->attention_flops, NULL};
 	double seconds = 0;
 	int rc = sample_measure(&seconds, &a.sample, o->device, most_bytes, ATTENTION_S);

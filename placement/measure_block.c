@@ -184,7 +184,9 @@ static int batch_write(const struct sample *s, struct stream *q)
 int measure_block(struct device_speed *speed, const struct engine_options *o, int64_t most_bytes)
 {
 	struct block b = {
-	        .sample = {block_cut, block_lay, batch_write, block_queue}, .options = o, .model = *o->model};
+	        .sample = {.cut = block_cut, .lay = block_lay, .write = batch_write, .queue = block_queue},
+	        .options = o,
+	        .model = *o->model};
 	double *const rates[] = {&speed->matmul_flops_bf16, &speed->matmul_flops_f32, NULL};
 	double seconds = 0;
 	int rc;
