@@ -169,6 +169,11 @@ static int find_tensors(struct peft *p, const struct model *model)
 		if (t < 0 || !model->tensors[t].in_adapter)
 			return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model",
 			        p->file->path, safetensors_name_show(name).text);
+		if (p->of[t])
+			return err_set(ERR_INPUT,
+			        "%s: \"%s\" and \"%s\" are two names of one tensor; remove one",
+			        p->file->path, safetensors_name_show(p->of[t]->name).text,
+			        safetensors_name_show(name).text);
 		p->of[t] = &p->file->tensors[i];
 	}
 	return 0;

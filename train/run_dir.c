@@ -3,6 +3,7 @@
 
 #include "train/paths.h"
 #include "train/reference.h"
+#include "train/run_inputs.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -204,7 +205,10 @@ static int check_model_link(const struct config *c)
 static int check_replace(const struct config *c, char **names, size_t count)
 {
 	const char *other = NULL;
+	int err = run_inputs_check(c, c->output_dir, "output_dir", c->output_dir);
 
+	if (err)
+		return err;
 	for (size_t i = 0; i < count; i++) {
 		char *path = file_join(c->output_dir, names[i]);
 
@@ -316,6 +320,25 @@ static int check_in_checkpoint(const struct config *c)
 	return err;
 }
 
+/* Refuses results of training in the place of what it reads. A result of this output_dir itself may be, as a
+ * resumed run takes its weights from the checkpoint. */
+static int check_results(const struct config *c)
+{
+	const char *const dirs[] = {c->output_dir, c->save_fallback_dir};
+	int err = 0;
+
+	for (const char *const *result = run_dir_results; *result; result++)
+		for (int i = 0; i < 2 && !err; i++) {
+			char *path = dirs[i] ? file_join(dirs[i], *result) : NULL;
+
+			if (path && (i || file_is_link(path)))
+				err = run_inputs_check(
+				        c, path, i ? "save_fallback_dir" : "output_dir", dirs[i]);
+			mem_free(path);
+		}
+	return err;
+}
+
 /* Where nothing says what to do with what stands there. */
 static int check_unused(const struct config *c, char **names, size_t count)
 {
@@ -353,10 +376,10 @@ int run_dir_check(const struct config *c)
 		err = check_data(c, "data", c->data);
 	if (!err && c->verb == VERB_TRAIN)
 		err = check_data(c, "eval_data", c->eval_data);
-
+	if (!err && c->verb == VERB_TRAIN)
+		err = check_results(c);
 	if (err)
 		return err;
-
 	if (kind == FILE_NONE)
 		return 0;
 	if (kind != FILE_DIR)
@@ -364,9 +387,10 @@ int run_dir_check(const struct config *c)
 	err = temp_dir_list(c->output_dir, &names, &count);
 	if (err)
 		return err_note(err, "output_dir");
-	if (count && c->overwrite_output_dir)
-		err = c->verb == VERB_TRAIN ? check_overwrite(c, names, count)
-		                            : check_replace(c, names, count);
+	if (count && c->overwrite_output_dir && c->verb == VERB_TRAIN)
+		err = check_overwrite(c, names, count);
+	else if (count && c->overwrite_output_dir)
+		err = check_replace(c, names, count);
 	else if (c->resume_from_checkpoint && !run_dir_is_run(c->output_dir))
 		err = check_foreign(c, names, count);
 	if (!err && c->verb == VERB_TRAIN)
