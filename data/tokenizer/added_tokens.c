@@ -168,6 +168,8 @@ static int find_match(struct added_matches *m, struct piece *match)
 		size_t end = start + match_bytes;
 
 		m->at = end;
+		if (found->flags & ADDED_SKIPPED)
+			continue;
 		if ((found->flags & ADDED_SINGLE_WORD) && !stands_alone(m->text, m->len_bytes, start, end))
 			continue;
 		if (found->flags & ADDED_LSTRIP) {

@@ -2,8 +2,8 @@
  *
  * There are two sets, each searched leftmost-longest. Tokens with `normalized` false are searched in the raw
  * text. The others (with normalized contents) are searched in each normalized piece that remains. A flag may
- * refuse a match (single_word) or extend it over white space (lstrip, rstrip). The search goes on after the
- * content itself, so an extended match and the next one may overlap, as in HF tokenizers.
+ * refuse a match (single_word, skipped) or extend it over white space (lstrip, rstrip). The search goes on
+ * after the content itself, so an extended match and the next one may overlap, as in HF tokenizers.
  */
 #ifndef FERRY_DATA_TOKENIZER_ADDED_TOKENS_H
 #define FERRY_DATA_TOKENIZER_ADDED_TOKENS_H
@@ -17,6 +17,7 @@ enum added_flag {
 	ADDED_RSTRIP = 1 << 2,
 	ADDED_NORMALIZED = 1 << 3,
 	ADDED_SPECIAL = 1 << 4,
+	ADDED_SKIPPED = 1 << 5, /* a match is text like any other: split_special_tokens */
 };
 
 /* A stretch of a text: an added token, or (id -1) the text between two. */

@@ -4,7 +4,9 @@
 
 #include <jansson.h>
 
+#include "data/tokenizer/added_list.h"
 #include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/beside.h"
 #include "data/tokenizer/decoder.h"
 #include "data/tokenizer/model.h"
 #include "data/tokenizer/normalizer.h"
@@ -31,19 +33,18 @@ struct tokenizer {
 	struct tokenizer_roles roles;
 };
 
-/* Loads the text of a tokenizer.json; `where` is its path. prefix_space: 0 or 1 overrides add_prefix_space of
- * its ByteLevel; -1 keeps it. */
+/* Loads the text of a tokenizer.json, and what the files beside it say; `where` is its path. is_model: it was
+ * made of a tokenizer.model. */
 int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, const char *where,
-        int prefix_space, enum pattern_engine engine);
+        const struct beside *beside, int is_model, enum pattern_engine engine);
 
-/* prefix_space for tokenizer_load, from tokenizer_config.json in `dir` (NULL: -1), by transformers' rules. */
-int tokenizer_read_prefix_space(int *prefix_space, const char *dir);
+/* The part of tokenizer_load for added tokens; call it after loading vocabulary and normalizer.
+ * splits_special: texts are not searched for special ones. */
+int tokenizer_load_added(struct tokenizer *t, const struct added_list *list, int splits_special);
 
-/* The part of tokenizer_load for added tokens; call it after loading vocabulary and normalizer. */
-int tokenizer_load_added(struct tokenizer *t, const json_t *list, const char *where);
-
-/* Fills t->roles from the files beside tokenizer.json in `dir`. */
-int tokenizer_load_roles(struct tokenizer *t, const char *dir);
+/* Fills t->roles from the files beside tokenizer.json in `dir`; without them, keeps those of a
+ * tokenizer.model. */
+int tokenizer_load_roles(struct tokenizer *t, const struct beside *beside, const char *dir);
 
 /* tokenizer_open with a choice of the pattern engine, for tests. */
 int tokenizer_open_with(struct tokenizer **t, const char *path, enum pattern_engine engine);

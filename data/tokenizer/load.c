@@ -160,41 +160,71 @@ static int load_tree(
 		rc = decoder_load(&t->decoder, json_object_get(root, "decoder"), where);
 	if (rc >= 0)
 		rc = load_model(t, source);
-	if (rc >= 0)
-		rc = tokenizer_load_added(t, json_object_get(root, "added_tokens"), where);
-	if (rc >= 0)
-		rc = template_load(
-		        &t->template, &t->model.vocab, json_object_get(root, "post_processor"), where);
+	return rc < 0 ? rc : 0;
+}
+
+/* The added tokens of all files. */
+static int load_added(struct tokenizer *t, const json_t *root, const char *where, const struct beside *beside)
+{
+	struct added_list list = {0};
+	int splits_special = beside_splits_special(beside), rc = splits_special < 0 ? splits_special : 0;
+
+	if (rc == 0)
+		rc = added_list_read(&list, json_object_get(root, "added_tokens"), where);
+	if (rc == 0)
+		rc = beside_add_tokens(beside, &list);
+	if (rc == 0)
+		rc = tokenizer_load_added(t, &list, splits_special);
+	added_list_free(&list);
 	return rc;
 }
 
-/* Sets add_prefix_space of a ByteLevel, alone or in a Sequence. */
-static int set_prefix_space(json_t *spec, int prefix_space)
+/* The template of a tokenizer.model takes the bos and eos that the files beside it name. Without such names,
+ * those of the model are the tokenizer's. */
+static int name_template(struct tokenizer *t, json_t *root, const struct beside *beside)
 {
-	const char *type = json_string_value(json_object_get(spec, "type"));
-	json_t *item;
-	size_t i;
+	int32_t *const roles[] = {&t->roles.bos, &t->roles.eos};
+	static const char *const keys[] = {"bos_token", "eos_token"}, *const names[] = {"bos", "eos"};
+	json_t *tokens = json_object_get(json_object_get(root, "post_processor"), "special_tokens");
+	const char *where;
+	int32_t id;
 	int rc = 0;
 
-	if (type && strcmp(type, "ByteLevel") == 0)
-		rc = json_object_set_new(spec, "add_prefix_space", json_boolean(prefix_space));
-	json_array_foreach(json_object_get(spec, "pretokenizers"), i, item) if (!rc) rc =
-	        set_prefix_space(item, prefix_space);
+	for (int i = 0; i < 2; i++) {
+		json_t *token = json_object_get(tokens, names[i]);
+		const json_t *value = beside_special(beside, keys[i], &where);
+		const char *content =
+		        json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+
+		if (token && content && tokenizer_find(t, &id, content))
+			rc |= json_object_set_new(token, "ids", json_pack("[i]", (int)id));
+		if (token)
+			*roles[i] =
+			        (int32_t)json_integer_value(json_array_get(json_object_get(token, "ids"), 0));
+	}
 	return rc ? ERR_NOMEM : 0;
 }
 
 int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, const char *where,
-        int prefix_space, enum pattern_engine engine)
+        const struct beside *beside, int is_model, enum pattern_engine engine)
 {
 	struct model_source source = {.where = where};
 	json_t *root = NULL;
 	int rc = read_tree(&root, &source, text, len_bytes, where);
 
+	t->roles = (struct tokenizer_roles){.bos = -1, .eos = -1, .pad = -1};
 	source.spec = json_object_get(root, "model");
-	if (rc == 0 && prefix_space >= 0)
-		rc = set_prefix_space(json_object_get(root, "pre_tokenizer"), prefix_space);
+	if (rc == 0)
+		rc = beside_set_prefix_space(beside, root, is_model);
 	if (rc == 0)
 		rc = load_tree(t, root, &source, engine);
+	if (rc == 0)
+		rc = load_added(t, root, where, beside);
+	if (rc == 0 && is_model)
+		rc = name_template(t, root, beside);
+	if (rc == 0) /* its tokens may be added ones */
+		rc = template_load(
+		        &t->template, &t->model.vocab, json_object_get(root, "post_processor"), where);
 	json_reader_free(&source.vocab);
 	json_reader_free(&source.merges);
 	json_decref(root);

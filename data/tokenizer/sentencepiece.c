@@ -356,22 +356,19 @@ static void put_normalizer(struct str *out, const struct sentencepiece *s)
 	str_add(out, "]},");
 }
 
-static void put_special(struct str *out, const struct sentencepiece *s, int64_t id, const char *comma)
+static void put_special(struct str *out, const char *name, const char *comma)
 {
-	str_printf(out, "%s{\"SpecialToken\":{\"id\":", comma);
-	put_string(out, s->pieces[id].text, s->pieces[id].len_bytes);
-	str_add(out, ",\"type_id\":0}}");
+	str_printf(out, "%s{\"SpecialToken\":{\"id\":\"%s\",\"type_id\":0}}", comma, name);
 }
 
-static void put_special_ids(struct str *out, const struct sentencepiece *s, int64_t id, const char *comma)
+static void put_special_ids(struct str *out, const char *name, int64_t id, const char *comma)
 {
-	str_add(out, comma);
-	put_string(out, s->pieces[id].text, s->pieces[id].len_bytes);
-	str_add(out, ":{\"id\":");
-	put_string(out, s->pieces[id].text, s->pieces[id].len_bytes);
-	str_printf(out, ",\"ids\":[%" PRId64 "],\"tokens\":[]}", id);
+	str_printf(
+	        out, "%s\"%s\":{\"id\":\"%s\",\"ids\":[%" PRId64 "],\"tokens\":[]}", comma, name, name, id);
 }
 
+/* Its tokens are called "bos" and "eos", also those that it does not use: tokenizer_config.json can say which
+ * they are, and they are the tokenizer's roles. */
 static void put_template(struct str *out, const struct sentencepiece *s, int bos, int eos)
 {
 	str_add(out, "\"post_processor\":{\"type\":\"TemplateProcessing\"");
@@ -379,19 +376,19 @@ static void put_template(struct str *out, const struct sentencepiece *s, int bos
 		str_add(out, texts == 1 ? ",\"single\":[" : ",\"pair\":[");
 		for (int i = 0; i < texts; i++) {
 			if (bos)
-				put_special(out, s, s->bos_id, i ? "," : "");
+				put_special(out, "bos", i ? "," : "");
 			str_printf(out, "%s{\"Sequence\":{\"id\":\"%c\",\"type_id\":0}}", i || bos ? "," : "",
 			        'A' + i);
 			if (eos)
-				put_special(out, s, s->eos_id, ",");
+				put_special(out, "eos", ",");
 		}
 		str_add(out, "]");
 	}
 	str_add(out, ",\"special_tokens\":{");
-	if (bos)
-		put_special_ids(out, s, s->bos_id, "");
-	if (eos && !(bos && s->eos_id == s->bos_id))
-		put_special_ids(out, s, s->eos_id, bos ? "," : "");
+	if (s->bos_id >= 0)
+		put_special_ids(out, "bos", s->bos_id, "");
+	if (s->eos_id >= 0)
+		put_special_ids(out, "eos", s->eos_id, s->bos_id >= 0 ? "," : "");
 	str_add(out, "}},");
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/tokenizer/inside.h"
@@ -15,23 +14,15 @@
 enum { FILE_BYTES_MAX = 512 << 20 };
 
 /* Replaces the bytes of a tokenizer.model by the text of its tokenizer.json. */
-static int convert_model(char **text, size_t *len_bytes, const char *path, const char *dir)
+static int convert_model(char **text, size_t *len_bytes, const char *path, const struct beside *beside)
 {
-	char *config_path = dir ? file_join(dir, "tokenizer_config.json") : NULL;
 	struct str json = {0};
-	json_t *config = NULL;
-	int rc = dir && !config_path ? ERR_NOMEM : 0;
+	int rc = sentencepiece_to_json(&json, *text, *len_bytes, beside->config.tree, path);
 
-	if (rc == 0 && dir && file_kind_of(config_path) != FILE_NONE)
-		rc = json_read_file(&config, config_path, FILE_BYTES_MAX);
-	if (rc == 0)
-		rc = sentencepiece_to_json(&json, *text, *len_bytes, config, path);
 	mem_free(*text);
 	*len_bytes = json.len_bytes;
 	*text = rc == 0 ? str_take(&json) : NULL;
 	str_free(&json);
-	json_decref(config);
-	mem_free(config_path);
 	return rc == 0 && !*text ? ERR_NOMEM : rc;
 }
 
@@ -65,9 +56,10 @@ int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_e
 {
 	const char *dir = file_kind_of(path) == FILE_DIR ? path : NULL;
 	struct tokenizer *t = NULL;
+	struct beside beside = {0};
 	size_t len_bytes = 0;
 	char *file = NULL, *text = NULL;
-	int rc = 0, prefix_space = -1;
+	int rc = 0, is_model = 0;
 
 	*out = NULL;
 	unicode_init();
@@ -86,21 +78,24 @@ int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_e
 		rc = file_read_all(file, FILE_BYTES_MAX, &text, &len_bytes);
 	if (rc == 0 && len_bytes == 0)
 		rc = err_set(ERR_INPUT, "%s: the file is empty", file);
-	if (rc == 0 && str_ends_with(file, ".model"))
-		rc = convert_model(&text, &len_bytes, file, dir);
+	if (rc == 0)
+		rc = beside_read(&beside, dir);
+	if (rc == 0 && str_ends_with(file, ".model")) {
+		is_model = 1;
+		rc = convert_model(&text, &len_bytes, file, &beside);
+	}
 	if (rc == 0 && !(t = mem_alloc(1, sizeof(*t))))
 		rc = ERR_NOMEM;
 	if (rc == 0)
-		rc = tokenizer_read_prefix_space(&prefix_space, dir);
+		rc = tokenizer_load(t, text, len_bytes, file, &beside, is_model, engine);
 	if (rc == 0)
-		rc = tokenizer_load(t, text, len_bytes, file, prefix_space, engine);
-	if (rc == 0)
-		rc = tokenizer_load_roles(t, dir);
+		rc = tokenizer_load_roles(t, &beside, dir);
 	if (rc == 0) {
 		*out = t;
 		t = NULL;
 	}
 	tokenizer_close(t);
+	beside_free(&beside);
 	mem_free(text);
 	mem_free(file);
 	return rc;
