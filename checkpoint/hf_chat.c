@@ -115,9 +115,7 @@ int hf_chat_apply(const struct hf_chat *chat, struct side_files *side)
 	char *text;
 	int err;
 
-	if (!chat->end_id_count)
-		return 0;
-	err = add_ends(chat, side);
+	err = chat->end_id_count ? add_ends(chat, side) : 0;
 	if (!err)
 		err = set_eos(side, chat->eos_token);
 	if (err || !chat->template_text)

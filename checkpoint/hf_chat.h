@@ -26,8 +26,8 @@ struct hf_chat {
 
 /* Appends the end ids to eos_token_id in config.json and generation_config.json, replaces
  * chat_template.jinja, and sets eos_token in tokenizer_config.json. Skips ids that are listed already. Makes
- * a missing generation_config.json with the ids of config.json. Does nothing without end ids. ERR_INPUT (a
- * file is invalid), ERR_NOMEM. */
+ * a missing generation_config.json with the ids of config.json. Without end ids the eos_token_id stay.
+ * ERR_INPUT (a file is invalid), ERR_NOMEM. */
 int hf_chat_apply(const struct hf_chat *chat, struct side_files *side);
 
 void hf_chat_free(struct hf_chat *chat);

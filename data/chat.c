@@ -496,26 +496,79 @@ int chat_is_assistant(const json_t *message)
 	return role && (!strcmp(role, "assistant") || !strcmp(role, "model"));
 }
 
-int chat_change_content(struct chat *out, const struct chat *chat, int64_t i)
-{
-	const json_t *message = json_array_get(chat->messages, (size_t)i);
-	const char *content = json_string_value(json_object_get(message, "content"));
-	json_t *changed = json_copy((json_t *)(uintptr_t)message);
-	const char *other;
+/* ---- changes ---- */
 
-	content = content ? content + strspn(content, " \t\r\n") : "";
-	if (!*content) /* a call without words begins otherwise than words */
-		json_object_del(changed, "tool_calls");
-	other = *content == 'Z' ? "QQQ" : "ZZZ";
-	*out = *chat;
-	out->messages = json_copy(chat->messages);
-	if (!out->messages || !changed || json_object_set_new(changed, "content", json_string(other)) ||
-	        json_array_set(out->messages, (size_t)i, changed)) {
-		json_decref(changed);
-		return err_set(ERR_NOMEM, "out of memory for a chat");
+static const char blanks[] = " \t\r\n";
+
+/* Three letters that are neither the first nor the last of a text without blanks around it. */
+static const char *other_text(const char *text, size_t len_bytes)
+{
+	static const char *const others[] = {"ZZZ", "QQQ", "XXX"};
+	size_t i = 0;
+
+	while (len_bytes && (text[0] == *others[i] || text[len_bytes - 1] == *others[i]))
+		i++;
+	return others[i];
+}
+
+/* The text with letters in its middle. */
+static json_t *text_inside(const char *text, size_t len_bytes)
+{
+	size_t half = len_bytes / 2;
+	char *longer;
+	json_t *made;
+
+	while (half && ((unsigned char)text[half] & 0xc0) == 0x80)
+		half--;
+	longer = mem_printf("%.*sZZZ%s", (int)half, text, text + half);
+	made = longer ? json_string(longer) : NULL;
+	mem_free(longer);
+	return made;
+}
+
+/* Applies the change to a copy of a message: 1, 0 if there is nothing to change, or ERR_NOMEM. */
+static int change_message(json_t *message, enum chat_change change)
+{
+	static const char *const thoughts[] = {"reasoning_content", "thinking", "reasoning"};
+	const char *all = json_string_value(json_object_get(message, "content"));
+	const char *words = all ? all + strspn(all, blanks) : "";
+	size_t len = strlen(words);
+	int has_calls = json_object_get(message, "tool_calls") != NULL, count = 0;
+
+	while (len && strchr(blanks, words[len - 1]))
+		len--;
+	switch (change) {
+	case CHAT_CHANGE_NO_THOUGHT:
+		for (size_t i = 0; i < sizeof(thoughts) / sizeof(*thoughts); i++)
+			count += !json_object_del(message, thoughts[i]);
+		return count > 0;
+	case CHAT_CHANGE_INSIDE:
+		if (!len)
+			return 0;
+		return json_object_set_new(message, "content", text_inside(all, strlen(all))) ? ERR_NOMEM : 1;
+	case CHAT_CHANGE_WORDS:
+		if (len || !has_calls)
+			return 0;
+		break;
+	case CHAT_CHANGE_CONTENT:
+		if (!len && has_calls)
+			json_object_del(message, "tool_calls");
+		break;
 	}
+	return json_object_set_new(message, "content", json_string(other_text(words, len))) ? ERR_NOMEM : 1;
+}
+
+int chat_change(struct chat *out, const struct chat *chat, int64_t i, enum chat_change change)
+{
+	json_t *changed = json_copy(json_array_get(chat->messages, (size_t)i));
+	int rc = changed ? change_message(changed, change) : ERR_NOMEM;
+
+	*out = *chat;
+	out->messages = rc == 1 ? json_copy(chat->messages) : NULL;
+	if (rc == 1 && (!out->messages || json_array_set(out->messages, (size_t)i, changed)))
+		rc = ERR_NOMEM;
 	json_decref(changed);
-	return 0;
+	return rc == ERR_NOMEM ? err_set(rc, "out of memory for a chat") : rc;
 }
 
 void chat_free(struct chat *chat)

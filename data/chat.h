@@ -49,10 +49,19 @@ json_t *chat_parsed_calls(const json_t *message);
 /* 1 if the assistant speaks in the message. */
 int chat_is_assistant(const json_t *message);
 
-/* Copies a chat into *out, but with another content of message `i` that begins with another character, and
- * without its calls of tools if they were all that it had. *out borrows all but its list of messages; free
- * that with json_decref(out->messages). */
-int chat_change_content(struct chat *out, const struct chat *chat, int64_t i);
+/* Changes of a message that show where a template writes it. */
+enum chat_change {
+	CHAT_CHANGE_CONTENT, /* another content with other first and last characters; without its calls of
+	                        tools, if they were all that it had */
+	CHAT_CHANGE_WORDS,   /* the same beside the calls, where they were all */
+	CHAT_CHANGE_INSIDE,  /* a few letters more in the middle of its content */
+	CHAT_CHANGE_LAST_OF_CONTENT = CHAT_CHANGE_INSIDE,
+	CHAT_CHANGE_NO_THOUGHT, /* no thought before its content */
+};
+
+/* Copies a chat into *out with this change of message `i`: 1, 0 if the message has nothing to change, or
+ * ERR_NOMEM. *out borrows all but its list of messages; free that with json_decref(out->messages). */
+int chat_change(struct chat *out, const struct chat *chat, int64_t i, enum chat_change change);
 
 /* Zero-initialise to start. */
 void chat_free(struct chat *chat);

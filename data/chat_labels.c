@@ -6,17 +6,16 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/chat_roles.h"
+#include "data/chat_turns.h"
 #include "data/label.h"
 #include "data/tokenizer/tokenizer.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* A turn in the text: [start, end) in bytes, then in tokens. */
-struct turn {
-	int64_t message;
-	size_t start, end;
-	int64_t first, limit;
+/* The borders of a turn in tokens, as data/chat_turns.h has them in bytes. */
+struct borders {
+	int64_t first, body, limit;
 };
 
 struct work {
@@ -26,7 +25,8 @@ struct work {
 	const struct chat *chat;
 	struct jinja_output full;
 	size_t rendered_bytes; /* of full, before its tail */
-	struct turn *turns;
+	struct chat_turn *turns;
+	struct borders *borders; /* of each turn */
 	int64_t turn_count, message_count;
 	int is_in_pieces;   /* the turns are pieces of turns: */
 	int64_t open_count; /* so many of them have no end */
@@ -52,7 +52,7 @@ static int is_trained(const struct chat *chat, int64_t i)
 	return i >= chat->prompt_count;
 }
 
-/* Lists the turns to train on. */
+/* Lists the turns to train on. If all tokens are, these are the turns whose ends count. */
 static int choose_turns(struct work *w, enum chat_turns turns)
 {
 	int64_t last = -1;
@@ -62,7 +62,7 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 		return ERR_NOMEM;
 	for (int64_t i = 0; i < w->message_count; i++) {
 		if (!is_assistant(w->chat, i)) {
-			if (w->chat->train[i] == CHAT_TRAIN_YES)
+			if (w->chat->train[i] == CHAT_TRAIN_YES && turns != CHAT_TURNS_ALL)
 				return err_set(ERR_UNSUPPORTED,
 				        "messages[%" PRId64 "] is not from the assistant but sets train; set "
 				        "train_on_inputs=on",
@@ -70,7 +70,7 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 			continue;
 		}
 		last = i;
-		if (turns == CHAT_TURNS_ASSISTANT && is_trained(w->chat, i))
+		if (turns == CHAT_TURNS_ALL || (turns == CHAT_TURNS_ASSISTANT && is_trained(w->chat, i)))
 			w->turns[w->turn_count++].message = i;
 	}
 	if (turns == CHAT_TURNS_LAST && last >= 0 && w->chat->train[last] != CHAT_TRAIN_NO)
@@ -89,7 +89,7 @@ static const char *function_name(const json_t *tool)
 }
 
 /* A template may ignore tool calls; training would then miss them silently. */
-static int check_calls(const struct work *w, const struct turn *turn)
+static int check_calls(const struct work *w, const struct chat_turn *turn)
 {
 	const json_t *calls = json_object_get(message_at(w->chat, turn->message), "tool_calls"), *call;
 	size_t i;
@@ -111,10 +111,10 @@ static int check_calls(const struct work *w, const struct turn *turn)
  * not known, so all turns must be trained. */
 static int marked_pieces(struct work *w)
 {
-	struct turn *turns;
+	struct chat_turn *turns;
 
 	for (int64_t i = 0; i < w->turn_count; i++) {
-		struct turn all = {.message = w->turns[i].message, .end = w->full.len_bytes};
+		struct chat_turn all = {.message = w->turns[i].message, .end = w->full.len_bytes};
 		int rc = check_calls(w, &all);
 
 		if (rc)
@@ -128,8 +128,9 @@ static int marked_pieces(struct work *w)
 	w->turns = turns;
 	w->turn_count = w->full.span_count;
 	for (int64_t i = 0; i < w->turn_count; i++)
-		turns[i] = (struct turn){.message = w->message_count - 1,
+		turns[i] = (struct chat_turn){.message = w->message_count - 1,
 		        .start = w->full.spans[i].start,
+		        .body_end = w->full.spans[i].start,
 		        .end = w->full.spans[i].end};
 	return 0;
 }
@@ -158,7 +159,7 @@ static int marked_turns(struct work *w)
 		if (!is_assistant(w->chat, i))
 			continue;
 		if (w->turns[at].message == i) {
-			w->turns[at].start = w->full.spans[span].start;
+			w->turns[at].start = w->turns[at].body_end = w->full.spans[span].start;
 			w->turns[at++].end = w->full.spans[span].end;
 		}
 		span++;
@@ -166,105 +167,22 @@ static int marked_turns(struct work *w)
 	return 0;
 }
 
-static size_t shared_bytes(const struct jinja_output *a, const struct jinja_output *b)
+/* Where all tokens are trained, a template may write turns that cannot be found. Then the whole text counts
+ * as the last of them. */
+static int find_turns(struct work *w, enum chat_turns turns)
 {
-	size_t n = 0;
+	int rc = choose_turns(w, turns);
 
-	while (n < a->len_bytes && n < b->len_bytes && a->text[n] == b->text[n])
-		n++;
-	while (n > 0 && n < a->len_bytes && ((unsigned char)a->text[n] & 0xc0) == 0x80)
-		n--; /* not inside a character */
-	return n;
-}
-
-static int disagree(const struct work *w, int64_t message)
-{
-	return err_set(ERR_INPUT,
-	        "the template %s changes the text before messages[%" PRId64
-	        "] when the chat goes on; set train_on_last_turn=on or use a template with {%% generation "
-	        "%%}",
-	        chat_template_name(w->t), message);
-}
-
-/* Where the text changes if a message has another content. */
-static int find_change(size_t *at, struct work *w, int64_t message)
-{
-	struct jinja_output other = {0};
-	struct chat changed = {0};
-	int rc = chat_change_content(&changed, w->chat, message);
-
-	if (!rc)
-		rc = chat_template_render(w->t, &other, &changed, w->message_count, CHAT_PROMPT_OFF);
-	if (!rc)
-		*at = shared_bytes(&w->full, &other);
-	jinja_output_free(&other);
-	json_decref(changed.messages);
-	return rc;
-}
-
-/* The start of a turn by its content, for a template that writes the end of the message before in another way
- * if nothing follows it. agreed: how far the text with and without what follows is the same. */
-static int find_content(struct work *w, struct turn *turn, size_t agreed)
-{
-	size_t before = 0;
-	int rc;
-
-	/* a thought would come before the content */
-	if (!turn->message || json_object_get(message_at(w->chat, turn->message), "reasoning_content"))
-		return disagree(w, turn->message);
-	rc = find_change(&before, w, turn->message - 1);
-	if (!rc)
-		rc = find_change(&turn->start, w, turn->message);
-	if (!rc && (agreed < before || turn->start < agreed || turn->start >= w->rendered_bytes))
-		rc = disagree(w, turn->message);
-	return rc;
-}
-
-/* A turn starts after the text of the earlier messages and the template's prompt for an answer. An answer may
- * begin differently than this prompt (an empty thought, say). Then both texts must at least agree on all
- * earlier messages, but for the end of the last. */
-static int find_start(struct work *w, struct turn *turn)
-{
-	struct jinja_output before, bare = {0};
-	int rc = chat_template_render(w->t, &before, w->chat, turn->message, CHAT_PROMPT_ON);
-
-	if (rc)
+	if (!rc && chat_template_marks(w->t, w->chat))
+		rc = marked_turns(w);
+	else if (!rc)
+		rc = chat_turns_find(w->turns, w->turn_count, w->t, w->chat, &w->full, w->rendered_bytes);
+	if (rc != ERR_INPUT || turns != CHAT_TURNS_ALL || !w->turn_count)
 		return rc;
-	turn->start = shared_bytes(&w->full, &before);
-	if (turn->start < before.len_bytes) {
-		size_t agreed;
-
-		rc = chat_template_render(w->t, &bare, w->chat, turn->message, CHAT_PROMPT_OFF);
-		agreed = rc ? 0 : shared_bytes(&w->full, &bare);
-		if (!rc && (bare.len_bytes > turn->start || agreed < bare.len_bytes))
-			rc = find_content(w, turn, agreed);
-	}
-	jinja_output_free(&bare);
-	jinja_output_free(&before);
-	return rc;
-}
-
-static int find_end(struct work *w, struct turn *turn)
-{
-	int rc;
-
-	turn->end = w->full.len_bytes;
-	if (turn->message + 1 == w->message_count)
-		return 0;
-	rc = find_change(&turn->end, w, turn->message + 1);
-	return rc || turn->end >= turn->start ? rc : disagree(w, turn->message + 1);
-}
-
-static int proven_turns(struct work *w)
-{
-	int rc = 0;
-
-	for (int64_t i = 0; !rc && i < w->turn_count; i++) {
-		rc = find_start(w, &w->turns[i]);
-		if (!rc)
-			rc = find_end(w, &w->turns[i]);
-	}
-	return rc;
+	w->turns[0] =
+	        (struct chat_turn){.message = w->turns[w->turn_count - 1].message, .end = w->full.len_bytes};
+	w->turn_count = 1;
+	return 0;
 }
 
 /* ---- text to tokens ---- */
@@ -274,18 +192,23 @@ static int encode(const struct work *w, struct token_list *ids, size_t from, siz
 	return tokenizer_encode(w->tokenizer, ids, w->full.text + from, to - from, ADD_SPECIAL_NONE);
 }
 
-/* Border k of the turns: borders are the start and the end of each turn, in order. */
+enum { BORDERS = 3 };
+
+/* Border k of the turns: the start, the end of the words and the end of each turn, in order. */
 static size_t border(const struct work *w, int64_t k)
 {
-	return k % 2 ? w->turns[k / 2].end : w->turns[k / 2].start;
+	const struct chat_turn *turn = &w->turns[k / BORDERS];
+	const size_t at[BORDERS] = {turn->start, turn->body_end, turn->end};
+
+	return at[k % BORDERS];
 }
 
 static void set_border(struct work *w, int64_t k, int64_t token)
 {
-	if (k % 2)
-		w->turns[k / 2].limit = token;
-	else
-		w->turns[k / 2].first = token;
+	struct borders *b = &w->borders[k / BORDERS];
+	int64_t *const at[BORDERS] = {&b->first, &b->body, &b->limit};
+
+	*at[k % BORDERS] = token;
 }
 
 /* Tokenizes the pieces between borders one by one. Usually this gives the tokens of the whole text, and the
@@ -297,7 +220,7 @@ static int borders_by_pieces(struct work *w)
 	int rc = 0;
 
 	pieces->count = 0;
-	for (int64_t k = 0; !rc && k < 2 * w->turn_count; k++) {
+	for (int64_t k = 0; !rc && k < BORDERS * w->turn_count; k++) {
 		size_t to = border(w, k);
 
 		if (to < at)
@@ -321,7 +244,7 @@ static int borders_by_prefixes(struct work *w)
 	struct token_list *prefix = &w->l->scratch;
 	int rc = 0;
 
-	for (int64_t k = 0; !rc && k < 2 * w->turn_count; k++) {
+	for (int64_t k = 0; !rc && k < BORDERS * w->turn_count; k++) {
 		int64_t n = 0;
 
 		prefix->count = 0;
@@ -331,6 +254,17 @@ static int borders_by_prefixes(struct work *w)
 		set_border(w, k, n);
 	}
 	return rc;
+}
+
+static int find_borders(struct work *w)
+{
+	int found;
+
+	w->borders = mem_alloc((size_t)w->turn_count + 1, sizeof(*w->borders));
+	if (!w->borders)
+		return ERR_NOMEM;
+	found = borders_by_pieces(w);
+	return found < 0 ? found : found ? 0 : borders_by_prefixes(w);
 }
 
 /* ---- labels ---- */
@@ -355,6 +289,7 @@ static int template_fits(const char *name, const struct tokenizer *tokenizer)
 		rc = chat.messages ? make(&w, CHAT_TURNS_ASSISTANT) : ERR_NOMEM;
 	jinja_output_free(&w.full);
 	mem_free(w.turns);
+	mem_free(w.borders);
 	chat_labels_free(&l);
 	json_decref(chat.messages);
 	chat_template_close(t);
@@ -371,7 +306,7 @@ static void add_fitting(struct str *out, const struct tokenizer *tokenizer)
 			str_printf(out, "%s%s", out->len_bytes ? ", " : "; this tokenizer works with ", name);
 }
 
-static int no_end(const struct work *w, const struct turn *turn)
+static int no_end(const struct work *w, const struct chat_turn *turn)
 {
 	struct str fitting = {0};
 
@@ -438,23 +373,40 @@ static int check_tools(const struct work *w)
 	        chat_template_name(w->t));
 }
 
+/* Where a turn's labels end, and in *is_end whether an end-of-turn token is there; -1: it has none. Earlier
+ * turns may end with a token that is no end of an answer. */
+static int64_t find_end(int *is_end, const struct work *w, int64_t i)
+{
+	const struct borders *b = &w->borders[i];
+	int has_body = b->body > b->first;
+	int64_t from = has_body ? b->body : b->first, end;
+	enum chat_end which = has_body ? CHAT_END_FIRST : CHAT_END_LAST;
+
+	end = chat_template_find_end(w->t, w->l->ids.ids, from, b->limit, which);
+	*is_end = end >= 0;
+	if (end < 0 && w->turns[i].message + 1 < w->message_count)
+		end = chat_template_find_pause(w->t, w->l->ids.ids, from, b->limit, which);
+	return end;
+}
+
 static int label_turns(struct work *w)
 {
 	struct chat_labels *l = w->l;
 	int rc = 0;
 
 	for (int64_t i = 0; !rc && i < w->turn_count; i++) {
-		const struct turn *turn = &w->turns[i];
-		int64_t end = chat_template_find_end(w->t, l->ids.ids, turn->first, turn->limit);
+		const struct chat_turn *turn = &w->turns[i];
+		int is_end;
+		int64_t end = find_end(&is_end, w, i);
 
 		if (end < 0 && (!w->open_count || i + 1 == w->turn_count))
 			return no_end(w, turn);
 		rc = w->is_in_pieces ? 0 : check_calls(w, turn);
-		for (int64_t k = turn->first; k < (end < 0 ? turn->limit : end + 1); k++)
+		for (int64_t k = w->borders[i].first; k < (end < 0 ? w->borders[i].limit : end + 1); k++)
 			l->labels.ids[k] = l->ids.ids[k];
 		if (end < 0)
 			w->open_count--;
-		else if (!rc)
+		else if (!rc && is_end)
 			rc = add_end(l, end);
 	}
 	return rc;
@@ -469,7 +421,7 @@ static int has_tail(const struct chat *chat, int64_t message)
 static int make(struct work *w, enum chat_turns turns)
 {
 	struct chat_labels *l = w->l;
-	int rc = chat_template_render(w->t, &w->full, w->chat, w->message_count, CHAT_PROMPT_OFF), found;
+	int rc = chat_template_render(w->t, &w->full, w->chat, w->message_count, CHAT_PROMPT_OFF);
 
 	if (!rc)
 		rc = chat_roles_check(w->t, w->chat, &w->full);
@@ -488,15 +440,9 @@ static int make(struct work *w, enum chat_turns turns)
 	l->labels.count = l->ids.count;
 	for (int64_t i = 0; i < l->ids.count; i++)
 		l->labels.ids[i] = turns == CHAT_TURNS_ALL ? l->ids.ids[i] : DATASET_IGNORE;
-	if (turns == CHAT_TURNS_ALL)
-		return 0;
-	rc = choose_turns(w, turns);
+	rc = find_turns(w, turns);
 	if (!rc)
-		rc = chat_template_marks(w->t, w->chat) ? marked_turns(w) : proven_turns(w);
-	if (rc)
-		return rc;
-	found = borders_by_pieces(w);
-	rc = found < 0 ? found : found ? 0 : borders_by_prefixes(w);
+		rc = find_borders(w);
 	return rc ? rc : label_turns(w);
 }
 
@@ -513,6 +459,7 @@ int chat_labels_make(struct chat_labels *l, const struct chat_template *t, const
 	rc = make(&w, turns);
 	jinja_output_free(&w.full);
 	mem_free(w.turns);
+	mem_free(w.borders);
 	return rc;
 }
 

@@ -4,11 +4,9 @@
  * one of two ways:
  *
  * marked   the template has {% generation %}: its spans are the turns
- * proven   any other template: ferry compares renderings, as follows
+ * proven   any other template: ferry compares renderings
  *
- * A proven turn begins at the end of the text of the earlier messages (rendered with add_generation_prompt).
- * That text must be a prefix of the whole chat. The turn ends before the next message. ferry finds this
- * place by changing the next message's content: there the texts begin to differ.
+ * data/chat_turns.h says how turns are proven.
  *
  * In both cases, labels go from the first token of the turn to its end-of-turn token. A turn without one is
  * an error: a model that never sees the end of a turn does not learn to stop.
@@ -22,7 +20,7 @@
 enum chat_turns {
 	CHAT_TURNS_ASSISTANT, /* all turns of the assistant without a flag that excludes them */
 	CHAT_TURNS_LAST,      /* only the last of them */
-	CHAT_TURNS_ALL,       /* every token */
+	CHAT_TURNS_ALL,       /* every token; ends are those of all turns of the assistant */
 };
 
 /* Zero-initialise; kept from row to row. */

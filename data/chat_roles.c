@@ -69,8 +69,8 @@ static int is_left_out(const struct chat_template *t, const struct chat *chat,
 		len--;
 	if (!len || (is_usual(role) && memmem(full->text, full->len_bytes, content, len)))
 		return 0;
-	rc = chat_change_content(&changed, chat, i);
-	if (!rc)
+	rc = chat_change(&changed, chat, i, CHAT_CHANGE_CONTENT);
+	if (rc == 1)
 		rc = chat_template_render(
 		        t, &other, &changed, (int64_t)json_array_size(chat->messages), CHAT_PROMPT_OFF);
 	same = !rc && other.len_bytes == full->len_bytes && !memcmp(other.text, full->text, full->len_bytes);

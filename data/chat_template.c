@@ -392,6 +392,7 @@ int chat_template_open(struct chat_template **out, const struct chat_template_op
 	if (!t)
 		return ERR_NOMEM;
 	t->moment = o->moment;
+	t->pause = -1;
 	t->name = mem_strdup("no template");
 	rc = t->name ? 0 : ERR_NOMEM;
 	if (!rc)
@@ -423,5 +424,6 @@ void chat_template_close(struct chat_template *t)
 	mem_free(t->text);
 	mem_free(t->tools_text);
 	mem_free(t->tail);
+	mem_free(t->prompt);
 	mem_free(t);
 }

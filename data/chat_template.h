@@ -61,8 +61,19 @@ int chat_template_marks(const struct chat_template *t, const struct chat *chat);
  * nothing after the last one. ERR_NOMEM. */
 int chat_template_add_tail(const struct chat_template *t, struct jinja_output *out);
 
-/* The index of the last end-of-turn token in ids[from .. to), or -1: the token that the template writes
- * after an answer, or else an end token of the model's files. */
-int64_t chat_template_find_end(const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to);
+/* What add_generation_prompt appends to a chat like this (mem_free), "" if nothing. *header_bytes: how much
+ * of it stands before every answer. */
+int chat_template_prompt(
+        const struct chat_template *t, const struct chat *chat, char **prompt, size_t *header_bytes);
+
+/* The index of the first or the last end-of-turn token in ids[from .. to), or -1: the token that the template
+ * writes after an answer, or else an end token of the model's files. */
+enum chat_end { CHAT_END_FIRST, CHAT_END_LAST };
+int64_t chat_template_find_end(
+        const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to, enum chat_end which);
+
+/* The same of the token behind earlier answers, where it is another one and ends no generation (gpt-oss). */
+int64_t chat_template_find_pause(
+        const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to, enum chat_end which);
 
 #endif

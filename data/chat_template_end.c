@@ -33,13 +33,31 @@ static int is_end(const struct chat_template *t, int32_t id)
 	return 0;
 }
 
-int64_t chat_template_find_end(const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to)
+static int64_t find_id(int32_t id, const int32_t *ids, int64_t from, int64_t to, enum chat_end which)
 {
-	for (int i = 0; i < t->end_count; i++)
-		for (int64_t at = to - 1; at >= from; at--)
-			if (ids[at] == t->ends[i])
-				return at;
+	for (int64_t i = from; i < to; i++) {
+		int64_t at = which == CHAT_END_FIRST ? i : to - 1 - (i - from);
+
+		if (ids[at] == id)
+			return at;
+	}
 	return -1;
+}
+
+int64_t chat_template_find_end(
+        const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to, enum chat_end which)
+{
+	int64_t at = -1;
+
+	for (int i = 0; at < 0 && i < t->end_count; i++)
+		at = find_id(t->ends[i], ids, from, to, which);
+	return at;
+}
+
+int64_t chat_template_find_pause(
+        const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to, enum chat_end which)
+{
+	return t->pause < 0 ? -1 : find_id(t->pause, ids, from, to, which);
 }
 
 static void add_end(struct chat_template *t, int32_t id)
@@ -109,6 +127,7 @@ static int read_ends(int32_t *ends, int *end_count, const struct chat_template_o
 
 #define ANSWER "zqanswerqz"
 #define QUESTION "zqquestionqz"
+#define FIRST "zqhelloqz"
 
 /* The text from `at` up to the special token `id`. NULL: not there, or no memory. */
 static char *text_to_special(const char *at, const struct tokenizer *tokenizer, int32_t id)
@@ -126,10 +145,88 @@ static char *text_to_special(const char *at, const struct tokenizer *tokenizer, 
 	return text;
 }
 
-/* The special token after each of the two answers of a chat, or -1. *tail: the text up to the first one if
- * the second answer ends the text. */
-static int probe(
-        int32_t behind[2], char **tail, const struct chat_template *t, const struct tokenizer *tokenizer)
+/* The length of the longest beginning of the prompt in text[0 .. len_bytes). */
+static size_t header_in(const char *prompt, const char *text, size_t len_bytes)
+{
+	size_t longest = 0;
+
+	for (size_t at = 0; at < len_bytes; at++) {
+		size_t len = 0;
+
+		while (prompt[len] && at + len < len_bytes && text[at + len] == prompt[len])
+			len++;
+		longest = len > longest ? len : longest;
+	}
+	return longest;
+}
+
+/* The least of the prompt that stands before each of the two answers, and not before a question too: all of
+ * it if there is no such part. */
+static size_t header_of(const char *prompt, const char *text)
+{
+	const char *ask[] = {strstr(text, FIRST), strstr(text, QUESTION)}, *answer = strstr(text, ANSWER);
+	size_t all = strlen(prompt), least = all, len;
+
+	if (!ask[0] || !ask[1] || !answer)
+		return all;
+	for (int i = 0; i < 2; i++) {
+		const char *to = strstr(ask[i], ANSWER);
+
+		len = to ? header_in(prompt, ask[i], (size_t)(to - ask[i])) : all;
+		least = len < least ? len : least;
+	}
+	len = answer < ask[1] ? header_in(prompt, answer, (size_t)(ask[1] - answer)) : 0;
+	return least > len ? least : all;
+}
+
+/* Renders a question alone, with and without a prompt for its answer. *prompt: what that appends, "" if the
+ * template refuses such a chat. like: its tools and variables; NULL: none. */
+static int find_prompt(char **prompt, const struct chat_template *t, const struct chat *like)
+{
+	struct jinja_output with = {0}, without = {0};
+	struct chat chat = like ? *like : (struct chat){0};
+	size_t same = 0;
+	int rc;
+
+	*prompt = NULL;
+	chat.messages = json_pack("[{s:s,s:s}]", "role", "user", "content", FIRST);
+	rc = chat.messages ? chat_template_render(t, &without, &chat, 1, CHAT_PROMPT_OFF) : ERR_NOMEM;
+	if (!rc)
+		rc = chat_template_render(t, &with, &chat, 1, CHAT_PROMPT_ON);
+	json_decref(chat.messages);
+	while (!rc && same < without.len_bytes && with.text[same] == without.text[same])
+		same++;
+	if (!rc || rc == ERR_INPUT) {
+		*prompt = mem_strdup(rc ? "" : with.text + same);
+		rc = *prompt ? 0 : ERR_NOMEM;
+	}
+	jinja_output_free(&with);
+	jinja_output_free(&without);
+	return rc;
+}
+
+int chat_template_prompt(
+        const struct chat_template *t, const struct chat *chat, char **prompt, size_t *header_bytes)
+{
+	const char *usual = t->prompt ? t->prompt : "";
+	int rc = 0;
+
+	*prompt = NULL;
+	if (chat->kwargs || chat->tools)
+		rc = find_prompt(prompt, t, chat);
+	else
+		*prompt = mem_strdup(usual);
+	if (!rc && !*prompt)
+		rc = ERR_NOMEM;
+	*header_bytes = t->header_bytes;
+	if (!rc && strncmp(*prompt, usual, t->header_bytes) != 0) /* these variables give another header */
+		*header_bytes = strlen(*prompt);
+	return rc;
+}
+
+/* The special token after each of the two answers of a chat and after its first question, or -1. *tail: the
+ * text up to the first one if the second answer ends the text. */
+static int probe(int32_t behind[3], char **tail, struct chat_template *t, const struct tokenizer *tokenizer)
 {
 	struct jinja_output out;
 	struct chat chat = {0};
@@ -137,16 +234,20 @@ static int probe(
 	int rc, is_last = 0;
 
 	chat.messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content",
-	        "hello", "role", "assistant", "content", ANSWER, "role", "user", "content", QUESTION, "role",
+	        FIRST, "role", "assistant", "content", ANSWER, "role", "user", "content", QUESTION, "role",
 	        "assistant", "content", ANSWER);
-	behind[0] = behind[1] = -1;
+	behind[0] = behind[1] = behind[2] = -1;
 	rc = chat.messages ? chat_template_render(t, &out, &chat, 4, CHAT_PROMPT_OFF) : ERR_NOMEM;
 	json_decref(chat.messages);
 	if (rc == ERR_INPUT)
 		return 0; /* it refuses this chat: only the end tokens of the model's files are left */
 	if (rc)
 		return rc;
+	t->header_bytes = header_of(t->prompt, out.text);
+	next = strstr(out.text, FIRST);
 	at = strstr(out.text, ANSWER);
+	if (next && at > next)
+		rc = first_special(&behind[2], tokenizer, next, (size_t)(at - next));
 	for (int i = 0; !rc && at && i < 2; i++) {
 		at += strlen(ANSWER);
 		next = i ? out.text + out.len_bytes : strstr(at, QUESTION);
@@ -168,17 +269,23 @@ static int probe(
 
 int chat_template_find_ends(struct chat_template *t, const struct chat_template_options *o)
 {
-	int32_t own[CHAT_TEMPLATE_ENDS_MAX], behind[2];
+	int32_t own[CHAT_TEMPLATE_ENDS_MAX], behind[3];
 	int own_count = 0, rc = read_ends(own, &own_count, o);
 
 	if (!rc)
+		rc = find_prompt(&t->prompt, t, NULL);
+	if (!rc) {
+		t->header_bytes = strlen(t->prompt);
 		rc = probe(behind, &t->tail, t, o->tokenizer);
+	}
 	if (rc)
 		return rc;
 	if (behind[0] >= 0 && behind[0] == behind[1])
 		add_end(t, behind[0]);
 	for (int i = 0; i < own_count; i++)
 		add_end(t, own[i]);
+	if (behind[0] >= 0 && behind[0] == behind[2] && !is_end(t, behind[0]) && is_end(t, behind[1]))
+		t->pause = behind[0];
 	if (!is_end(t, behind[0])) { /* it begins a turn, as of a user, and ends none */
 		mem_free(t->tail);
 		t->tail = NULL;

@@ -13,6 +13,8 @@ struct chat_template {
 	struct jinja *with_tools; /* for chats with tools; NULL = the plain one */
 	char *name, *text;        /* of the plain one */
 	char *tools_text;
+	char *prompt; /* what asks for an answer; chat_template_prompt */
+	size_t header_bytes;
 	char *tail; /* what ends an answer if nothing follows it; NULL: the template itself does */
 	int plain_tests_null, tools_test_null; /* whether content is none */
 	int64_t moment;
@@ -20,6 +22,7 @@ struct chat_template {
 	struct err why;    /* why the model's own template cannot be used */
 	int32_t ends[CHAT_TEMPLATE_ENDS_MAX];
 	int end_count;
+	int32_t pause; /* the token behind earlier answers if it is no end; -1: none */
 };
 
 /* Finds the end tokens and the tail, once the template and its variables are there. */

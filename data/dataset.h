@@ -113,7 +113,7 @@ struct dataset_counts {
 	int64_t equal_pairs; /* kept pairs of two equal rows */
 	char equal_pairs_first[256];
 
-	int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids among turn_ends, each once */
+	int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids of both, each once */
 	int turn_end_id_count;
 };
 

@@ -48,13 +48,13 @@ static void count_ends(struct dataset_builder *b)
 
 	if (l->ids.count > kept && b->options->long_rows == DATASET_LONG_ROWS_DROP)
 		return;
-	for (int64_t i = 0; i < l->end_count; i++)
-		if (l->ends[i] < kept) {
+	for (int64_t i = 0; i < l->end_count; i++) {
+		note_end(b->d, l->ids.ids[l->ends[i]]); /* cut off or not, a result is used with it */
+		if (l->ends[i] < kept)
 			b->d->counts.turn_ends++;
-			note_end(b->d, l->ids.ids[l->ends[i]]);
-		} else {
+		else
 			b->d->counts.turn_ends_cut++;
-		}
+	}
 }
 
 /* Counts the row if a trained answer is empty and calls no tool. */

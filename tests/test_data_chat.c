@@ -166,9 +166,9 @@ static void test_turns(void **state)
 	                SAID("\nok"),
 	        1);
 	check(ROW(U("a") "," A("b")), (struct setting){.template = CHATML, .inputs = DATASET_INPUTS_TRAIN},
-	        "{" TURN("user", "a") TURN("assistant", "b") "}", 0);
+	        "{" TURN("user", "a") TURN("assistant", "b") "}", 1);
 	check(ROW(U("a") "," A("b")), (struct setting){.template = CHATML, .inputs = DATASET_INPUTS_CHATS},
-	        "{" TURN("user", "a") TURN("assistant", "b") "}", 0);
+	        "{" TURN("user", "a") TURN("assistant", "b") "}", 1);
 	check(ROW(U("a") "," A("b")), (struct setting){.template = CHATML, .inputs = DATASET_INPUTS_PROMPTS},
 	        TURN("user", "a") SAID("b"), 1);
 }
@@ -197,6 +197,50 @@ static void test_templates(void **state)
 	        "<s>[INST] a [/INST]{ b</s>}[INST] c [/INST]{ d</s>}", 2);
 	check(ROW(U("a") "," A("b") "," U("c") "," A("d")), (struct setting){.template = think},
 	        TURN("user", "a") SAID("b") TURN("user", "c") "<|im_start|>assistant\n(t){d<|im_end|>}\n", 2);
+}
+
+/* Chats of other shapes than question and answer: headers and the template's own system message are not
+ * trained. */
+static void test_shapes(void **state)
+{
+#define DEFAULT                                                                                              \
+	"{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nbe<|im_end|>\n' }}{% endif %}" CHATML
+	/* no prompt behind an answer */
+	static const char once[] =
+	        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+	        "{% endfor %}{% if add_generation_prompt and messages[-1].role != 'assistant' %}"
+	        "{{ '<|im_start|>assistant\n' }}{% endif %}";
+	/* another end behind the last answer, as gpt-oss */
+	static const char pause[] =
+	        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{{ '</s>' if loop.last and "
+	        "m.role == 'assistant' "
+	        "else '<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+	static const char marked[] = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% if m.role == "
+	                             "'assistant' %}{% generation %}{{ m.content }}"
+	                             "{{ '</s>' if loop.last else '<|end|>' }}{% endgeneration %}{% else "
+	                             "%}{{ m.content + '<|end|>' }}{% endif %}"
+	                             "{% endfor %}";
+	static const char first[] = ROW(A("b") "," U("c") "," A("d"));
+
+	(void)state;
+	check(first, (struct setting){.template = DEFAULT},
+	        TURN("system", "be") SAID("b") TURN("user", "c") SAID("d"), 2);
+	check(ROW(A("b")), (struct setting){.template = DEFAULT}, TURN("system", "be") SAID("b"), 1);
+	check(ROW(U("a") "," A("b") "," A("c") "," U("d") "," A("e")), (struct setting){.template = once},
+	        TURN("user", "a") SAID("b") SAID("c") TURN("user", "d") SAID("e"), 3);
+	check(ROW(U("a") "," A("b") "," S("c") "," A("d")), (struct setting){.template = DEFAULT},
+	        TURN("system", "be") TURN("user", "a") SAID("b") TURN("system", "c") SAID("d"), 2);
+	/* contents that look like what the template writes */
+	check(ROW(U("<|im_start|>assistant\\nx<|im_end|>\\n") "," A(
+	              "b<|im_end|>\\n<|im_start|>assistant\\nc")),
+	        (struct setting){.template = CHATML},
+	        TURN("user", "<|im_start|>assistant\nx<|im_end|>\n")
+	                SAID("b<|im_end|>\n<|im_start|>assistant\nc"),
+	        1);
+	for (int i = 0; i < 2; i++)
+		check(ROW(U("a") "," A("b") "," U("c") "," A("d")),
+		        (struct setting){.template = i ? marked : pause},
+		        "<|user|>a<|end|><|assistant|>{b<|end|>}<|user|>c<|end|><|assistant|>{d</s>}", 1);
 }
 
 #define CALL(arguments)                                                                                      \
@@ -397,9 +441,10 @@ static void test_refused(void **state)
 	                "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ "
 	                "'<|im_end|>\n' }}{% endfor %}",
 	                "writes no end-of-turn token"},
-	        /* what came before is written in another way once the chat goes on */
-	        {ROW(U("a") "," A("b") "," U("c") "," A("d")), "{{ messages | length }}" CHATML,
-	                "changes the text before messages["},
+	        /* every content stands in two places */
+	        {ROW(U("a") "," A("b") "," U("c") "," A("d")),
+	                "{{ messages | map(attribute='content') | join(' ') }}" CHATML,
+	                "does not write messages[1] in a place of its own"},
 	        {ROW(U("a") "," A("b")), "{{ raise_exception('no chats today') }}", "rows.jsonl:1: "},
 	        {ROW(U("a") ","
 	                    "{\"role\":\"assistant\"}"),
@@ -513,6 +558,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_turns),
 	        cmocka_unit_test(test_templates),
+	        cmocka_unit_test(test_shapes),
 	        cmocka_unit_test(test_tool_calls),
 	        cmocka_unit_test(test_rare_templates),
 	        cmocka_unit_test(test_flags),

@@ -158,6 +158,50 @@ static void test_others(void **state)
 	run_ok("cmp m/config.json f/model/config.json && test ! -e f/model/chat_template.jinja");
 }
 
+/* The result is used in the same way whichever tokens are trained, and where max_length cuts the ends of all
+ * turns. */
+static void test_inputs(void **state)
+{
+	static const char pairs[] = "{\"prompt\":[{\"role\":\"user\",\"content\":\"hi\"}],"
+	                            "\"completion\":[{\"role\":\"assistant\",\"content\":\"hello\"}]}\n";
+	static const char *const runs[] = {"data=chats.jsonl train_on_inputs=on",
+	        "data=chats.jsonl train_on_inputs=chats", "data=pairs.jsonl train_on_inputs=prompts",
+	        "data=alpaca.jsonl train_on_inputs=on", "data=chats.jsonl max_length=24",
+	        "data=chats.jsonl train_on_inputs=on max_length=24",
+	        "data=chats.jsonl train_on_inputs=on lora_rank=2"};
+
+	(void)state;
+	put("pairs.jsonl", pairs);
+	put("alpaca.jsonl", "{\"instruction\":\"hi\",\"output\":\"hello\"}\n");
+	for (size_t i = 0; i < sizeof(runs) / sizeof(*runs); i++) {
+		char *command = mem_printf(TRAIN
+		        "model=m init_weights=random max_steps=1 chat_template=chatml output_dir=in "
+		        "%s && cmp in/model/chat_template.jinja a/model/chat_template.jinja && "
+		        "$F generate model=in/model chat=on prompt=hi max_new_tokens=1",
+		        runs[i]);
+
+		assert_non_null(command);
+		run_ok(command);
+		check_ends("in/model/generation_config.json", "[97,99]");
+		check_ends("in/model/config.json", "[97,99]");
+		mem_free(command);
+		if (strstr(runs[i], "lora"))
+			run_ok("cmp in/adapter/chat_template.jinja a/model/chat_template.jinja");
+		run_ok("rm -r in");
+	}
+	for (size_t i = 0; i < 4; i++) { /* its end of turn is no token here */
+		char *command = mem_printf(TRAIN
+		        "model=m init_weights=random max_steps=1 chat_template=llama3 output_dir=in %s",
+		        runs[i]);
+		struct result r = run(command);
+
+		assert_int_equal(r.code, 2);
+		assert_non_null(strstr(r.err, "writes no end-of-turn token of this tokenizer"));
+		result_free(&r);
+		mem_free(command);
+	}
+}
+
 enum { SILENT_MS = 120000 };
 
 /* What the terminal shows from `from` on, until it has `wanted`; fails where the program ends before, or is
@@ -228,6 +272,7 @@ int main(void)
 	        cmocka_unit_test(test_again),
 	        cmocka_unit_test(test_resumed),
 	        cmocka_unit_test(test_others),
+	        cmocka_unit_test(test_inputs),
 	        cmocka_unit_test(test_terminal),
 	};
 
