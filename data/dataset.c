@@ -329,7 +329,7 @@ void dataset_close(struct dataset *d)
 
 int64_t dataset_store_bytes(const struct dataset *d)
 {
-	return d->store->memory ? d->store->len_bytes : 0;
+	return d->store->memory ? d->store->len_bytes : (int64_t)d->store->index_bytes;
 }
 
 int64_t dataset_memory_bytes(const struct dataset *d)

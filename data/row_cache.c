@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,48 +52,52 @@ static int64_t entries_from(int64_t recipe_bytes, int64_t fixed_bytes)
 
 /* ---- finding ---- */
 
-static int map_index(void **map, size_t *map_bytes, const char *path)
+/* Reads an index file (mem_free); *index NULL: there is none that can be read. ERR_NOMEM. */
+static int read_index(void **index, size_t *index_bytes, const char *path)
 {
 	int64_t len = 0;
-	int fd = file_kind_of(path) == FILE_REGULAR ? file_open_read(path, &len) : -1;
+	int fd = file_kind_of(path) == FILE_REGULAR ? file_open_read(path, &len) : -1, rc = 0;
 
-	*map = NULL;
+	*index = NULL;
 	if (fd < 0)
 		return 0;
 	if (len >= (int64_t)sizeof(struct index_head)) {
-		*map = mmap(NULL, (size_t)len, PROT_READ, MAP_SHARED, fd, 0);
-		*map_bytes = (size_t)len;
-		if (*map == MAP_FAILED)
-			*map = NULL;
+		*index = mem_alloc((size_t)len, 1);
+		*index_bytes = (size_t)len;
+		rc = *index ? 0 : ERR_NOMEM;
+	}
+	if (*index && file_read_at(fd, path, *index, (size_t)len, 0)) {
+		mem_free(*index);
+		*index = NULL;
 	}
 	close(fd);
-	return *map != NULL;
+	return rc;
 }
 
-static int index_is_good(const void *map, size_t map_bytes, const char *recipe, size_t fixed_bytes)
+static int index_is_good(const void *index, size_t index_bytes, const char *recipe, size_t fixed_bytes)
 {
-	const struct index_head *h = map;
-	const char *at = (const char *)map + sizeof(*h);
+	const struct index_head *h = index;
+	const char *at = (const char *)index + sizeof(*h);
 	int64_t from;
 
 	if (memcmp(h->magic, magic, sizeof(magic)) != 0 || h->recipe_bytes < 0 ||
-	        h->recipe_bytes > (int64_t)map_bytes ||
+	        h->recipe_bytes > (int64_t)index_bytes ||
 	        (recipe && h->recipe_bytes != (int64_t)strlen(recipe)) ||
 	        h->fixed_bytes != (int64_t)fixed_bytes || h->entry_count < 1 || h->rows_bytes < 1)
 		return 0;
 	from = entries_from(h->recipe_bytes, h->fixed_bytes);
-	return from <= (int64_t)map_bytes &&
-	       ((int64_t)map_bytes - from) / (int64_t)sizeof(struct row_entry) == h->entry_count &&
-	       ((int64_t)map_bytes - from) % (int64_t)sizeof(struct row_entry) == 0 &&
+	return from <= (int64_t)index_bytes &&
+	       ((int64_t)index_bytes - from) / (int64_t)sizeof(struct row_entry) == h->entry_count &&
+	       ((int64_t)index_bytes - from) % (int64_t)sizeof(struct row_entry) == 0 &&
 	       (!recipe || memcmp(at, recipe, (size_t)h->recipe_bytes) == 0) &&
-	       h->hash == XXH3_64bits(at, map_bytes - sizeof(*h));
+	       h->hash == XXH3_64bits(at, index_bytes - sizeof(*h));
 }
 
-/* On success, *store owns the mapping and the descriptor. */
+/* On success, *store owns the index and the descriptor. */
 static int make_store(struct row_store **store, const struct row_entry **entries, int64_t *entry_count,
-        void *fixed, void *map, size_t map_bytes, int fd, const char *path)
+        void *fixed, void *index, size_t index_bytes, int fd, const char *path)
 {
-	const struct index_head *h = map;
+	const struct index_head *h = index;
 	struct row_store *s = row_store_new();
 
 	if (!s)
@@ -105,11 +108,11 @@ static int make_store(struct row_store **store, const struct row_entry **entries
 		return ERR_NOMEM;
 	}
 	s->fd = fd;
-	s->map = map;
-	s->map_bytes = map_bytes;
+	s->index = index;
+	s->index_bytes = index_bytes;
 	s->len_bytes = h->rows_bytes;
-	memcpy(fixed, (const char *)map + sizeof(*h) + h->recipe_bytes, (size_t)h->fixed_bytes);
-	*entries = (const struct row_entry *)(const void *)((const char *)map +
+	memcpy(fixed, (const char *)index + sizeof(*h) + h->recipe_bytes, (size_t)h->fixed_bytes);
+	*entries = (const struct row_entry *)(const void *)((const char *)index +
 	                                                    entries_from(h->recipe_bytes, h->fixed_bytes));
 	*entry_count = h->entry_count;
 	*store = s;
@@ -119,22 +122,22 @@ static int make_store(struct row_store **store, const struct row_entry **entries
 static int find(struct row_store **store, const struct row_entry **entries, int64_t *entry_count, void *fixed,
         size_t fixed_bytes, const char *rows_path, const char *index_path, const char *recipe)
 {
-	void *map = NULL;
-	size_t map_bytes = 0;
+	void *index = NULL;
+	size_t index_bytes = 0;
 	int64_t len = 0;
-	int fd = -1, rc = 0;
+	int fd = -1, rc = read_index(&index, &index_bytes, index_path);
 
-	if (!map_index(&map, &map_bytes, index_path))
-		return 0;
-	if (index_is_good(map, map_bytes, recipe, fixed_bytes) && file_kind_of(rows_path) == FILE_REGULAR)
+	if (rc || !index)
+		return rc;
+	if (index_is_good(index, index_bytes, recipe, fixed_bytes) && file_kind_of(rows_path) == FILE_REGULAR)
 		fd = file_open_read(rows_path, &len);
-	if (fd >= 0 && len == ((const struct index_head *)map)->rows_bytes)
-		rc = make_store(store, entries, entry_count, fixed, map, map_bytes, fd, rows_path);
+	if (fd >= 0 && len == ((const struct index_head *)index)->rows_bytes)
+		rc = make_store(store, entries, entry_count, fixed, index, index_bytes, fd, rows_path);
 	if (rc == 1)
 		return 1;
 	if (fd >= 0)
 		close(fd);
-	munmap(map, map_bytes);
+	mem_free(index);
 	return rc;
 }
 
@@ -339,31 +342,33 @@ int row_cache_open_written(
 {
 	int64_t len = c->entries_from + c->entry_count * (int64_t)sizeof(struct row_entry);
 	struct row_store *s = row_store_new();
-	void *map;
+	int rc = 0;
 
 	*store = NULL;
 	if (!s)
 		return ERR_NOMEM;
 	s->path = mem_strdup(c->rows_path);
-	map = mmap(NULL, (size_t)len, PROT_READ, MAP_SHARED, c->index_fd, 0);
-	s->map = map == MAP_FAILED ? NULL : map;
-	s->map_bytes = (size_t)len;
+	s->index = mem_alloc((size_t)len, 1);
+	s->index_bytes = (size_t)len;
 	s->fd = dup(c->rows_fd);
-	if (!s->path || !s->map || s->fd < 0) {
-		int rc = err_set(
-		        s->path ? ERR_IO : ERR_NOMEM, "%s: cannot map: %s", c->index_temp, strerror(errno));
-
+	if (!s->path || !s->index)
+		rc = ERR_NOMEM;
+	else if (s->fd < 0)
+		rc = err_set(ERR_IO, "%s: cannot open it twice: %s", c->rows_temp, strerror(errno));
+	else
+		rc = file_read_at(c->index_fd, c->index_temp, s->index, (size_t)len, 0);
+	if (rc) {
 		row_store_release(s);
 		return rc;
 	}
 	s->len_bytes = c->rows_bytes;
-	*entries = (const struct row_entry *)(const void *)((const char *)map + c->entries_from);
+	*entries = (const struct row_entry *)(const void *)((const char *)s->index + c->entries_from);
 	*entry_count = c->entry_count;
 	*store = s;
 	return 0;
 }
 
-static int write_head(struct row_cache *c, const void *map, const void *fixed)
+static int write_head(struct row_cache *c, char *index, const void *fixed)
 {
 	struct index_head h = {.recipe_bytes = (int64_t)strlen(c->recipe),
 	        .fixed_bytes = (int64_t)c->fixed_bytes,
@@ -379,8 +384,9 @@ static int write_head(struct row_cache *c, const void *map, const void *fixed)
 	if (rc)
 		return rc;
 	memcpy(h.magic, magic, sizeof(magic));
-	h.hash =
-	        XXH3_64bits((const char *)map + sizeof(h), (size_t)len - sizeof(h)); /* of what was written */
+	memcpy(index + sizeof(h), c->recipe, (size_t)h.recipe_bytes);
+	memcpy(index + sizeof(h) + h.recipe_bytes, fixed, c->fixed_bytes);
+	h.hash = XXH3_64bits(index + sizeof(h), (size_t)len - sizeof(h));
 	return file_write_at(c->index_fd, c->index_temp, &h, sizeof(h), 0);
 }
 
@@ -400,7 +406,7 @@ static int rename_both(struct row_cache *c)
 
 int row_cache_publish(struct row_cache *c, const struct row_store *store, const void *fixed)
 {
-	int rc = write_head(c, store->map, fixed);
+	int rc = write_head(c, store->index, fixed);
 
 	if (!rc && *c->recipe)
 		rc = rename_both(c);

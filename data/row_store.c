@@ -1,14 +1,16 @@
 /* Records of rows, in memory or in a file. */
 #include "data/row_store.h"
 
+#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 struct row_store *row_store_new(void)
 {
@@ -32,8 +34,7 @@ void row_store_release(struct row_store *s)
 	if (!s || --s->refs)
 		return;
 	mem_free(s->memory);
-	if (s->map)
-		munmap(s->map, s->map_bytes);
+	mem_free(s->index);
 	if (s->fd >= 0)
 		close(s->fd);
 	mem_free(s->path);
@@ -88,7 +89,30 @@ void row_record_seal(void *record, int64_t len_bytes)
 
 static int damaged(const struct row_store *s)
 {
-	return err_set(ERR_INPUT, "%s is damaged; remove it, and ferry makes it again", s->path);
+	return err_set(ERR_IO, "%s is damaged", s->path);
+}
+
+/* Takes the names of a file with a damaged record, index first, unless another process has made it again. */
+static void discard(const struct row_store *s)
+{
+	size_t len = strlen(s->path);
+	char *index =
+	        str_ends_with(s->path, ".rows") ? mem_printf("%.*s.index", (int)len - 5, s->path) : NULL;
+	struct stat open_file, named;
+
+	if (index && !fstat(s->fd, &open_file) && !stat(s->path, &named) &&
+	        open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev) {
+		unlink(index);
+		unlink(s->path);
+	}
+	mem_free(index);
+}
+
+int row_store_replace(const struct row_store *s, const struct row_store *from)
+{
+	if (from->fd >= 0 && from->len_bytes == s->len_bytes && dup3(from->fd, s->fd, O_CLOEXEC) == s->fd)
+		return 0;
+	return err_set(ERR_IO, "%s: its rows cannot be made again", s->path);
 }
 
 /* Reads the maximum size of the record: only its first word says whether it has its own labels. */
@@ -130,6 +154,14 @@ int row_store_read(struct row_view *view, struct row_buffer *buffer, const struc
 	if (!record) {
 		int rc = read_record(buffer, s, entry);
 
+		if (rc && rc != ERR_NOMEM) {
+			discard(s);
+			rc = s->mend ? s->mend(s->mend_context, s)
+			             : err_reword(
+			                       rc, "%s; ferry makes it again at its next start", err_text());
+			if (!rc)
+				rc = read_record(buffer, s, entry);
+		}
 		if (rc)
 			return rc;
 		record = buffer->block;

@@ -9,7 +9,11 @@
  *
  * An index has the start of each record. Records and index are written once, front to back, and only read
  * afterwards, by any thread. Records of a file are read into a buffer (pread), so memory holds one row, not
- * all rows read so far. The index of a file is mapped.
+ * all rows read so far. The index of a file is read into memory: a mapped one would end the process if
+ * somebody cut the file.
+ *
+ * A record that is damaged or cannot be read costs the file its name, so that the next process writes it
+ * again. `mend` does so at once.
  */
 #ifndef FERRY_DATA_ROW_STORE_H
 #define FERRY_DATA_ROW_STORE_H
@@ -31,8 +35,12 @@ struct row_store {
 	int64_t len_bytes;
 	int fd; /* -1: in memory */
 	char *path;
-	void *map; /* the index file */
-	size_t map_bytes;
+	void *index; /* the index file's bytes */
+	size_t index_bytes;
+	/* Puts a file with the same records behind `fd` (row_store_replace). NULL: reading fails instead.
+	 * Called by the thread that reads, with the reason as the error text; returns 0 or an error. */
+	int (*mend)(void *context, const struct row_store *s);
+	void *mend_context;
 };
 
 /* A new empty store in memory, with one reference; NULL: out of memory. */
@@ -55,7 +63,7 @@ struct row_buffer {
 };
 void row_buffer_free(struct row_buffer *b);
 
-/* 0, ERR_NOMEM, ERR_IO, ERR_INPUT (a damaged file). */
+/* 0, ERR_NOMEM, ERR_IO (also for a damaged file). */
 int row_store_read(struct row_view *view, struct row_buffer *buffer, const struct row_store *s,
         const struct row_entry *entry);
 
@@ -66,6 +74,9 @@ static inline int32_t row_label(const struct row_view *v, int64_t position)
 		return DATASET_IGNORE;
 	return v->labels ? v->labels[position] : v->ids[position];
 }
+
+/* Lets `s` read the file of `from`, which has the same records, from now on. ERR_IO. */
+int row_store_replace(const struct row_store *s, const struct row_store *from);
 
 /* ---- writing ---- */
 

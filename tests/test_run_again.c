@@ -4,6 +4,9 @@
  * taken. */
 #include "tests/run_disks.h"
 
+#include <glob.h>
+
+static struct run_model tiny;
 static char speaker[400], pairs[400];
 
 #define KEYS                                                                                                 \
@@ -297,6 +300,126 @@ static void test_adapter_is_gone(void **state)
 	assert_ferry(2, NULL, KEYS "%s resume_from_checkpoint=auto", speaker, pairs, work_dir, "new", keys);
 }
 
+/* ---- a damaged data_cache ---- */
+
+/* A bit flips in the file of rows, or it is cut, before the run, or while it is halted: the rows are made
+ * again and the result is the same. If the data are gone meanwhile the run ends, and goes on once they are
+ * back. */
+static void damage(const char *ending, int cuts)
+{
+	char pattern[400];
+	glob_t found;
+	char byte;
+	int fd;
+
+	snprintf(pattern, sizeof(pattern), "%s/cache/*%s", work_dir, ending);
+	assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+	assert_int_equal(found.gl_pathc, 1);
+	fd = open(found.gl_pathv[0], O_RDWR);
+	assert_true(fd >= 0);
+	globfree(&found);
+	if (cuts)
+		assert_int_equal(ftruncate(fd, cuts == 1 ? 5000 : 0), 0);
+	/* a flipped bit in each of many rows */
+	for (off_t at = 600; !cuts && pread(fd, &byte, 1, at) == 1; at += 700) {
+		byte ^= 4;
+		assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+	}
+	close(fd);
+}
+
+#define CACHED                                                                                               \
+	"train model=%s/tiny data=%s/long.jsonl data_memory=1MiB data_cache=%s/cache output_dir=%s/%s "      \
+	"per_device_train_batch_size=2 threads=1 device=host logging_steps=1 learning_rate=1e-3 "            \
+	"lr_scheduler_type=constant export_dtype=fp32 "
+
+static void cached(const char *out, const char *more)
+{
+	remove_run(out);
+	assert_ferry(0, NULL, CACHED "%s", work_dir, work_dir, work_dir, work_dir, out, more);
+}
+
+static void write_long(void)
+{
+	struct str text = {0};
+
+	for (int row = 0; row < 6000; row++) {
+		str_add(&text, "{\"input_ids\":[1");
+		for (int i = 0; i < 60; i++)
+			str_printf(&text, ",%d", 1 + (row + i) % 20);
+		str_add(&text, "]}\n");
+	}
+	write_file("long.jsonl", "%s", text.data);
+	str_free(&text);
+}
+
+static void test_damaged_rows(void **state)
+{
+	static const char *const more[] = {"max_steps=6 save_steps=2", "max_steps=6 save_steps=2 ranks=2",
+	        "max_steps=6 packing=bfd eval_split=100 eval_steps=3"};
+	char command[3000], a[400], b[400];
+	pid_t pid;
+
+	(void)state;
+	write_long();
+	for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
+		remove_run("cache");
+		cached("whole", more[i]);
+		damage(".rows", 0);
+		cached("out", more[i]);
+		assert_says(".rows is damaged; making the rows of ");
+		assert_same_runs("whole", "out", more[i]);
+		cached("out", more[i]); /* once */
+		assert_null(strstr(ferry_said(), "damaged"));
+	}
+
+	for (int cuts = 0; cuts < 3; cuts++) { /* while the run goes on */
+		snprintf(command, sizeof(command),
+		        "%s " CACHED "max_steps=60 save_steps=0 cpu_offload=on host_copy_gbps=0.002",
+		        getenv("FERRY_BINARY"), work_dir, work_dir, work_dir, work_dir, "live");
+		if (!cuts)
+			cached("whole", "max_steps=60 save_steps=0");
+		remove_run("live");
+		pid = run_start(command);
+		path_of(a, "live/metrics.jsonl");
+		while (line_count(a) < 2 && is_running(pid))
+			sleep_ms(2);
+		run_halt(pid);
+		damage(".rows", cuts);
+		damage(".index", cuts);
+		kill(pid, SIGCONT);
+		if (run_wait(pid))
+			fail_msg("%s", ferry_said());
+		assert_says("making the rows of ");
+		assert_same_runs("whole", "live", "damaged while it ran");
+	}
+
+	/* without the data: the same exit code in the first and in a resumed run, and no step is lost */
+	cached("whole", "max_steps=4 save_steps=2");
+	for (int again = 0; again < 2; again++) {
+		cached("out", "max_steps=2 save_steps=2");
+		snprintf(command, sizeof(command),
+		        "%s " CACHED "max_steps=%d cpu_offload=on "
+		        "host_copy_gbps=0.0005 %s",
+		        getenv("FERRY_BINARY"), work_dir, work_dir, work_dir, work_dir, "out",
+		        again ? 40 : 2000, again ? "resume_from_checkpoint=auto" : "overwrite_output_dir=on");
+		pid = run_start(command);
+		path_of(a, "out/metrics.jsonl");
+		while (line_count(a) < 3 && is_running(pid))
+			sleep_ms(2);
+		run_halt(pid);
+		damage(".rows", 2);
+		path_of(a, "long.jsonl");
+		path_of(b, "away.jsonl");
+		assert_int_equal(rename(a, b), 0);
+		kill(pid, SIGCONT);
+		assert_int_equal(run_wait(pid), 1);
+		assert_says("the last checkpoint is of step ");
+		assert_int_equal(rename(b, a), 0);
+		assert_int_equal(resume("out", "max_steps=60 host_copy_gbps=off"), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,11 +429,13 @@ int main(void)
 	        cmocka_unit_test(test_settings),
 	        cmocka_unit_test(test_goes_with_the_run),
 	        cmocka_unit_test(test_adapter_is_gone),
+	        cmocka_unit_test(test_damaged_rows),
 	};
 	int failed;
 
 	ferry_run_begin("again");
 	speaker_make();
+	tiny_model(&tiny);
 	path_of(speaker, "speaker");
 	path_of(pairs, "pairs.jsonl");
 	write_pairs();

@@ -3,7 +3,6 @@
 
 #include "train/adapters.h"
 #include "train/context_length.h"
-#include "train/data_cache.h"
 #include "train/data_config.h"
 #include "train/devices.h"
 #include "train/planes.h"
@@ -129,43 +128,6 @@ int session_need_tokenizer(struct session *s)
 }
 
 /* ---- rows ---- */
-
-static int dataset_read_own(struct session *s, struct dataset **data, const char *path)
-{
-	const struct config *c = s->config;
-	struct chat_template *chat_template = NULL;
-	struct data_cache cache = {0};
-	struct dataset_options o;
-	struct err why = {0};
-	int rc = c->data_format == DATASET_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
-
-	/* Rows of ids need no tokenizer. A missing or unsupported one matters only if the rows are text. */
-	err_take(&why, rc);
-	rc = data_config_chat_template(&chat_template, c, s->model_dir, s->tokenizer);
-	if (rc)
-		return rc;
-	o = data_config_options(c, path, s->tokenizer, chat_template, s->model->config.V);
-	o.no_tokenizer = &why;
-	rc = data_cache_set(&cache, &o, c, s->model_dir, s->model->parameter_count);
-	if (!rc)
-		rc = dataset_open(data, &o);
-	if (!rc && (*data)->counts.chats)
-		s->writes_date |= chat_template_dates(NULL, chat_template);
-	if (!rc && (*data)->counts.chats && path == c->data)
-		data_config_date_report(c, chat_template);
-	if (!rc && c->verb == VERB_TRAIN && data == &s->train.data)
-		rc = session_keep_chat(s, *data, chat_template);
-	chat_template_close(chat_template);
-	data_cache_free(&cache);
-	return rc;
-}
-
-static int dataset_read(struct session *s, struct dataset **data, const char *path)
-{
-	int rc = ranks_reads_files(s->config, world_self()) ? dataset_read_own(s, data, path) : 0;
-
-	return rc ? rc : ranks_share_dataset(s->config, data);
-}
 
 static enum shuffle_version shuffle_of(const struct session *s)
 {
@@ -305,12 +267,12 @@ int session_open_rows(struct session *s)
 	const struct config *c = s->config;
 	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN, rc;
 
-	rc = dataset_read(s, trains ? &s->train.data : &s->eval.data, c->data);
+	rc = session_read_rows(s, trains ? &s->train.data : &s->eval.data, c->data);
 	if (rc)
 		return rc;
 	data_config_report(c, trains ? s->train.data : s->eval.data);
 	if (trains && c->eval_data)
-		rc = dataset_read(s, &s->eval.data, c->eval_data);
+		rc = session_read_rows(s, &s->eval.data, c->eval_data);
 	else if (c->eval_split > 0)
 		rc = data_config_split(
 		        &s->eval.data, trains ? s->train.data : s->eval.data, c, shuffle_of(s));

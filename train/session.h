@@ -35,6 +35,14 @@ struct session_rows {
 	double *reference; /* [data->row_count] with a loss of pairs: log probabilities (train/reference.h) */
 };
 
+/* Where rows in files came from, to make them again. */
+struct rows_origin {
+	struct session *session;
+	const char *path;
+	uint64_t content_hash;
+	int mends;
+};
+
 /* How the log probabilities of train/reference.h were computed, as their file says; empty without. */
 enum { REFERENCE_HASH_BYTES = 17 };
 struct reference_facts {
@@ -54,6 +62,7 @@ struct session {
 	struct side_files side;     /* files of checkpoints and result beside the weights; rank 0 */
 	struct reference_facts reference;
 	struct session_rows train, eval;
+	struct rows_origin origins[2]; /* of the data read for train, for eval */
 	struct session_rows pass; /* with a loss of pairs: train's rows, each once, in the micro-batches of
 	                             the first epoch where no weights draw rows again; its data are train's */
 	int writes_date;          /* 1: a template that rows of chats were rendered with may write the date */
@@ -84,6 +93,9 @@ int session_need_tokenizer(struct session *s);
 /* Opens rows of `data` in s->train and of `eval_data` or eval_split in s->eval; for VERB_EVAL rows of `data`
  * in s->eval. */
 int session_open_rows(struct session *s);
+
+/* Reads one data set, which takes several ranks; mends damaged files of rows later. */
+int session_read_rows(struct session *s, struct dataset **data, const char *path);
 
 /* Keeps the template and end ids of the training rows for the result, so that it can be used as it was
  * trained. */
