@@ -259,7 +259,6 @@ static int set_adapter(struct model_config *config, const struct adapter_options
 		        &alpha, model, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
 	mem_free(module);
 	for (int i = a; i < a + 2 && !err; i++) {
-		config->has[i] = 1;
 		config->block[t->layer].adapter[i].rank = (int64_t)rank;
 		config->block[t->layer].adapter[i].scale = alpha / (o->use_rslora ? sqrt(rank) : rank);
 	}
@@ -474,9 +473,6 @@ int model_base_open(struct model **base, const struct model *model)
 	*base = NULL;
 	if (!m)
 		return ERR_NOMEM;
-	for (int role = 0; role < ROLE_COUNT; role++)
-		if (role_facts[role].kind == KIND_ADAPTER)
-			config.has[role] = 0;
 	config.adapter_rank = 0;
 	*m = *model;
 	err = model_rebuild_copy(m, &config);

@@ -70,6 +70,10 @@ static const struct field rope_fields[] = {
 		key, kind, offsetof(struct block_config, field)                                              \
 	}
 static const struct field block_fields[] = {
+        BLOCK("num_attention_heads", I64, H),
+        BLOCK("num_key_value_heads", I64, KV),
+        BLOCK("head_dim", I64, D),
+        BLOCK("the scale of attention", REAL, attention_scale),
         BLOCK("sliding_window", I64, window),
         BLOCK("the rotary setting", INT, rope),
         BLOCK("the attention mask", INT, mask),

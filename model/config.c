@@ -259,6 +259,21 @@ static void read_pad(struct config_reader *r, struct model_config *c)
 	}
 }
 
+void config_set_has(struct model_config *c, enum tensor_role role, int is_there)
+{
+	if (role_facts[role].scope == SCOPE_MODEL)
+		c->has[role] = (uint8_t)is_there;
+	else
+		for (int64_t l = 0; l < c->L; l++)
+			c->block[l].has[role] = (uint8_t)is_there;
+}
+
+void config_drop_norm2(struct model_config *c)
+{
+	config_set_has(c, ROLE_NORM2_W, 0);
+	config_set_has(c, ROLE_NORM2_B, 0);
+}
+
 /* Marks the tensors in the family's list, except those that a flag switches off. */
 static void read_tensors(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
@@ -267,7 +282,7 @@ static void read_tensors(struct config_reader *r, struct model_config *c, const 
 
 		if (t->when)
 			config_read_flag(r, t->when, &is_there);
-		c->has[t->role] = (uint8_t)is_there;
+		config_set_has(c, t->role, is_there);
 	}
 }
 
@@ -445,15 +460,25 @@ static void read_ids(struct config_reader *r, struct model_config *c, const stru
 	config_read_eos(family->null_is_default_eos && config_is_null(r, "eos_token_id") ? &nothing : r, c);
 }
 
-static void check_heads(struct config_reader *r, const struct model_config *c)
+/* Gives each block the sizes that its family did not set, and checks them. */
+static void finish_blocks(struct config_reader *r, struct model_config *c)
 {
-	if (r->err)
-		return;
-	if ((c->H + 2 * c->KV) * c->D > CONFIG_SIZE_MAX)
-		config_fail(r, ERR_INPUT,
-		        "%" PRId64 " heads and %" PRId64 " key/value heads of head_dim %" PRId64
-		        " exceed what ferry supports",
-		        c->H, c->KV, c->D);
+	for (int64_t l = 0; l < c->L && !r->err; l++) {
+		struct block_config *b = &c->block[l];
+
+		b->H = b->H ? b->H : c->H;
+		b->KV = b->KV ? b->KV : c->KV;
+		b->D = b->D ? b->D : c->D;
+		b->F = b->F ? b->F : c->F;
+		b->attention_scale = c->attention_scale ? c->attention_scale : 1 / sqrt((double)b->D);
+		if (c->attention_scale_by_layer)
+			b->attention_scale /= (double)(l + 1);
+		if ((b->H + 2 * b->KV) * b->D > CONFIG_SIZE_MAX)
+			config_fail(r, ERR_INPUT,
+			        "%" PRId64 " heads and %" PRId64 " key/value heads of head_dim %" PRId64
+			        " exceed what ferry supports",
+			        b->H, b->KV, b->D);
+	}
 }
 
 static void read_family(struct config_reader *r, struct model_config *c, const struct model_family *family)
@@ -502,12 +527,10 @@ int model_config_read(
 	check_architectures(&r, family);
 	check_general(&r);
 	read_family(&r, config, family);
-	check_heads(&r, config);
+	finish_blocks(&r, config);
 	if (!r.err)
 		read_ids(&r, config, family);
 	read_dropout(&r, config);
-	if (!r.err && !config->attention_scale)
-		config->attention_scale = 1 / sqrt((double)config->D);
 	if (config->residual_initializer_range == 0)
 		config->residual_initializer_range = config->initializer_range;
 	if (r.err)

@@ -57,6 +57,10 @@ void config_read_eos(struct config_reader *r, struct model_config *c);
 
 /* ---- for several families, beyond their table ---- */
 
+/* Whether there are tensors of this role: of a block's, in every block. */
+void config_set_has(struct model_config *c, enum tensor_role role, int is_there);
+void config_drop_norm2(struct model_config *c); /* the MLP shares attention's norm */
+
 /* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
 struct family_rope;
 void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family);

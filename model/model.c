@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "model/family.h"
+#include "model/stages.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,16 +20,18 @@ static int role_in_block(enum tensor_role role)
 	return role_facts[role].scope == SCOPE_BLOCK;
 }
 
-static int role_is_present(const struct model_config *c, enum tensor_role role)
+static int role_is_present(const struct model_config *c, enum tensor_role role, int layer)
 {
 	if (role_facts[role].kind == KIND_NORM && c->norm_plain)
 		return 0;
-	return c->has[role] && !(role == ROLE_HEAD_W && c->tied);
+	return layer >= 0 ? c->block[layer].has[role] : c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
 
 /* `role`, `layer`: of the tensor with this dim. */
 static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role, int layer)
 {
+	const struct block_config *b = layer >= 0 ? &c->block[layer] : NULL;
+
 	switch (dim) {
 	case DIM_ONE:
 		return 1;
@@ -39,21 +42,21 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 	case DIM_POSITIONS:
 		return c->max_positions + c->position_offset;
 	case DIM_Q:
-		return c->H * c->D;
+		return b->H * b->D;
 	case DIM_KV:
-		return c->KV * c->D;
+		return b->KV * b->D;
 	case DIM_QKV:
-		return (c->H + 2 * c->KV) * c->D;
+		return (b->H + 2 * b->KV) * b->D;
 	case DIM_Q_NORM:
-		return c->qk_norm_whole ? c->H * c->D : c->D;
+		return c->qk_norm_whole ? b->H * b->D : b->D;
 	case DIM_K_NORM:
-		return c->qk_norm_whole ? c->KV * c->D : c->D;
+		return c->qk_norm_whole ? b->KV * b->D : b->D;
 	case DIM_INNER:
-		return c->F;
+		return b->F;
 	case DIM_INNER_TWICE:
-		return 2 * c->F;
+		return 2 * b->F;
 	case DIM_RANK:
-		return c->block[layer].adapter[role].rank;
+		return b->adapter[role].rank;
 	}
 	return 0;
 }
@@ -74,7 +77,8 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	        .decay = is_matrix,
 	        .trainable = 1,
 	        .in_adapter = facts->kind == KIND_ADAPTER,
-	        .storage = FORMAT_F32};
+	        .storage = FORMAT_F32,
+	        .first_stage = -1};
 }
 
 /* Adds a tensor of this name (owned). */
@@ -108,7 +112,7 @@ static int adapter_add(struct model *model, int matrix, uint64_t *total)
 	enum tensor_role a = role_adapter(t->role);
 	int module = (int)(strrchr(t->name, '.') - t->name), err = 0;
 
-	for (int i = 0; a != ROLE_COUNT && model->config.has[a] &&
+	for (int i = 0; a != ROLE_COUNT && model->config.adapter_rank &&
 	                model->config.block[t->layer].adapter[a].rank && i < 2 && !err;
 	        i++)
 		err = tensor_put(model, a + i, t->layer,
@@ -122,7 +126,7 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 	char *name;
 	int err;
 
-	if (!role_is_present(&model->config, part->role) ||
+	if (!role_is_present(&model->config, part->role, layer) ||
 	        (part->set && part->set != model->config.tensor_set))
 		return 0;
 	if (layer >= 0)
@@ -183,64 +187,6 @@ static int names_build(struct model *model)
 	return 0;
 }
 
-/* ---- stages ---- */
-
-/* The stage that reads a role's tensor. */
-static enum stage_kind stage_of_role(const struct model_config *c, enum tensor_role role)
-{
-	enum stage_kind stage = role_facts[role].stage;
-
-	return stage == STAGE_GATE && !c->has[ROLE_GATE_W] ? STAGE_UP : stage;
-}
-
-static void stage_add(struct model *model, int **next, enum stage_kind kind, int layer)
-{
-	struct model_stage *stage = &model->stages[model->stage_count++];
-	const struct model_config *c = &model->config;
-
-	*stage = (struct model_stage){.kind = kind, .layer = layer, .tensor = *next};
-	for (int i = 0; i < ROLE_COUNT; i++) {
-		enum tensor_role role = i == ROLE_HEAD_W && c->tied ? ROLE_EMBED : (enum tensor_role)i;
-		int tensor = model_tensor_of(model, role, layer);
-
-		if (stage_of_role(c, (enum tensor_role)i) == kind && tensor >= 0) {
-			*(*next)++ = tensor;
-			stage->tensor_count++;
-		}
-	}
-}
-
-static int stages_build(struct model *model)
-{
-	static const enum role_scope scopes[STAGE_COUNT] = {
-#define STAGE_SCOPE(NAME, name, scope) [STAGE_##NAME] = scope,
-	        STAGE_LIST(STAGE_SCOPE)
-#undef STAGE_SCOPE
-	};
-	const struct model_config *c = &model->config;
-	int *next, end;
-
-	model->stages = mem_alloc((size_t)(STAGE_COUNT * (c->L + 1)), sizeof(*model->stages));
-	model->stage_tensor = mem_alloc((size_t)model->tensor_count + 1, sizeof(*model->stage_tensor));
-	if (!model->stages || !model->stage_tensor)
-		return ERR_NOMEM;
-	next = model->stage_tensor;
-	for (int begin = 0; begin < STAGE_COUNT; begin = end) {
-		end = begin + 1;
-		if (scopes[begin] == SCOPE_MODEL) {
-			stage_add(model, &next, (enum stage_kind)begin, -1);
-			continue;
-		}
-		while (end < STAGE_COUNT && scopes[end] == SCOPE_BLOCK)
-			end++;
-		for (int l = 0; l < c->L; l++)
-			for (int k = begin; k < end; k++)
-				if (k != STAGE_GATE || c->has[ROLE_GATE_W])
-					stage_add(model, &next, (enum stage_kind)k, l);
-	}
-	return 0;
-}
-
 /* ---- open and close ---- */
 
 void model_tables_free(struct model *model)
@@ -250,6 +196,7 @@ void model_tables_free(struct model *model)
 	mem_free(model->tensors);
 	mem_free(model->role_tensor);
 	mem_free(model->stages);
+	mem_free(model->groups);
 	mem_free(model->stage_tensor);
 	mem_free(model->by_name);
 }
@@ -261,7 +208,7 @@ static int tables_build(struct model *model)
 	if (!err)
 		err = names_build(model);
 	if (!err)
-		err = stages_build(model);
+		err = model_stages_build(model);
 	return err;
 }
 
@@ -301,9 +248,10 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 	int err;
 
 	model->config = *config;
-	model->tensor_count = model->stage_count = 0;
+	model->tensor_count = model->stage_count = model->group_count = 0;
 	model->tensors = NULL;
 	model->stages = NULL;
+	model->groups = NULL;
 	model->role_tensor = model->stage_tensor = model->by_name = NULL;
 	err = tables_build(model);
 	if (err) {
@@ -357,17 +305,17 @@ const char *family_prefix(const struct model_family *family)
 
 const char *family_head_name(const struct model_family *family)
 {
-	const struct family_tensor *part = family->tensors;
-
-	while (part->role != ROLE_HEAD_W)
-		part++;
-	return part->name;
+	for (const struct family_tensor *part = family->tensors; part->role != ROLE_COUNT; part++)
+		if (part->role == ROLE_HEAD_W)
+			return part->name;
+	return NULL;
 }
 
 int family_is_head(const struct model_family *family, const char *name)
 {
-	return !strcmp(name, family_head_name(family)) ||
-	       (family->head_alias && !strcmp(name, family->head_alias));
+	const char *head = family_head_name(family);
+
+	return (head && !strcmp(name, head)) || (family->head_alias && !strcmp(name, family->head_alias));
 }
 
 int model_set_trainable(struct model *model, int64_t *count,
@@ -515,12 +463,14 @@ int model_gradient_is_product(const struct model *model, int tensor)
 double model_flops_per_token(const struct model *model, int64_t row_tokens)
 {
 	const struct model_config *c = &model->config;
-	double matrices = (double)c->C * (double)c->V;
+	double matrices = (double)c->C * (double)c->V, attention = 0;
 
 	for (int i = 0; i < model->tensor_count; i++)
 		if (model->tensors[i].layer >= 0 && model->tensors[i].rank >= 2)
 			matrices += (double)model->tensors[i].count;
-	return 6 * matrices + 6 * (double)c->L * (double)(c->H * c->D) * (double)row_tokens;
+	for (int64_t l = 0; l < c->L; l++)
+		attention += (double)(c->block[l].H * c->block[l].D);
+	return 6 * matrices + 6 * attention * (double)row_tokens;
 }
 
 int64_t model_head_rows(int64_t V, struct device_piece piece)

@@ -37,8 +37,9 @@ struct model_tensor {
 	int64_t count;                 /* elements */
 	int decay;                     /* weight decay applies: matrices and embeddings */
 	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
-	int in_adapter;      /* 1: an adapter's files hold it: A, B, or a module that trains whole */
-	enum format storage; /* format of its first values; F32 if unknown */
+	int in_adapter;              /* 1: an adapter's files hold it: A, B, or a module that trains whole */
+	enum format storage;         /* format of its first values; F32 if unknown */
+	int first_stage, last_stage; /* that read it, in forward order */
 };
 
 /* Whether the tensor's first values may not fit in bf16, the format that crosses to the device. */
@@ -47,14 +48,25 @@ static inline int model_tensor_is_wide(const struct model_tensor *tensor)
 	return !format_fits(tensor->storage, DTYPE_BF16);
 }
 
-/* Smallest piece of forward and backward. The norm before the MLP belongs to the MLP's first stage: gate, or
- * up if there is no gate. A tied head reads the embedding's tensor. */
+/* Smallest piece of forward and backward. A kind that the block lacks leaves its tensors to the kind that
+ * stands in for it (model/roles.h): the norm before the MLP belongs to gate, or to up if there is no gate. A
+ * tied head reads the embedding's tensor. */
 enum { STAGE_TENSORS_MAX = ROLE_COUNT };
 struct model_stage {
 	enum stage_kind kind;
 	int layer;         /* block, or -1 */
+	int group;         /* that it is in */
 	const int *tensor; /* indices into the table, at most STAGE_TENSORS_MAX */
 	int tensor_count;
+};
+
+/* Stages that run one after the other in forward and backward, while the weights of all of them are on the
+ * device: mostly a block. A part of a block, the embedding and the head are others; a model may lack these
+ * two. Between groups passes only the residual stream. */
+struct model_group {
+	int first_stage, count;
+	int layer;       /* block, or -1 */
+	int part, parts; /* of its block */
 };
 
 struct model {
@@ -65,8 +77,10 @@ struct model {
 	int64_t frozen_norm_count; /* elements of the largest frozen norm; 0: none is frozen */
 	int *role_tensor; /* [L + 1][ROLE_COUNT]: tensor of a role in a block; row L: outside of blocks; -1:
 	                     none */
-	struct model_stage *stages; /* embed, per block attn [gate] up down, head */
+	struct model_stage *stages; /* embed, the stages of each block, head */
 	int stage_count;
+	struct model_group *groups; /* in the order of stages */
+	int group_count;
 	int *stage_tensor;  /* the lists of all stages, one after the other */
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
 	const struct model_family *family;
@@ -124,7 +138,7 @@ int model_set_trainable(struct model *model, int64_t *count,
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
 /* Floating-point operations of forward + backward per token at a row length, without recomputation. The usual
- * count is 6 * (block matrices + C * V) + 6 * L * H * D * T. */
+ * count is 6 * (block matrices + C * V) + 6 * H * D * T of each block. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* Rows of logits that the head computes at once. Depends only on V and the kind of device, so that no other

@@ -37,28 +37,41 @@ struct rope_config {
 
 enum { ROPES_MAX = 2 };
 
-/* The settings that differ between blocks. */
+/* One stage of a block. */
+struct block_stage {
+	enum stage_kind kind;
+	int begins_group; /* 1: a group of its own begins with it (model/model.h) */
+};
+enum { BLOCK_STAGES_MAX = 16 };
+
+/* What a block is. Blocks of one model may differ in all of it. */
 struct block_config {
+	struct block_stage stage[BLOCK_STAGES_MAX]; /* in the order of forward */
+	int stage_count;         /* 0: the kinds for which the block has a matrix (model/roles.h) */
+	uint8_t has[ROLE_COUNT]; /* 1: the block has a tensor of this role */
+	int64_t H, KV, D, F;     /* sizes of this block, as the model's below */
+	double attention_scale;  /* scores are multiplied by it */
 	int64_t window; /* a token sees this many tokens, including itself; 0: all earlier tokens of its
 	                   document */
 	int rope;       /* index of the rotary setting for q and k; -1: none */
 	enum attention_mask mask;
 	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
 	struct {
-		int64_t rank; /* 0: none */
+		int64_t rank; /* 0: none; so is any where the model's adapter_rank is 0 */
 		double scale;
 	} adapter[ROLE_COUNT]; /* by the role of A and of B (model/adapter.h) */
 };
 
 /* A new field that changes numbers is also compared on resume: model/compare.c. */
 struct model_config {
-	const char *model_type;  /* as in config.json: "llama", "gpt2", ... (static string) */
-	int64_t V, C, L;         /* vocabulary, width of the hidden state, blocks */
-	int64_t H, KV, D;        /* heads of queries, heads of keys and values, width of a head */
-	int64_t F;               /* inner width of the MLP */
+	const char *model_type; /* as in config.json: "llama", "gpt2", ... (static string) */
+	int64_t V, C, L;        /* vocabulary, width of the hidden state, blocks */
+	/* Of blocks for which the family says nothing else: heads of queries, heads of keys and values, width
+	 * of a head, inner width of the MLP. For anything but reading config.json: `block`. */
+	int64_t H, KV, D, F;
 	int64_t max_positions;   /* from config.json; a hard limit only for learned positions */
 	int64_t position_offset; /* row of position 0 in the table of learned positions (OPT: 2) */
-	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; also 1 for a tied head */
+	uint8_t has[ROLE_COUNT]; /* 1: a tensor of this role outside of blocks; also 1 for a tied head */
 	int tensor_set;          /* which names some tensors have (family.h) */
 	enum norm_kind norm;
 	double norm_epsilon;
@@ -76,7 +89,7 @@ struct model_config {
 	struct rope_config rope[ROPES_MAX];
 	int rope_count; /* 0: no rotary positions */
 	enum rope_pairs rope_pairs;
-	double attention_scale;       /* 1 / sqrt(D) unless config.json says otherwise */
+	double attention_scale;       /* of all blocks; 0: each has 1 / sqrt(D) */
 	int attention_scale_by_layer; /* block i divides it by i + 1 */
 	struct block_config *block;   /* [L] */
 	double embed_scale;    /* multiplies the embedding's output, rounded to the compute dtype; 0: 1 */
@@ -99,9 +112,9 @@ struct model_config {
 };
 
 /* The MLP is act(gate) * up, else act(up). */
-static inline int model_is_gated(const struct model_config *c)
+static inline int block_is_gated(const struct block_config *b)
 {
-	return c->has[ROLE_GATE_W] || c->has[ROLE_GATE_UP_W];
+	return b->has[ROLE_GATE_W] || b->has[ROLE_GATE_UP_W];
 }
 
 #endif

@@ -33,8 +33,8 @@ const char *model_part_name(enum model_part part)
 	return names[part];
 }
 
-const char *const stage_names[STAGE_COUNT] = {
-#define STAGE_NAME(NAME, name, scope) #name,
-        STAGE_LIST(STAGE_NAME)
-#undef STAGE_NAME
+const struct stage_facts stage_facts[STAGE_COUNT] = {
+#define STAGE_ROW(NAME, name, scope, stands_in) {#name, SCOPE_##scope, STAGE_##stands_in},
+        STAGE_LIST(STAGE_ROW)
+#undef STAGE_ROW
 };

@@ -17,7 +17,7 @@
  *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so
  *          NORM     vector of `out` elements that scales a norm
  *          BIAS     vector of `out` elements that is added
- *   stage  the stage that reads it; GATE is UP if the model has no separate gate
+ *   stage  the kind of stage that reads it, or a kind that stands in for that one
  *   out, in  sizes, see model_dim
  *
  * EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
@@ -46,7 +46,7 @@
 	ROW(NORM2_B, BLOCK, NORMS, BIAS, GATE, HIDDEN, ONE)                                                  \
 	ROW(GATE_W, BLOCK, MLP, MATRIX, GATE, INNER, HIDDEN)                                                 \
 	ROW(GATE_B, BLOCK, MLP, BIAS, GATE, INNER, ONE)                                                      \
-	ROW(GATE_UP_W, BLOCK, MLP, MATRIX, GATE, INNER_TWICE, HIDDEN)                                        \
+	ROW(GATE_UP_W, BLOCK, MLP, MATRIX, UP, INNER_TWICE, HIDDEN)                                          \
 	ROW(UP_W, BLOCK, MLP, MATRIX, UP, INNER, HIDDEN)                                                     \
 	ROW(UP_B, BLOCK, MLP, BIAS, UP, INNER, ONE)                                                          \
 	ROW(DOWN_W, BLOCK, MLP, RESIDUAL, DOWN, HIDDEN, INNER)                                               \
@@ -64,8 +64,8 @@
 	ROW(O_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, HIDDEN, RANK)                                           \
 	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
 	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER, RANK)                                         \
-	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                     \
-	ROW(GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER_TWICE, RANK)                                \
+	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                       \
+	ROW(GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER_TWICE, RANK)                                  \
 	ROW(UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                            \
 	ROW(UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER, RANK)                                             \
 	ROW(DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, DOWN, RANK, INNER)                                         \
@@ -114,20 +114,26 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
 	ADAPTED(DOWN_W, DOWN_LORA_A)
 
-/* The stages, in the order of a forward pass; those of blocks run once for each block. PASS(NAME, name,
- * scope): the functions are name_forward and name_backward. The head does both at once (model_head). */
-#define STAGE_PASS_LIST(PASS)                                                                                \
-	PASS(EMBED, embed, SCOPE_MODEL)                                                                      \
-	PASS(ATTN, attn, SCOPE_BLOCK)                                                                        \
-	PASS(GATE, gate, SCOPE_BLOCK)                                                                        \
-	PASS(UP, up, SCOPE_BLOCK)                                                                            \
-	PASS(DOWN, down, SCOPE_BLOCK)
+/* The kinds of stages: the one list of them.
+ *
+ *   STAGE(NAME, name, scope, stands_in)
+ *
+ *   name       as `ferry plan` prints it; the row of its functions is stage_name (model/blocks/block.h)
+ *   scope      BLOCK: of blocks; MODEL: outside, before or after the blocks as in this list
+ *   stands_in  the kind whose tensors it reads in a block that lacks that kind
+ *
+ * A block has the stages that its family lists (struct block_config), else those of this list for which it
+ * has a matrix, in this order. */
 #define STAGE_LIST(STAGE)                                                                                    \
-	STAGE_PASS_LIST(STAGE)                                                                               \
-	STAGE(HEAD, head, SCOPE_MODEL)
+	STAGE(EMBED, embed, MODEL, EMBED)                                                                    \
+	STAGE(ATTN, attn, BLOCK, ATTN)                                                                       \
+	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
+	STAGE(UP, up, BLOCK, GATE)                                                                           \
+	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
+	STAGE(HEAD, head, MODEL, HEAD)
 
 enum stage_kind {
-#define STAGE_ENUM(NAME, name, scope) STAGE_##NAME,
+#define STAGE_ENUM(NAME, name, scope, stands_in) STAGE_##NAME,
 	STAGE_LIST(STAGE_ENUM)
 #undef STAGE_ENUM
 	        STAGE_COUNT
@@ -161,6 +167,12 @@ struct role_facts {
 enum tensor_role role_adapter(enum tensor_role matrix);
 
 extern const struct role_facts role_facts[ROLE_COUNT];
-extern const char *const stage_names[STAGE_COUNT]; /* "embed", "attn", ... */
+
+struct stage_facts {
+	const char *name; /* "embed", "attn", ... */
+	enum role_scope scope;
+	enum stage_kind stands_in;
+};
+extern const struct stage_facts stage_facts[STAGE_COUNT];
 
 #endif

@@ -166,7 +166,7 @@ void plan_print(const struct plan *p, FILE *out)
 			fprintf(out, " unit %d (%s)", op->unit, p->map->units[op->unit].name);
 		if (op->stage >= 0)
 			fprintf(out, " stage %d (%s)", op->stage,
-			        stage_names[p->map->model->stages[op->stage].kind]);
+			        stage_facts[p->map->model->stages[op->stage].kind].name);
 		if (op->micro >= 0)
 			fprintf(out, " micro %d", op->micro);
 		for (int a = 0; a < op->arg_count; a++) {

@@ -44,7 +44,7 @@ void gradient_last_find(struct builder *b)
 	for (int v = b->group_count - 1; v < b->visit_count; v++) {
 		int g = visit_group(b, v), units[STAGE_TENSORS_MAX];
 
-		for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++) {
+		for (int s = group_first(b, g); s < group_end(b, g); s++) {
 			int count = stage_units(b, s, STAGE_TRAINED, units);
 
 			for (int i = 0; i < count; i++)

@@ -34,7 +34,7 @@ struct plan_state {
 	struct unit_state *units;
 	int *batch, *batch_host, *loss_host; /* per micro */
 	int rope, norm, norm_host;
-	int cache;     /* buffer of block 0; those of other blocks follow */
+	int *cache;    /* per stage: its state of generation */
 	int norm_sums; /* sums of squares from the cpu queue; norm_host unless the device makes some too */
 };
 
@@ -52,7 +52,7 @@ void plan_add_refresh(struct plan *p, const struct plan_state *s, int unit, int 
 /* 1 if AdamW of this unit runs on the host. */
 int plan_updates_on_host(const struct plan_state *s, int unit);
 
-/* ---- shared by plan_build.c and the files that it calls ---- */
+/* ---- shared by the files that list operations ---- */
 
 /* Weights of one unit on the device from visit `first` to visit `last`. */
 struct interval {
@@ -85,8 +85,7 @@ struct builder {
 	const struct model *model;
 	struct plan_state state;
 	int norm_on_device;           /* 1: squares of some unit are summed there */
-	int group_count, visit_count; /* of a pass */
-	int *group_first;             /* first stage of each group; one more at the end */
+	int group_count, visit_count; /* of the model; of a pass */
 	int train_stage, train_group; /* the first with a trained tensor: backward ends there */
 	struct unit_listing *units;   /* one more at the end, for its first_interval */
 	struct interval *intervals;   /* in the order of units */
@@ -102,7 +101,9 @@ struct builder {
 	int now; /* moment of the listing in a pass: the visit, or a few moments after the last */
 };
 
-/* plan_build.c */
+/* plan_builder.c. Stages group_first up to group_end are those of a group. */
+int group_first(const struct builder *b, int g);
+int group_end(const struct builder *b, int g);
 int visit_group(const struct builder *b, int v);
 int visit_is_backward(const struct builder *b, int v);
 
@@ -122,6 +123,9 @@ int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space,
         int unit, int64_t count, enum dtype dtype);
 int whole_buffer(
         struct builder *b, enum buffer_kind kind, enum layout_class layout, int unit, enum dtype dtype);
+
+/* plan_visits.c: lists the pass of micro-batches m0 up to m1. */
+void pass_emit(struct builder *b, int m0, int m1);
 
 /* plan_residency.c: decides where each unit's planes live, after the intervals of a training pass are
  * known. */

@@ -62,10 +62,9 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
 }
 
-/* Backward of the embedding reads weights only if a norm follows it, whose input is gathered again. */
-static int visit_reads_weights(const struct builder *b, int v)
+static int visit_reads_weights(const struct builder *b, int v, int stage)
 {
-	return !visit_is_backward(b, v) || visit_group(b, v) > 0 || b->model->config.has[ROLE_EMBED_NORM_W];
+	return !visit_is_backward(b, v) || model_backward_reads(b->model, stage);
 }
 
 /* Sets reads[unit][visit] for all units with weights that the visit reads. */
@@ -73,10 +72,8 @@ static void visit_mark(const struct builder *b, char *reads, int v)
 {
 	int g = visit_group(b, v);
 
-	if (!visit_reads_weights(b, v))
-		return;
-	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
-		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
+	for (int s = group_first(b, g); s < group_end(b, g); s++)
+		for (int i = 0; i < b->model->stages[s].tensor_count && visit_reads_weights(b, v, s); i++)
 			reads[(size_t)b->p->map->tensor_unit[b->model->stages[s].tensor[i]] *
 			                (size_t)b->visit_count +
 			        (size_t)v] = 1;
@@ -226,7 +223,7 @@ void weights_arg(struct builder *b, int v, int s)
 	int units[STAGE_TENSORS_MAX];
 	int count = stage_units(b, s, STAGE_ALL, units);
 
-	if (visit_reads_weights(b, v))
+	if (visit_reads_weights(b, v, s))
 		for (int i = 0; i < count; i++)
 			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
 }

@@ -135,7 +135,7 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	        .dx = arg_address(r, op, ARG_DX),
 	        .rope_table = arg_address(r, op, ARG_ROPE),
 	        .loss = arg_address(r, op, ARG_LOSS),
-	        .cache = arg_address(r, op, ARG_CACHE),
+	        .state = arg_address(r, op, ARG_CACHE),
 	        .cached = r->plan->policy.cache,
 	        .rope_positions = r->plan->policy.rope_positions,
 	        .head_rows = r->plan->policy.head_rows,

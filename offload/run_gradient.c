@@ -32,15 +32,13 @@ int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op)
 	return rc ? rc : fill_zero(r, q, buffer, from, u->count);
 }
 
-/* The embedding's stage has no product. If it is tied to the head, the head has written its gradient. */
+/* The last stage that reads a tensor comes first in backward and writes the tensor's gradient. */
 int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	const struct unit_map *map = r->plan->map;
 	const struct model_stage *stage = &map->model->stages[op->stage];
 	int rc = 0;
 
-	if (stage->kind == STAGE_EMBED)
-		return 0;
 	for (int a = op->first_arg; a < op->first_arg + op->arg_count; a++) {
 		int buffer = r->plan->args[a].buffer;
 
@@ -51,6 +49,7 @@ int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *o
 			int64_t from = map->tensor_offset[t];
 
 			if (map->tensor_unit[t] == r->plan->buffers[buffer].unit &&
+			        map->model->tensors[t].last_stage == op->stage &&
 			        model_gradient_is_product(map->model, t))
 				rc = fill_zero(r, q, buffer, from, from + map->model->tensors[t].count);
 		}

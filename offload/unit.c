@@ -124,12 +124,22 @@ static int unit_of_module(const struct module_tree *t, int module)
 	return t->modules[module].unit;
 }
 
+/* "block 3", "block 3, part 1", "embedding"; mem_free. */
+static char *group_name(const struct model *model, const struct model_group *g)
+{
+	enum stage_kind kind = model->stages[g->first_stage].kind;
+
+	if (g->layer < 0)
+		return mem_strdup(kind == STAGE_EMBED ? "embedding" : stage_facts[kind].name);
+	return g->parts > 1 ? mem_printf("block %d, part %d", g->layer, g->part)
+	                    : mem_printf("block %d", g->layer);
+}
+
 /* Assigns tensors to units by policy, before ordering. Fills tensor_unit and names; returns the number of
  * units or ERR_*. */
 static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t min_num_params, char **names)
 {
 	const struct model *model = map->model;
-	int64_t L = model->config.L;
 	struct module_tree tree = {0};
 	int unit_count = 0, rc;
 
@@ -145,13 +155,9 @@ static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t m
 		for (int i = 0; i < model->tensor_count; i++)
 			map->tensor_unit[i] = unit_of_module(&tree, tree.tensor_module[i]);
 	} else {
-		unit_count = (int)L + 2;
-		for (int i = 0; i < model->tensor_count; i++) {
-			const struct model_tensor *x = &model->tensors[i];
-			int is_embed = role_facts[x->role].part == MODEL_PART_EMBEDDING;
-
-			map->tensor_unit[i] = x->layer >= 0 ? x->layer + 1 : is_embed ? 0 : (int)L + 1;
-		}
+		unit_count = model->group_count;
+		for (int i = 0; i < model->tensor_count; i++)
+			map->tensor_unit[i] = model->stages[model->tensors[i].first_stage].group;
 	}
 	for (int i = 0; i < model->tensor_count && !rc; i++) {
 		int u = map->tensor_unit[i];
@@ -164,10 +170,8 @@ static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t m
 			while (tree.modules[module].unit < 0)
 				module = tree.modules[module].parent;
 			names[u] = mem_strdup(module ? tree.modules[module].path : "rest");
-		} else if (model->tensors[i].layer >= 0) {
-			names[u] = mem_printf("block %d", model->tensors[i].layer);
 		} else {
-			names[u] = mem_strdup(u == 0 ? "embedding" : "head");
+			names[u] = group_name(model, &model->groups[u]);
 		}
 		rc = names[u] ? 0 : ERR_NOMEM;
 	}
@@ -296,7 +300,7 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 {
 	struct unit_map *map;
 	char **names = NULL;
-	int names_count = KINDS * (model->tensor_count + (int)model->config.L + 3), rc;
+	int names_count = KINDS * (model->tensor_count + model->group_count + 1), rc;
 
 	if (world_size < 1 || rank < 0 || rank >= world_size)
 		return err_set(ERR_RANGE, "rank %d of %d ranks", rank, world_size);

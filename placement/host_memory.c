@@ -39,15 +39,17 @@ static int workers_of(const struct engine_options *o, const struct machine *mach
 int64_t host_scratch_bytes(const struct engine_options *o, const struct machine *machine)
 {
 	const struct model_config *c = &o->model->config;
-	const struct scratch_shape shape = {
+	struct scratch_shape shape = {
 	        .tokens = max_i64(o->train.max_tokens, max_i64(o->eval.max_tokens, o->logits.max_tokens)),
-	        .kv_heads = c->KV,
-	        .head_dim = c->D,
 	        .vocab = c->V,
 	        .is_bf16 = o->policy.compute_dtype == DTYPE_BF16,
 	        .has_logit_cap = c->logit_cap > 0,
 	};
 
+	for (int64_t l = 0; l < c->L; l++) {
+		shape.kv_heads = max_i64(shape.kv_heads, c->block[l].KV);
+		shape.head_dim = max_i64(shape.head_dim, c->block[l].D);
+	}
 	return scratch_bytes_most(&shape, workers_of(o, machine));
 }
 

@@ -30,8 +30,8 @@ static void attention_lay(struct sample *s)
 	struct attention *a = (struct attention *)s;
 	const struct model_config *c = &a->options->model->config;
 	enum dtype dtype = a->options->policy.compute_dtype;
-	int64_t element = dtype_bytes(dtype), width = a->heads * c->D, kv_width = a->kv_heads * c->D,
-	        stride = width + 2 * kv_width;
+	int64_t element = dtype_bytes(dtype), width = a->heads * c->block[0].D,
+	        kv_width = a->kv_heads * c->block[0].D, stride = width + 2 * kv_width;
 	dev_addr qkv = sample_take(s, a->tokens * stride * element),
 	         dqkv = sample_take(s, a->tokens * stride * element),
 	         out = sample_take(s, a->tokens * width * element),
@@ -49,11 +49,11 @@ static void attention_lay(struct sample *s)
 	        .document_tokens = a->tokens,
 	        .heads = a->heads,
 	        .kv_heads = a->kv_heads,
-	        .head_dim = c->D,
+	        .head_dim = c->block[0].D,
 	        .window = c->block[0].window,
 	        .qkv_stride = stride,
-	        .q_head_stride = c->D,
-	        .kv_head_stride = c->D,
+	        .q_head_stride = c->block[0].D,
+	        .kv_head_stride = c->block[0].D,
 	        .out_stride = width,
 	        .scale = 0.1,
 	        .dtype = dtype};
@@ -71,7 +71,8 @@ static void attention_lay(struct sample *s)
 	                .v = o.v,
 	                .doc_start = o.doc_start,
 	                .doc_end = o.doc_end,
-	                .scratch = sample_take(s, 4 * attention_scratch_count(a->tokens, a->heads, c->D)),
+	                .scratch = sample_take(
+	                        s, 4 * attention_scratch_count(a->tokens, a->heads, c->block[0].D)),
 	                .tokens = o.tokens,
 	                .documents = o.documents,
 	                .document_tokens = o.document_tokens,
@@ -97,8 +98,8 @@ static void attention_cut(struct sample *s, int cut)
 
 	a->tokens = o->train.max_tokens < o->policy.rope_positions ? o->train.max_tokens
 	                                                           : o->policy.rope_positions;
-	a->heads = c->H;
-	a->kv_heads = c->KV;
+	a->heads = c->block[0].H;
+	a->kv_heads = c->block[0].KV;
 	for (int i = 0; i < cut; i++)
 		if (a->tokens >= 2 * TOKENS_ENOUGH || (a->kv_heads % 2 && a->tokens >= 2 * TOKENS_MIN)) {
 			a->tokens /= 2;

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "device/op.h"
 #include "model/adapter.h"
 #include "model/blocks/blocks.h"
@@ -16,7 +17,8 @@ static const double BLOCK_S = 0.1;
 struct block {
 	struct sample sample;
 	const struct engine_options *options;
-	struct model model; /* a copy of the model with cut sizes in its config */
+	struct model model;        /* a copy of the model with one block and cut sizes in its config */
+	struct block_config facts; /* of that block */
 	int64_t tokens, document_tokens, divisor;
 	dev_addr batch[3];
 	struct stage_memory memory;
@@ -33,18 +35,17 @@ static int in_block(const struct block *b, int tensor)
 	return b->model.tensors[tensor].layer == 0;
 }
 
-static int64_t scratch_bytes(const struct block *b)
+/* Most bytes of the block's groups: of scratch or, with acts, of activations. */
+static int64_t group_bytes(const struct block *b, int acts)
 {
+	enum dtype dtype = b->options->policy.compute_dtype;
 	int64_t most = 0;
 
-	for (int i = 0; i < b->model.stage_count; i++) {
-		int64_t bytes = b->model.stages[i].layer
-		                        ? 0
-		                        : model_scratch_bytes(&b->model, b->model.stages[i].kind,
-		                                  b->options->policy.compute_dtype, b->tokens, 0, 0);
-
-		most = bytes > most ? bytes : most;
-	}
+	for (int g = 0; g < b->model.group_count; g++)
+		if (b->model.groups[g].layer == 0)
+			most = max_i64(
+			        most, acts ? model_acts_bytes(&b->model, g, dtype, b->tokens)
+			                   : model_scratch_bytes(&b->model, g, dtype, b->tokens, 0, 0));
 	return most;
 }
 
@@ -69,7 +70,8 @@ static double block_flops(const struct block *b)
 		        b->model.tensors[t].rank == 2) /* of an adapter four products, not three */
 			matrices += (model_tensor_is_adapter(&b->model.tensors[t]) ? 4.0 / 3 : 1) *
 			            (double)tensor_count(b, t);
-	return 6 * tokens * matrices + 7 * tokens * (double)(b->document_tokens * c->H * c->D);
+	return 6 * tokens * matrices +
+	       7 * tokens * (double)(b->document_tokens * c->block[0].H * c->block[0].D);
 }
 
 static void block_lay(struct sample *s)
@@ -93,8 +95,8 @@ static void block_lay(struct sample *s)
 	        .x = sample_take(s, stream),
 	        .y = sample_take(s, stream),
 	        .dx = sample_take(s, stream),
-	        .acts = sample_take(s, model_acts_bytes(&b->model, dtype, b->tokens)),
-	        .scratch = sample_take(s, scratch_bytes(b)),
+	        .acts = sample_take(s, group_bytes(b, 1)),
+	        .scratch = sample_take(s, group_bytes(b, 0)),
 	        .rope_table = sample_take(s, 4 * model_rope_table_count(&b->model, b->document_tokens)),
 	        .rope_positions = b->document_tokens,
 	        .grad_scale = 1};
@@ -102,8 +104,10 @@ static void block_lay(struct sample *s)
 
 static int divides(const struct model_config *c, int64_t divisor)
 {
-	return !(c->C % (divisor * COLUMNS_STEP) || c->F % (divisor * COLUMNS_STEP) || c->H % divisor ||
-	               c->KV % divisor) &&
+	const struct block_config *first = &c->block[0];
+
+	return !(c->C % (divisor * COLUMNS_STEP) || first->F % (divisor * COLUMNS_STEP) ||
+	               first->H % divisor || first->KV % divisor) &&
 	       c->C / divisor >= COLUMNS_MIN;
 }
 
@@ -131,10 +135,13 @@ static void block_cut(struct sample *s, int cut)
 	}
 	b->document_tokens = b->tokens < o->policy.rope_positions ? b->tokens : o->policy.rope_positions;
 	*c = *whole;
+	c->L = 1;
+	c->block = &b->facts;
+	b->facts = whole->block[0];
 	c->C /= b->divisor;
-	c->F /= b->divisor;
-	c->H /= b->divisor;
-	c->KV /= b->divisor;
+	b->facts.F /= b->divisor;
+	b->facts.H /= b->divisor;
+	b->facts.KV /= b->divisor;
 }
 
 static int block_queue(const struct sample *s, struct stream *q)

@@ -16,7 +16,7 @@
 #include "model/blocks/blocks.h"
 #include "model/model.h"
 
-enum { RIG_ALIGN_BYTES = 256, RIG_BUFFERS_MAX = 4096, RIG_LAYERS_MAX = 64 };
+enum { RIG_ALIGN_BYTES = 256, RIG_BUFFERS_MAX = 4096, RIG_GROUPS_MAX = 70 };
 
 /* A micro-batch on the host: documents one after another. Labels are as in the data: not shifted, -100 =
  * none. */
@@ -84,8 +84,9 @@ struct rig {
 	struct rig_buffer *buffers;
 	int buffer_count, first_gradient;
 	dev_addr *weight, *grad;
-	dev_addr x[RIG_LAYERS_MAX + 1], acts[RIG_LAYERS_MAX], scratch, head_scratch, embed_scratch, dx, rope,
-	        loss, loss_weight, logits, batch[6], pair_first, pair_reference;
+	dev_addr x[RIG_GROUPS_MAX], acts[RIG_GROUPS_MAX]; /* of each group */
+	dev_addr shared_acts, scratch, head_scratch, embed_scratch, dx, rope, loss, loss_weight, logits,
+	        batch[6], pair_first, pair_reference;
 };
 
 /* Reserves room in the arena. *address gets the offset first, because the arena is not open yet. */
@@ -100,7 +101,7 @@ static inline void rig_take(struct rig *r, dev_addr *address, int64_t bytes)
 static inline void rig_take_all(struct rig *r)
 {
 	const struct model_config *c = &r->model->config;
-	int64_t e = dtype_bytes(r->dtype), stream = r->max_tokens * c->C * e;
+	int64_t e = dtype_bytes(r->dtype), stream = r->max_tokens * c->C * e, most_acts = 0, most_scratch = 0;
 
 	r->buffer_count = 0;
 	r->end_bytes = RIG_ALIGN_BYTES;
@@ -108,10 +109,17 @@ static inline void rig_take_all(struct rig *r)
 		rig_take(r, &r->weight[t], r->model->tensors[t].count * e);
 		rig_take(r, &r->grad[t], r->model->tensors[t].count * 4);
 	}
-	for (int64_t l = 0; l <= c->L; l++)
-		rig_take(r, &r->x[l], stream);
-	for (int64_t l = 0; l < c->L; l++)
-		rig_take(r, &r->acts[l], model_acts_bytes(r->model, r->dtype, r->max_tokens));
+	for (int g = 0; g < r->model->group_count; g++) {
+		int64_t acts = model_acts_bytes(r->model, g, r->dtype, r->max_tokens);
+
+		rig_take(r, &r->x[g], g ? stream : 0);
+		rig_take(r, &r->acts[g], acts);
+		most_acts = max_i64(most_acts, acts);
+		if (r->model->groups[g].layer >= 0)
+			most_scratch = max_i64(most_scratch,
+			        model_scratch_bytes(r->model, g, r->dtype, r->max_tokens, r->max_targets, 0));
+	}
+	rig_take(r, &r->shared_acts, most_acts);
 	rig_take(r, &r->dx, stream);
 	rig_take(r, &r->rope, model_rope_table_count(r->model, r->rope_positions) * 4);
 	rig_take(r, &r->loss, r->max_targets * 4);
@@ -122,12 +130,11 @@ static inline void rig_take_all(struct rig *r)
 	rig_take(r, &r->pair_first, (r->max_targets + 1) * 4);
 	rig_take(r, &r->pair_reference, r->max_targets * 8);
 	rig_take(r, &r->embed_scratch,
-	        model_scratch_bytes(r->model, STAGE_EMBED, r->dtype, r->max_tokens, r->max_targets, 0));
+	        model_scratch_bytes(r->model, 0, r->dtype, r->max_tokens, r->max_targets, 0));
 	rig_take(r, &r->head_scratch,
-	        model_scratch_bytes(
-	                r->model, STAGE_HEAD, r->dtype, r->max_tokens, r->max_targets, r->head_rows));
-	rig_take(r, &r->scratch,
-	        model_scratch_bytes(r->model, STAGE_ATTN, r->dtype, r->max_tokens, r->max_targets, 0));
+	        model_scratch_bytes(r->model, r->model->group_count - 1, r->dtype, r->max_tokens,
+	                r->max_targets, r->head_rows));
+	rig_take(r, &r->scratch, most_scratch);
 }
 
 static inline void rig_upload(struct rig *r, dev_addr dst, const void *src, int64_t bytes)
@@ -156,7 +163,7 @@ static inline void rig_open_as(struct rig *r, const char *device, const struct m
 	float *table;
 	void *bytes;
 
-	assert_true(model->config.L <= RIG_LAYERS_MAX);
+	assert_true(model->group_count <= RIG_GROUPS_MAX);
 	*r = (struct rig){.model = model,
 	        .dtype = dtype,
 	        .max_tokens = max_tokens,
@@ -294,24 +301,37 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .first_gradient = r->first_gradient};
 }
 
-/* Runs forward of all blocks. RIG_RECOMPUTE: all use the activations of block 0. */
+/* The buffers of a stage outside of the head. RIG_RECOMPUTE: all groups use the same activations. */
+static inline struct stage_memory rig_stage_memory(const struct rig *r, int stage, enum rig_acts acts)
+{
+	struct stage_memory memory = rig_memory(r, 1);
+	int g = r->model->stages[stage].group;
+
+	if (r->model->stages[stage].layer < 0)
+		memory.scratch = r->embed_scratch;
+	else
+		memory.x = r->x[g];
+	memory.acts = acts == RIG_RECOMPUTE ? r->shared_acts : r->acts[g];
+	return memory;
+}
+
+static inline int rig_is_last(const struct model *model, int stage)
+{
+	const struct model_group *g = &model->groups[model->stages[stage].group];
+
+	return stage == g->first_stage + g->count - 1;
+}
+
+/* Runs forward of all groups but the head. */
 static inline void rig_forward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
 {
 	const struct model *model = r->model;
 
 	for (int s = 0; s < model->stage_count - 1; s++) {
-		struct stage_memory memory = rig_memory(r, 1);
-		int layer = model->stages[s].layer;
+		struct stage_memory memory = rig_stage_memory(r, s, acts);
 
-		if (layer < 0) {
-			memory.scratch = r->embed_scratch;
-			memory.y = r->x[0];
-		} else {
-			memory.x = r->x[layer];
-			memory.acts = r->acts[acts == RIG_RECOMPUTE ? 0 : layer];
-			if (model->stages[s].kind == STAGE_DOWN)
-				memory.y = r->x[layer + 1];
-		}
+		if (rig_is_last(model, s))
+			memory.y = r->x[model->stages[s].group + 1];
 		check_ok(model_forward(model, s, r->stream, &memory, batch));
 	}
 }
@@ -319,27 +339,17 @@ static inline void rig_forward(struct rig *r, const struct device_batch *batch, 
 static inline void rig_backward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
 {
 	const struct model *model = r->model;
-	int stop = model->stage_count - 1;
 
-	while (stop) {
-		int first = stop - 1, layer = model->stages[first].layer;
-		struct stage_memory memory = rig_memory(r, 1);
+	for (int g = model->group_count - 2; g >= 0; g--) {
+		int first = model->groups[g].first_stage, end = first + model->groups[g].count;
+		struct stage_memory memory = rig_stage_memory(r, first, acts);
 
-		while (first && model->stages[first - 1].layer == layer)
-			first--;
-		if (layer < 0)
-			memory.scratch = r->embed_scratch;
-		else {
-			memory.x = r->x[layer];
-			memory.acts = r->acts[acts == RIG_RECOMPUTE ? 0 : layer];
-		}
 		memory.recompute = 1;
-		for (int s = first; s < stop && layer >= 0 && acts == RIG_RECOMPUTE; s++)
+		for (int s = first; s < end && model->groups[g].layer >= 0 && acts == RIG_RECOMPUTE; s++)
 			check_ok(model_forward(model, s, r->stream, &memory, batch));
 		memory.recompute = 0;
-		for (int s = stop - 1; s >= first; s--)
+		for (int s = end - 1; s >= first; s--)
 			check_ok(model_backward(model, s, r->stream, &memory, batch));
-		stop = first;
 	}
 }
 
@@ -349,7 +359,7 @@ static inline void rig_run_loaded(struct rig *r, float *losses, const struct dev
 {
 	rig_forward(r, batch, acts);
 	memory.scratch = r->head_scratch;
-	memory.x = r->x[r->model->config.L];
+	memory.x = r->x[r->model->group_count - 1];
 	check_ok(model_head(r->model, mode, r->stream, &memory, batch));
 	if (mode == HEAD_TRAIN)
 		rig_backward(r, batch, acts);
@@ -372,7 +382,7 @@ static inline void rig_logits(
 	struct stage_memory memory = rig_memory(r, 1);
 
 	memory.scratch = r->head_scratch;
-	memory.x = r->x[r->model->config.L];
+	memory.x = r->x[r->model->group_count - 1];
 	rig_upload(r, r->batch[4], rows, count * 4);
 	check_ok(model_logits(r->model, r->stream, &memory, r->logits, r->batch[4], count, tokens));
 	rig_download(r, logits, r->logits, count * r->model->config.V * 4);

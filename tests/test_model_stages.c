@@ -94,14 +94,15 @@ static void test_chunks(void **state)
 	struct rig whole, parts;
 	float *losses, *part_losses;
 	int64_t done = 0, rows;
+	int head = model->group_count - 1;
 
 	(void)state;
 	make_batch(&all, 120, 1, 1);
 	/* more than a chunk: scratch does not grow with the last of them */
 	rows = model_head_rows(model->config.V, device_facts_of(DEVICE_HOST)->piece);
 	assert_true(rows < all.targets);
-	assert_true(model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, all.targets, rows) ==
-	            model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, rows, rows));
+	assert_true(model_scratch_bytes(model, head, DTYPE_F32, all.tokens, all.targets, rows) ==
+	            model_scratch_bytes(model, head, DTYPE_F32, all.tokens, rows, rows));
 	losses = mem_alloc((size_t)all.targets, sizeof(*losses));
 	part_losses = mem_alloc((size_t)all.targets, sizeof(*losses));
 	rig_open(&whole, "host", model, DTYPE_F32, all.tokens, all.targets);
@@ -257,7 +258,7 @@ static void test_touched(void **state)
 			rig_run(&r, losses, &b, HEAD_TRAIN, RIG_RECOMPUTE, 1);
 			device_get_stats(r.device, &stats[d]);
 			end = (int64_t)(r.scratch.value - r.base.value) +
-			      model_scratch_bytes(model, STAGE_ATTN, dtypes[i % 2], b.tokens, b.targets, 0);
+			      model_scratch_bytes(model, 1, dtypes[i % 2], b.tokens, b.targets, 0);
 			rig_close(&r);
 			mem_free(losses);
 		}
@@ -279,16 +280,16 @@ static void test_sizes(void **state)
 		int64_t before[4] = {0};
 
 		for (int64_t n = 1; n < 300; n++) {
-			int64_t now[4] = {model_acts_bytes(model, DTYPE_BF16, n),
-			        model_scratch_bytes(model, STAGE_UP, DTYPE_BF16, n, n, 0),
-			        model_scratch_bytes(model, STAGE_HEAD, DTYPE_BF16, n, n, 128),
-			        model_scratch_bytes(model, STAGE_EMBED, DTYPE_BF16, n, n, 0)};
+			int64_t now[4] = {model_acts_bytes(model, 1, DTYPE_BF16, n),
+			        model_scratch_bytes(model, 1, DTYPE_BF16, n, n, 0),
+			        model_scratch_bytes(model, model->group_count - 1, DTYPE_BF16, n, n, 128),
+			        model_scratch_bytes(model, 0, DTYPE_BF16, n, n, 0)};
 
 			for (int k = 0; k < 4; k++) {
 				assert_true(now[k] >= before[k] && now[k] > 0);
 				before[k] = now[k];
 			}
-			assert_true(now[0] <= model_acts_bytes(model, DTYPE_F32, n));
+			assert_true(now[0] <= model_acts_bytes(model, 1, DTYPE_F32, n));
 		}
 		model_close(model);
 	}

@@ -171,18 +171,10 @@ int generation_run(struct generation *g, struct generation_text *texts, int64_t 
 	return rc;
 }
 
-/* Whether the cache has all keys that token `at` of a text sees. */
+/* Whether the text can go on at token `at` from what the cache has of it. */
 static int cache_has(const struct generation *g, const struct generation_text *t, int64_t at)
 {
-	const struct model *model = g->session->model;
-
-	for (int layer = 0; layer < model->config.L; layer++) {
-		int64_t kept = model_cache_kept(model, layer, &g->cache);
-
-		if (kept && max_i64(at - model->config.block[layer].window + 1, 0) < t->reached - kept)
-			return 0;
-	}
-	return 1;
+	return model_state_goes_back(g->session->model, &g->cache, t->reached, at);
 }
 
 void generation_text_set(const struct generation *g, struct generation_text *t, struct token_list *ids)

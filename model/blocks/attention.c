@@ -1,7 +1,140 @@
 /* Forward and backward of attention: norm, projections, head norms, rotary positions, output. */
 #include "model/blocks/block.h"
 
-#include <stddef.h>
+#include "base/size.h"
+
+/* Offsets in bytes; a part that the block does not need has no room. */
+struct attn_layout {
+	int64_t rstd, mean;     /* F32 [tokens] */
+	int64_t norm;           /* [tokens, C] normalised x */
+	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated unless a norm comes first) and v */
+	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated */
+	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
+	int64_t mixed;          /* [tokens, H D] attention's output */
+	int64_t branch;         /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
+	int64_t post_rstd;      /* F32 [tokens] */
+	int64_t lse;            /* F32 [tokens, H] */
+	int64_t bytes;
+};
+
+/* Fused q, k and v by head, where heads of q share k and v. Two products for each k and v put all q first,
+ * then k, v of head 0, k, v of head 1, ... */
+static int qkv_is_by_group(const struct stage_call *call)
+{
+	const struct block_config *b = call->block;
+
+	return call->c->qkv_by_head && b->KV != b->H && b->KV > 1;
+}
+
+/* Offsets of q, k and v in a token's row of qkv; offsets and strides in elements. */
+struct qkv_place {
+	int64_t stride, q, k, v, q_head_stride, kv_head_stride;
+};
+
+static struct qkv_place qkv_place_of(const struct stage_call *call)
+{
+	const struct block_config *b = call->block;
+	int64_t stride = (b->H + 2 * b->KV) * b->D;
+
+	if (call->c->qkv_by_head && b->KV == b->H)
+		return (struct qkv_place){stride, 0, b->D, 2 * b->D, 3 * b->D, 3 * b->D};
+	if (qkv_is_by_group(call))
+		return (struct qkv_place){stride, 0, b->H * b->D, (b->H + 1) * b->D, b->D, 2 * b->D};
+	return (struct qkv_place){stride, 0, b->H * b->D, (b->H + b->KV) * b->D, b->D, b->D};
+}
+
+static struct attn_layout layout_of(const struct stage_call *call)
+{
+	const struct block_config *b = call->block;
+	int64_t e = call->element_bytes, tokens = call->tokens, C = call->c->C, end = 0;
+	int64_t stride = qkv_place_of(call).stride, heads_norm = b->has[ROLE_Q_NORM_W] ? tokens : 0;
+	int64_t post = b->has[ROLE_POST_NORM1_W] ? tokens : 0;
+	struct attn_layout l = {0};
+
+	l.rstd = layout_take(&end, tokens, 4);
+	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? tokens : 0, 4);
+	l.norm = layout_take(&end, b->has[ROLE_NORM1_W] ? tokens * C : 0, e);
+	l.qkv = layout_take(&end, tokens * stride, e);
+	l.qk = layout_take(&end, heads_norm * stride, e);
+	l.q_rstd = layout_take(&end, heads_norm * b->H, 4);
+	l.k_rstd = layout_take(&end, heads_norm * b->KV, 4);
+	l.mixed = layout_take(&end, tokens * b->H * b->D, e);
+	l.branch = layout_take(&end, post * C, e);
+	l.post_rstd = layout_take(&end, post, 4);
+	l.lse = layout_take(&end, tokens * b->H, 4);
+	l.bytes = end;
+	return l;
+}
+
+static int64_t acts_bytes(const struct stage_call *call)
+{
+	return layout_of(call).bytes;
+}
+
+static const struct attn_layout *layout(const struct stage_call *call)
+{
+	return call->layout;
+}
+
+/* Backward's own scratch. */
+struct attn_scratch {
+	int64_t dmixed;    /* [tokens, H D] */
+	int64_t dqkv;      /* [tokens, (H + 2 KV) D] */
+	int64_t attention; /* F32, scratch of the attention gradient */
+	int64_t bytes;
+};
+
+static struct attn_scratch scratch_of(const struct stage_call *call)
+{
+	const struct block_config *b = call->block;
+	int64_t e = call->element_bytes, end = 0;
+	struct attn_scratch s;
+
+	s.dmixed = layout_take(&end, call->tokens * b->H * b->D, e);
+	s.dqkv = layout_take(&end, call->tokens * qkv_place_of(call).stride, e);
+	s.attention = layout_take(&end, attention_scratch_count(call->tokens, b->H, b->D), 4);
+	s.bytes = end;
+	return s;
+}
+
+static int64_t scratch_bytes(const struct stage_call *call)
+{
+	return scratch_of(call).bytes;
+}
+
+/* ---- generation ---- */
+
+/* Rows of each text that a cache with a window keeps, if a pass cannot see all; 0: all. */
+static int64_t cache_kept(const struct stage_call *call, const struct cache_shape *shape)
+{
+	int64_t window = call->block->window, kept = window - 1 + shape->pass_tokens;
+
+	return window > 0 && kept < shape->text_rows ? kept : 0;
+}
+
+static int64_t cache_rows(const struct stage_call *call, const struct cache_shape *shape)
+{
+	int64_t kept = cache_kept(call, shape);
+
+	return kept ? shape->rows / shape->text_rows * kept : shape->rows;
+}
+
+static int64_t cache_bytes(const struct stage_call *call, const struct cache_shape *shape)
+{
+	return cache_rows(call, shape) * attention_cache_row_count(call->block->KV, call->block->D) *
+	       call->element_bytes;
+}
+
+/* Whether the cache still has all keys that the token sees. */
+static int cache_goes_back(
+        const struct stage_call *call, const struct cache_shape *shape, int64_t reached, int64_t at)
+{
+	int64_t kept = cache_kept(call, shape);
+
+	return !kept || max_i64(at - call->block->window + 1, 0) >= reached - kept;
+}
+
+/* ---- projections ---- */
 
 /* A projection from norm1's output into columns of qkv. */
 struct projection {
@@ -10,19 +143,20 @@ struct projection {
 };
 
 /* One product makes all of q, k and v if they are fused and lie as attention reads them. */
-static int64_t projection_count(const struct model_config *c)
+int64_t attn_projection_count(const struct stage_call *call)
 {
-	if (!c->has[ROLE_QKV_W])
+	if (!call_has(call, ROLE_QKV_W))
 		return 3;
-	return qkv_is_by_group(c) ? 2 * c->KV : 1;
+	return qkv_is_by_group(call) ? 2 * call->block->KV : 1;
 }
 
 /* The heads of q that share k and v, or these k and v, which are neighbours in both places. */
 static struct projection group_projection(const struct stage_call *call, int64_t group, int is_kv)
 {
 	const struct model_config *c = call->c;
-	struct qkv_place place = qkv_place_of(c);
-	int64_t q_rows = c->H / c->KV * c->D, kv_rows = 2 * c->D, first = group * (q_rows + kv_rows);
+	struct qkv_place place = qkv_place_of(call);
+	int64_t q_rows = call->block->H / call->block->KV * call->block->D, kv_rows = 2 * call->block->D,
+	        first = group * (q_rows + kv_rows);
 
 	if (is_kv)
 		return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, kv_rows, c->C, 0, first + q_rows, 1},
@@ -34,15 +168,18 @@ static struct projection group_projection(const struct stage_call *call, int64_t
 static struct projection projection_of(const struct stage_call *call, int64_t index)
 {
 	const struct model_config *c = call->c;
-	struct qkv_place place = qkv_place_of(c);
+	struct qkv_place place = qkv_place_of(call);
 	const struct projection list[3] = {
-	        {{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out, 0, 0}, place.q},
-	        {{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out, 0, 0}, place.k},
-	        {{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out, 0, 0}, place.v}};
+	        {{ROLE_Q_W, ROLE_Q_B, call->block->H * call->block->D, c->C, c->weight_in_out, 0, 0},
+	                place.q},
+	        {{ROLE_K_W, ROLE_K_B, call->block->KV * call->block->D, c->C, c->weight_in_out, 0, 0},
+	                place.k},
+	        {{ROLE_V_W, ROLE_V_B, call->block->KV * call->block->D, c->C, c->weight_in_out, 0, 0},
+	                place.v}};
 
-	if (!c->has[ROLE_QKV_W])
+	if (!call_has(call, ROLE_QKV_W))
 		return list[index];
-	if (qkv_is_by_group(c))
+	if (qkv_is_by_group(call))
 		return group_projection(call, index / 2, (int)(index % 2));
 	return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0, 0}, 0};
 }
@@ -51,7 +188,8 @@ static struct linear output_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 
-	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out, 0, 0};
+	return (struct linear){
+	        ROLE_O_W, ROLE_O_B, c->C, call->block->H * call->block->D, c->weight_in_out, 0, 0};
 }
 
 static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t column)
@@ -61,18 +199,20 @@ static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t 
 
 static struct norm_place norm1_of(const struct stage_call *call)
 {
-	return (struct norm_place){ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, call->acts.rstd1),
-	        acts_at(call, call->acts.mean1), scratch_at(call, call->scratch.norm_zeros)};
+	return (struct norm_place){ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, layout(call)->rstd),
+	        acts_at(call, layout(call)->mean), scratch_at(call, call->scratch.norm_zeros)};
 }
 
-dev_addr norm1_output(const struct stage_call *call)
+dev_addr attn_input(const struct stage_call *call)
 {
-	return call->c->has[ROLE_NORM1_W] ? acts_at(call, call->acts.norm1) : call->memory->x;
+	struct stage_call attn = call_beside(call, STAGE_ATTN);
+
+	return call_has(call, ROLE_NORM1_W) ? acts_at(&attn, layout_of(&attn).norm) : stream_in(&attn);
 }
 
 static struct norm_place post_norm_of(const struct stage_call *call)
 {
-	return (struct norm_place){ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd1),
+	return (struct norm_place){ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, layout(call)->post_rstd),
 	        DEV_NONE, scratch_at(call, call->scratch.norm_zeros)};
 }
 
@@ -84,12 +224,12 @@ struct head_group {
 
 static void head_groups(const struct stage_call *call, struct head_group groups[2])
 {
-	struct qkv_place place = qkv_place_of(call->c);
+	struct qkv_place place = qkv_place_of(call);
 
 	groups[0] = (struct head_group){
-	        ROLE_Q_NORM_W, place.q, call->c->H, place.q_head_stride, call->acts.q_rstd};
+	        ROLE_Q_NORM_W, place.q, call->block->H, place.q_head_stride, layout(call)->q_rstd};
 	groups[1] = (struct head_group){
-	        ROLE_K_NORM_W, place.k, call->c->KV, place.kv_head_stride, call->acts.k_rstd};
+	        ROLE_K_NORM_W, place.k, call->block->KV, place.kv_head_stride, layout(call)->k_rstd};
 }
 
 static void rotate(struct stage_call *call, dev_addr base, enum rope_direction direction)
@@ -98,14 +238,15 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 	int64_t positions = call->memory->rope_positions;
 	struct head_group groups[2];
 	int64_t table[2];
-	int count = 2, rope = c->block[call->layer].rope;
+	int count = 2, rope = call->block->rope;
 
 	if (rope < 0)
 		return;
 	table[0] = model_rope_query_first(call->model, rope, positions);
 	table[1] = model_rope_table_first(call->model, rope, positions);
 	head_groups(call, groups);
-	if (groups[1].head_stride == c->D && table[0] == table[1]) { /* the heads of k follow those of q */
+	if (groups[1].head_stride == call->block->D &&
+	        table[0] == table[1]) { /* the heads of k follow those of q */
 		groups[0].heads += groups[1].heads;
 		count = 1;
 	}
@@ -116,7 +257,7 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 		                              .position = call->batch->position,
 		                              .tokens = call->tokens,
 		                              .heads = groups[i].heads,
-		                              .stride = qkv_place_of(c).stride,
+		                              .stride = qkv_place_of(call).stride,
 		                              .head_stride = groups[i].head_stride,
 		                              .rotary = c->rope[rope].rotary,
 		                              .pairs = c->rope_pairs,
@@ -127,7 +268,7 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 
 static void head_norms_forward(struct stage_call *call)
 {
-	int64_t stride = qkv_place_of(call->c).stride;
+	int64_t stride = qkv_place_of(call).stride;
 	int whole = call->c->qk_norm_whole;
 	struct head_group groups[2];
 
@@ -135,14 +276,16 @@ static void head_norms_forward(struct stage_call *call)
 	for (int i = 0; i < 2; i++)
 		call_op(call,
 		        &(struct op){.kind = OP_RMSNORM,
-		                .norm = {.y = column_at(call, acts_at(call, call->acts.qk), groups[i].column),
-		                        .x = column_at(call, acts_at(call, call->acts.qkv), groups[i].column),
+		                .norm = {.y = column_at(
+		                                 call, acts_at(call, layout(call)->qk), groups[i].column),
+		                        .x = column_at(
+		                                call, acts_at(call, layout(call)->qkv), groups[i].column),
 		                        .weight = norm_weight_of(call, groups[i].norm,
 		                                scratch_at(call, call->scratch.norm_zeros)),
 		                        .rstd = acts_at(call, groups[i].rstd),
 		                        .rows = call->tokens,
 		                        .groups = whole ? 1 : groups[i].heads,
-		                        .cols = whole ? groups[i].heads * call->c->D : call->c->D,
+		                        .cols = whole ? groups[i].heads * call->block->D : call->block->D,
 		                        .x_stride = stride,
 		                        .y_stride = stride,
 		                        .x_group_stride = groups[i].head_stride,
@@ -155,7 +298,7 @@ static void head_norms_forward(struct stage_call *call)
 /* Overwrites dqkv. */
 static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 {
-	int64_t stride = qkv_place_of(call->c).stride;
+	int64_t stride = qkv_place_of(call).stride;
 	int whole = call->c->qk_norm_whole;
 	struct head_group groups[2];
 
@@ -167,14 +310,15 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .dweight = norm_grad_of(call, groups[i].norm,
 		                                scratch_at(call, call->scratch.norm_sink)),
 		                        .dy = column_at(call, dqkv, groups[i].column),
-		                        .x = column_at(call, acts_at(call, call->acts.qkv), groups[i].column),
+		                        .x = column_at(
+		                                call, acts_at(call, layout(call)->qkv), groups[i].column),
 		                        .weight = norm_weight_of(call, groups[i].norm,
 		                                scratch_at(call, call->scratch.norm_zeros)),
 		                        .rstd = acts_at(call, groups[i].rstd),
 		                        .scratch = scratch_at(call, call->scratch.norm_partial),
 		                        .rows = call->tokens,
 		                        .groups = whole ? 1 : groups[i].heads,
-		                        .cols = whole ? groups[i].heads * call->c->D : call->c->D,
+		                        .cols = whole ? groups[i].heads * call->block->D : call->block->D,
 		                        .x_stride = stride,
 		                        .y_stride = stride,
 		                        .x_group_stride = groups[i].head_stride,
@@ -186,121 +330,111 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 /* The q and k that attention reads: rotated, and after their norms if there are any. */
 static dev_addr turned_at(const struct stage_call *call)
 {
-	return acts_at(call, call->c->has[ROLE_Q_NORM_W] ? call->acts.qk : call->acts.qkv);
+	return acts_at(call, call_has(call, ROLE_Q_NORM_W) ? layout(call)->qk : layout(call)->qkv);
 }
 
 static double scale_of(const struct stage_call *call)
 {
-	double scale = call->c->attention_scale;
-
-	return call->c->attention_scale_by_layer ? scale / (call->layer + 1) : scale;
+	return call->block->attention_scale;
 }
 
 /* Operands and shapes that attention and its gradient share; both ops give them the same names. */
-#define ATTENTION_ARGUMENTS(call, c, place)                                                                  \
-	.out = acts_at(call, (call)->acts.mixed), .lse = acts_at(call, (call)->acts.lse),                    \
+#define ATTENTION_ARGUMENTS(call, place)                                                                     \
+	.out = acts_at(call, layout(call)->mixed), .lse = acts_at(call, layout(call)->lse),                  \
 	.q = column_at(call, turned_at(call), (place).q), .k = column_at(call, turned_at(call), (place).k),  \
-	.v = column_at(call, acts_at(call, (call)->acts.qkv), (place).v),                                    \
+	.v = column_at(call, acts_at(call, layout(call)->qkv), (place).v),                                   \
 	.doc_start = (call)->batch->doc_start, .doc_end = (call)->batch->doc_end, .tokens = (call)->tokens,  \
 	.documents = (call)->batch->documents, .document_tokens = (call)->memory->rope_positions,            \
-	.heads = (c)->H, .kv_heads = (c)->KV, .head_dim = (c)->D,                                            \
-	.window = (c)->block[(call)->layer].window, .mask = (c)->block[(call)->layer].mask,                  \
-	.score_cap = (c)->block[(call)->layer].score_cap, .qkv_stride = (place).stride,                      \
-	.q_head_stride = (place).q_head_stride, .kv_head_stride = (place).kv_head_stride,                    \
-	.out_stride = (c)->H * (c)->D, .scale = scale_of(call), .dtype = (call)->dtype
+	.heads = (call)->block->H, .kv_heads = (call)->block->KV, .head_dim = (call)->block->D,              \
+	.window = (call)->block->window, .mask = (call)->block->mask, .score_cap = (call)->block->score_cap, \
+	.qkv_stride = (place).stride, .q_head_stride = (place).q_head_stride,                                \
+	.kv_head_stride = (place).kv_head_stride, .out_stride = (call)->block->H * (call)->block->D,         \
+	.scale = scale_of(call), .dtype = (call)->dtype
 
 static void attend(struct stage_call *call)
 {
-	const struct model_config *c = call->c;
-	struct qkv_place place = qkv_place_of(c);
+	struct qkv_place place = qkv_place_of(call);
 
-	call_op(call, &(struct op){.kind = OP_ATTENTION, .attention = {ATTENTION_ARGUMENTS(call, c, place)}});
+	call_op(call, &(struct op){.kind = OP_ATTENTION, .attention = {ATTENTION_ARGUMENTS(call, place)}});
 }
 
 static void attend_cached(struct stage_call *call)
 {
-	const struct model_config *c = call->c;
 	const struct cache_shape *cached = &call->memory->cached;
-	struct qkv_place place = qkv_place_of(c);
+	struct qkv_place place = qkv_place_of(call);
 
 	call_op(call, &(struct op){.kind = OP_ATTENTION_CACHED,
-	                      .attention_cached = {.out = acts_at(call, call->acts.mixed),
-	                              .cache = call->memory->cache,
+	                      .attention_cached = {.out = acts_at(call, layout(call)->mixed),
+	                              .cache = call->memory->state,
 	                              .q = column_at(call, turned_at(call), place.q),
 	                              .k = column_at(call, turned_at(call), place.k),
-	                              .v = column_at(call, acts_at(call, call->acts.qkv), place.v),
+	                              .v = column_at(call, acts_at(call, layout(call)->qkv), place.v),
 	                              .doc_start = call->batch->doc_start,
 	                              .doc_end = call->batch->doc_end,
 	                              .tokens = call->tokens,
-	                              .cache_rows = model_cache_rows(call->model, call->layer, cached),
+	                              .cache_rows = cache_rows(call, cached),
 	                              .text_rows = cached->text_rows,
-	                              .kept_rows = model_cache_kept(call->model, call->layer, cached),
-	                              .heads = c->H,
-	                              .kv_heads = c->KV,
-	                              .head_dim = c->D,
-	                              .window = c->block[call->layer].window,
-	                              .score_cap = c->block[call->layer].score_cap,
+	                              .kept_rows = cache_kept(call, cached),
+	                              .heads = call->block->H,
+	                              .kv_heads = call->block->KV,
+	                              .head_dim = call->block->D,
+	                              .window = call->block->window,
+	                              .score_cap = call->block->score_cap,
 	                              .qkv_stride = place.stride,
 	                              .q_head_stride = place.q_head_stride,
 	                              .kv_head_stride = place.kv_head_stride,
-	                              .out_stride = c->H * c->D,
+	                              .out_stride = call->block->H * call->block->D,
 	                              .scale = scale_of(call),
 	                              .dtype = call->dtype}});
 }
 
 static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmixed)
 {
-	const struct model_config *c = call->c;
-	struct qkv_place place = qkv_place_of(c);
+	struct qkv_place place = qkv_place_of(call);
 
 	call_op(call, &(struct op){.kind = OP_ATTENTION_GRAD,
 	                      .attention_grad = {.dq = column_at(call, dqkv, place.q),
 	                              .dk = column_at(call, dqkv, place.k),
 	                              .dv = column_at(call, dqkv, place.v),
 	                              .dout = dmixed,
-	                              .scratch = scratch_at(call, call->scratch.attention),
-	                              ATTENTION_ARGUMENTS(call, c, place)}});
+	                              .scratch = own_scratch_at(call, scratch_of(call).attention),
+	                              ATTENTION_ARGUMENTS(call, place)}});
 }
 
-/* middle = x + attention's projection. With a parallel residual only y needs it, so recomputation skips
- * it. */
-void attn_forward(struct stage_call *call)
+/* With a parallel residual nothing in backward needs the sum with attention's projection, so recomputation
+ * skips it. */
+static void forward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
-	int64_t stride = qkv_place_of(c).stride;
-	dev_addr input = norm1_output(call), middle = acts_at(call, call->acts.middle);
-	dev_addr qkv = acts_at(call, call->acts.qkv), branch = middle;
+	int64_t stride = qkv_place_of(call).stride;
+	dev_addr input = attn_input(call), qkv = acts_at(call, layout(call)->qkv), branch;
 	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
 	struct linear output = output_of(call);
 
-	if (c->has[ROLE_NORM1_W])
-		norm_forward(call, &norm, input, call->memory->x, call->tokens);
-	for (int64_t i = 0; i < projection_count(c); i++) {
+	if (call_has(call, ROLE_NORM1_W))
+		norm_forward(call, &norm, input, stream_in(call), call->tokens);
+	for (int64_t i = 0; i < attn_projection_count(call); i++) {
 		struct projection p = projection_of(call, i);
 
 		linear_forward(call, &p.linear, rows_at(call, column_at(call, qkv, p.column), stride),
 		        call->dtype, rows_at(call, input, c->C));
 	}
-	if (c->has[ROLE_Q_NORM_W] && !c->qk_norm_after_rope)
+	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
 		head_norms_forward(call);
 	rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
-	if (c->has[ROLE_Q_NORM_W] && c->qk_norm_after_rope)
+	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
 		head_norms_forward(call);
-	if (dev_is_none(call->memory->cache))
+	if (dev_is_none(call->memory->state))
 		attend(call);
 	else
 		attend_cached(call);
-	if (c->has[post.weight])
-		branch = acts_at(call, call->acts.branch1);
-	else if (c->parallel_residual && call->memory->recompute)
+	branch = branch_at(call, &post, acts_at(call, layout(call)->branch));
+	if (dev_is_none(branch) ||
+	        (c->parallel_residual && call->memory->recompute && !call_has(call, post.weight)))
 		return;
 	linear_forward(call, &output, rows_at(call, branch, c->C), call->dtype,
-	        rows_at(call, acts_at(call, call->acts.mixed), c->H * c->D));
-	if (c->has[post.weight])
-		norm_forward(call, &post, middle, branch, call->tokens);
-	if (c->residual_scale != 0)
-		call_scale(call, middle, middle, call->tokens * c->C, c->residual_scale);
-	call_add(call, middle, middle, call->memory->x, call->tokens * c->C);
+	        rows_at(call, acts_at(call, layout(call)->mixed), call->block->H * call->block->D));
+	branch_end(call, &post, branch);
 }
 
 /* Computes the gradients of the projections' weights and of norm1's output. Returns the address of the
@@ -308,7 +442,7 @@ void attn_forward(struct stage_call *call)
 static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 {
 	const struct model_config *c = call->c;
-	int64_t stride = qkv_place_of(c).stride, count = projection_count(c);
+	int64_t stride = qkv_place_of(call).stride, count = attn_projection_count(call);
 	int cast = call->dtype != DTYPE_F32, sums = count > 1;
 	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast),
 	         wide = scratch_at(call, call->scratch.dnorm);
@@ -318,7 +452,7 @@ static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 		struct projection p = projection_of(call, i);
 		struct rows dy = rows_at(call, column_at(call, dqkv, p.column), stride);
 
-		linear_backward_weight(call, &p.linear, dy, rows_at(call, norm1_output(call), c->C));
+		linear_backward_weight(call, &p.linear, dy, rows_at(call, attn_input(call), c->C));
 		linear_backward_input(call, &p.linear, rows_at(call, dnorm, c->C),
 		        sums ? DTYPE_F32 : call->dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
 	}
@@ -328,36 +462,63 @@ static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 	return rounded;
 }
 
-void attn_backward(struct stage_call *call)
+static void backward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 	int64_t count = call->tokens * c->C;
-	dev_addr dx = call->memory->dx, dmixed = scratch_at(call, call->scratch.dmixed);
-	dev_addr dqkv = scratch_at(call, call->scratch.dqkv), dnorm;
+	dev_addr dx = call->memory->dx, dmixed = own_scratch_at(call, scratch_of(call).dmixed);
+	dev_addr dqkv = own_scratch_at(call, scratch_of(call).dqkv), dnorm;
 	dev_addr residual = scratch_at(call, call->scratch.residual);
 	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
 	struct linear output = output_of(call);
-	struct rows dy = rows_at(call, branch_gradient(call, &post, acts_at(call, call->acts.branch1)), c->C);
+	struct rows dy =
+	        rows_at(call, branch_gradient(call, &post, acts_at(call, layout(call)->branch)), c->C);
 
-	linear_backward_weight(
-	        call, &output, dy, rows_at(call, acts_at(call, call->acts.mixed), c->H * c->D));
-	linear_backward_input(
-	        call, &output, rows_at(call, dmixed, c->H * c->D), call->dtype, LINEAR_WRITE, dy);
+	linear_backward_weight(call, &output, dy,
+	        rows_at(call, acts_at(call, layout(call)->mixed), call->block->H * call->block->D));
+	linear_backward_input(call, &output, rows_at(call, dmixed, call->block->H * call->block->D),
+	        call->dtype, LINEAR_WRITE, dy);
 	attend_backward(call, dqkv, dmixed);
-	if (c->has[ROLE_Q_NORM_W] && c->qk_norm_after_rope)
+	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
 		head_norms_backward(call, dqkv);
 	rotate(call, dqkv, ROPE_BACKWARD);
-	if (c->has[ROLE_Q_NORM_W] && !c->qk_norm_after_rope)
+	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
 		head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);
-	if (c->parallel_residual && !c->has[ROLE_NORM2_W])
+	if (c->parallel_residual && !call_has(call, ROLE_NORM2_W))
 		call_add(call, dnorm, dnorm, residual, count);
-	if (c->has[ROLE_NORM1_W])
-		norm_backward(call, &norm, dx, dnorm, call->memory->x, call->tokens, LINEAR_ADD,
+	if (call_has(call, ROLE_NORM1_W))
+		norm_backward(call, &norm, dx, dnorm, stream_in(call), call->tokens, LINEAR_ADD,
 		        scratch_at(call, call->scratch.norm_partial),
 		        scratch_at(call, call->scratch.norm_sink));
 	else
 		call_add(call, dx, dx, dnorm, count);
-	if (c->parallel_residual && c->has[ROLE_NORM2_W])
+	if (c->parallel_residual && call_has(call, ROLE_NORM2_W))
 		call_add(call, dx, dx, residual, count);
 }
+
+static void attn_forward(struct stage_call *call)
+{
+	const struct attn_layout l = layout_of(call);
+
+	call->layout = &l;
+	forward(call);
+}
+
+static void attn_backward(struct stage_call *call)
+{
+	const struct attn_layout l = layout_of(call);
+
+	call->layout = &l;
+	backward(call);
+}
+
+const struct stage_type stage_attn = {
+        .forward = attn_forward,
+        .backward = attn_backward,
+        .writes_stream = 1,
+        .acts_bytes = acts_bytes,
+        .scratch_bytes = scratch_bytes,
+        .state_bytes = cache_bytes,
+        .state_goes_back = cache_goes_back,
+};

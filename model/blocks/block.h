@@ -1,8 +1,10 @@
-/* What the stages of a block share: the state of one call, the layouts of acts and scratch, linear layers and
- * norms.
+/* Kinds of stages as objects, and what they are made of: the state of one call, linear layers, norms.
  *
- * A stage queues ops on a stream. struct stage_call keeps the first error; later ops are then not queued, so
+ * A kind of stage is a file with one struct stage_type. It has its own layout of activations and scratch. A
+ * stage queues ops on a stream. struct stage_call keeps the first error; later ops are then not queued, so
  * callers check once. Linear layers and norms work for every way in which a family stores its matrices.
+ *
+ * To add a kind: a row in STAGE_LIST (model/roles.h) with the roles of its tensors, and its file here.
  * Private to model/blocks. */
 #ifndef FERRY_MODEL_BLOCKS_BLOCK_H
 #define FERRY_MODEL_BLOCKS_BLOCK_H
@@ -11,99 +13,99 @@
 #include "device/op.h"
 #include "model/blocks/blocks.h"
 
-/* Offsets in bytes, multiples of 256, each for `tokens` tokens. A part that a model does not need has no room
- * and must not be used. */
-struct acts_layout {
-	int64_t rstd1, mean1;   /* F32 [tokens] */
-	int64_t norm1;          /* [tokens, C] normalised x */
-	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated unless a norm comes first) and v */
-	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated */
-	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
-	int64_t mixed;          /* [tokens, H D] attention's output */
-	int64_t branch1;        /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
-	int64_t post_rstd1;     /* F32 [tokens] */
-	int64_t lse;            /* F32 [tokens, H] */
-	int64_t middle;         /* [tokens, C] x + attention's projection */
-	int64_t rstd2, mean2;   /* F32 [tokens] */
-	int64_t norm2;          /* [tokens, C] */
-	int64_t gate, up;       /* [tokens, F]; backward of `down` overwrites them with their gradients */
-	int64_t branch2;        /* with POST_NORM2_W: [tokens, C] the MLP's output, before that norm */
-	int64_t post_rstd2;     /* F32 [tokens] */
-	int64_t bytes;
-};
-
-/* One layout for all stages of a block, because backward passes values from stage to stage. `hidden` and
- * attention's part share bytes: backward of the MLP ends before backward of attention begins. */
-struct scratch_layout {
-	int64_t residual; /* parallel_residual: [tokens, C] norm2's part of dx; without a norm2, the MLP's
-	                     part of the gradient of norm1's output */
-	int64_t branch;   /* with POST_NORM1_W, POST_NORM2_W or residual_scale: [tokens, C] dx before these */
-	int64_t dnorm;    /* F32 [tokens, C] gradient of norm1's or norm2's output */
-	int64_t dnorm_cast;   /* BF16 compute: the same, rounded */
+/* The part of scratch that all stages of a block share: what linear layers and norms need, and what the MLP
+ * leaves for attention. Offsets in bytes. A part that a block does not need has no room and must not be used.
+ * Each stage's own part follows; those of a group share bytes. */
+struct block_scratch {
+	int64_t residual;   /* parallel_residual: [tokens, C], norm2's part of dx; without a norm2, the MLP's
+	                       part of the gradient of norm1's output */
+	int64_t branch;     /* [tokens, C], dx before a norm or a scale behind a branch */
+	int64_t dnorm;      /* F32 [tokens, C], gradient of the output of a norm */
+	int64_t dnorm_cast; /* BF16 compute: the same, rounded */
 	int64_t norm_partial; /* F32, scratch of the norm gradients */
 	int64_t norm_zeros;   /* [norm_zero_count] */
-	int64_t norm_sink;    /* F32 [norm_sink_count] for gradients of frozen norms; no room if all train */
-	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank] s A x and its gradient */
-	int64_t hidden;                /* [tokens, F] act(gate) * up, then its gradient */
-	int64_t dmixed;                /* [tokens, H D] */
-	int64_t dqkv;                  /* [tokens, (H + 2 KV) D] */
-	int64_t attention;             /* F32, scratch of the attention gradient */
+	int64_t norm_sink;    /* F32 [norm_sink_count], gradients of frozen norms; no room if all train */
+	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank], s A x and its gradient */
 	int64_t bytes;
 };
-
-struct head_layout {
-	int64_t rows;           /* rows of a chunk */
-	int64_t x, norm, dnorm; /* [rows, C] gathered input, the same normalised, gradient of either */
-	int64_t rstd, mean;     /* F32 [rows] */
-	int64_t loss_partial, norm_partial, norm_zeros, norm_sink;
-	int64_t logits; /* F32 [rows, V] */
-	int64_t bytes;
-};
-
-struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, int64_t tokens);
-struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dtype, int64_t tokens);
-struct head_layout head_layout_of(
-        const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows);
-
-/* Fused q, k and v by head, where heads of q share k and v. Two products for each k and v put all q first,
- * then k, v of head 0, k, v of head 1, ... */
-static inline int qkv_is_by_group(const struct model_config *c)
-{
-	return c->qkv_by_head && c->KV != c->H && c->KV > 1;
-}
-
-/* Offsets of q, k and v in a token's row of qkv; offsets and strides in elements. */
-struct qkv_place {
-	int64_t stride, q, k, v, q_head_stride, kv_head_stride;
-};
-struct qkv_place qkv_place_of(const struct model_config *c);
 
 /* One call of a stage. */
 struct stage_call {
 	const struct model *model;
 	const struct model_config *c;
+	const struct block_config *block; /* NULL outside of blocks */
 	struct stream *stream;
 	const struct stage_memory *memory;
 	const struct device_batch *batch;
-	int layer;
+	int stage, layer;
 	enum dtype dtype;
 	int64_t tokens, element_bytes;
-	struct acts_layout acts;
-	struct scratch_layout scratch;
+	int64_t targets, head_rows; /* head only */
+	dev_addr acts;              /* of this stage */
+	struct block_scratch scratch;
+	const void *layout;   /* the stage's own, while it works */
 	int writes_gradients; /* 1: products overwrite gradients, 0: they add to them */
 	int err;              /* first error; later ops are not queued */
 };
 
+/* A kind of stage. NULL: none. Of a call, the layouts get all but stream, memory and batch. Bytes are
+ * multiples of 256 and grow with tokens and targets. */
+struct stage_type {
+	void (*forward)(struct stage_call *call);
+	void (*backward)(struct stage_call *call);
+	int writes_stream; /* 1: forward leaves the residual stream at stream_out */
+	int64_t (*acts_bytes)(const struct stage_call *call);    /* what forward leaves for backward */
+	int64_t (*scratch_bytes)(const struct stage_call *call); /* its part of scratch, see own_scratch_at */
+	int (*backward_reads)(
+	        const struct stage_call *call); /* 0: backward reads no weights; NULL: it does */
+	/* Generation. The state of all texts that a call brings from one micro-batch to the next, such as
+	 * keys and values. goes_back: whether a text whose state has `reached` tokens may go on at token `at`
+	 * before. */
+	int64_t (*state_bytes)(const struct stage_call *call, const struct cache_shape *shape);
+	int (*state_goes_back)(
+	        const struct stage_call *call, const struct cache_shape *shape, int64_t reached, int64_t at);
+};
+
+/* A call without stream, memory and batch. call_place finds the stage's activations and scratch in memory. */
+struct stage_call call_shape(const struct model *model, int stage, enum dtype dtype, int64_t tokens);
+void call_place(struct stage_call *call);
+struct block_scratch block_scratch_of(const struct stage_call *call);
+
+/* Number of products that make q, k and v. */
+int64_t attn_projection_count(const struct stage_call *call);
+
+#define STAGE_DECLARE(NAME, name, scope, stands_in) extern const struct stage_type stage_##name;
+STAGE_LIST(STAGE_DECLARE)
+#undef STAGE_DECLARE
+extern const struct stage_type *const stage_types[STAGE_COUNT];
+
+/* Whether the call's block or, outside of blocks, the model has a tensor of this role. */
+static inline int call_has(const struct stage_call *call, enum tensor_role role)
+{
+	return (call->block ? call->block->has : call->c->has)[role];
+}
+
 void call_op(struct stage_call *call, const struct op *op);
 
+/* In the activations of this stage; in shared scratch; in the scratch of this stage. */
 dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes);
 dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes);
+dev_addr own_scratch_at(const struct stage_call *call, int64_t offset_bytes);
+
+/* The residual stream [tokens, C] before this stage's sublayer: where the last stage of the group that writes
+ * it left it, or the group's input. And where this one leaves it: y, if it is the group's last. That is
+ * DEV_NONE in a recomputing forward, which then skips all that only y needs. */
+dev_addr stream_in(const struct stage_call *call);
+dev_addr stream_out(const struct stage_call *call);
+
+/* This call as one of the stage of that kind in its group; stage -1 if the group has none. */
+struct stage_call call_beside(const struct stage_call *call, enum stage_kind kind);
 
 /* Reserves room for count elements at *end_bytes and returns its offset. Moves *end_bytes to the next offset
  * that is aligned for any op. */
 int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes);
 
-/* DEV_NONE if the model has no such tensor; grad_of also if the tensor is frozen. */
+/* DEV_NONE if the stage has no such tensor; grad_of also if the tensor is frozen. */
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
 
@@ -156,26 +158,23 @@ dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_
 /* The weight that a norm reads. A norm without one reads zeros, to which norm_weight_offset, 1, is added. */
 dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros);
 int64_t norm_zero_count(const struct model_config *c); /* 0 if norms have weights */
+int64_t norm_sink_count(const struct model *model);    /* F32 elements of a sink; 0 if every norm trains */
 
-int64_t norm_sink_count(const struct model *model); /* F32 elements of a sink; 0 if every norm trains */
+/* Where a branch leaves its output: `kept`, in activations, if a norm follows, else stream_out. branch_end
+ * adds the stream to it, through that norm and residual_scale, if the model has them. */
+dev_addr branch_at(const struct stage_call *call, const struct norm_place *post, dev_addr kept);
+void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr branch);
 
 /* The gradient of a branch's output, computed from dx: through residual_scale and the norm after the branch,
  * if the model has them. That norm's input is x. */
 dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post, dev_addr x);
 
-/* norm1's output, or x if the model has no norm1. */
-dev_addr norm1_output(const struct stage_call *call);
+/* The input of attention's projections: of a call of another stage too. */
+dev_addr attn_input(const struct stage_call *call);
 
 void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
 /* dst = factor * src; dst may be src. */
 void call_scale(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count, double factor);
 void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count);
-
-#define STAGE_DECLARE(NAME, name, scope)                                                                     \
-	void name##_forward(struct stage_call *call);                                                        \
-	void name##_backward(struct stage_call *call);
-STAGE_PASS_LIST(STAGE_DECLARE)
-#undef STAGE_DECLARE
-int64_t embed_scratch_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
 
 #endif

@@ -1,53 +1,32 @@
-/* Calls forward and backward of each stage through one table. */
+/* Calls forward and backward of a stage through its type. */
 #include "model/blocks/block.h"
 
 #include <assert.h>
 
-static struct stage_call call_of(const struct model *model, int stage, struct stream *stream,
-        const struct stage_memory *memory, const struct device_batch *batch)
+static int stage_run(const struct model *model, int stage, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch, int is_backward)
 {
-	enum dtype dtype = memory->dtype;
+	const struct stage_type *type = stage_types[model->stages[stage].kind];
+	struct stage_call call = call_shape(model, stage, memory->dtype, batch->tokens);
 
-	return (struct stage_call){.model = model,
-	        .c = &model->config,
-	        .stream = stream,
-	        .memory = memory,
-	        .batch = batch,
-	        .layer = model->stages[stage].layer,
-	        .dtype = dtype,
-	        .tokens = batch->tokens,
-	        .element_bytes = dtype_bytes(dtype),
-	        .writes_gradients = memory->first_gradient,
-	        .acts = acts_layout_of(model, dtype, batch->tokens),
-	        .scratch = scratch_layout_of(model, dtype, batch->tokens)};
+	call.stream = stream;
+	call.memory = memory;
+	call.batch = batch;
+	call.writes_gradients = memory->first_gradient;
+	call_place(&call);
+	assert(is_backward ? type->backward != NULL : type->forward != NULL);
+	(is_backward ? type->backward : type->forward)(&call);
+	return call.err;
 }
 
 int model_forward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch)
 {
-	static void (*const forward[])(struct stage_call *) = {
-#define STAGE_CALL(NAME, name, scope) [STAGE_##NAME] = name##_forward,
-	        STAGE_PASS_LIST(STAGE_CALL)
-#undef STAGE_CALL
-	};
-	struct stage_call call = call_of(model, stage, stream, memory, batch);
-
-	assert(model->stages[stage].kind != STAGE_HEAD);
-	forward[model->stages[stage].kind](&call);
-	return call.err;
+	return stage_run(model, stage, stream, memory, batch, 0);
 }
 
 int model_backward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch)
 {
-	static void (*const backward[])(struct stage_call *) = {
-#define STAGE_CALL(NAME, name, scope) [STAGE_##NAME] = name##_backward,
-	        STAGE_PASS_LIST(STAGE_CALL)
-#undef STAGE_CALL
-	};
-	struct stage_call call = call_of(model, stage, stream, memory, batch);
-
-	assert(model->stages[stage].kind != STAGE_HEAD);
-	backward[model->stages[stage].kind](&call);
-	return call.err;
+	return stage_run(model, stage, stream, memory, batch, 1);
 }

@@ -22,9 +22,9 @@ struct device_batch {
 	dev_addr pair_first, pair_reference;
 };
 
-/* The KV cache of several texts: text_rows rows for each text, `rows` in all. A pass brings at most
- * pass_tokens new tokens. rows 0: no cache. text_rows 0: a text may have any number of rows, and the cache
- * keeps all. */
+/* What generation keeps of several texts (KV cache): text_rows rows for each text, `rows` in all. A pass
+ * brings at most pass_tokens new tokens. rows 0: no cache. text_rows 0: a text may have any number of rows,
+ * and the cache keeps all. */
 struct cache_shape {
 	int64_t rows, text_rows, pass_tokens;
 };
@@ -32,25 +32,26 @@ struct cache_shape {
 /* The buffers of one call. weight[t] is in the compute dtype. Gradients are added to grad[t], F32; DEV_NONE:
  * frozen. Both are indexed by tensor of the table and valid only for the stage's own tensors.
  *
- *   x        [tokens, C] input of the block (of the head: output of the last block); output of embed is y
- *   y        [tokens, C] output of embed and of a block's last stage; DEV_NONE in a recomputing forward,
- * which then skips all that only y needs acts     model_acts_bytes: activations that a block's forward leaves
- * for its backward, which overwrites some; all stages of one block and micro-batch share them scratch
- * model_scratch_bytes: dead between calls in forward, but passed on from stage to stage within a block's
- * backward dx       [tokens, C] gradient of the residual stream: of y on entry to the block's last stage, of
- * x after its first; the head writes it, or it is DEV_NONE if no block trains; embed reads it loss     F32
- * [targets], head only grad_scale multiplies d(sum of losses) cache    generation: the block's keys and
- * values, model_cache_bytes; doc_start and doc_end are then those of op_attention_cached. DEV_NONE: tokens
- * see only tokens of their micro-batch first_gradient 1: gradients that are products
- * (model_gradient_is_product) are overwritten, not added to head_rows rows of logits that the head computes
- * at once (model_head_rows) recompute 1: this forward only refills acts for a backward, at every stage of the
- * block
+ *   x               [tokens, C] input of the group (of the head: output of the last block); embed has none
+ *   y               [tokens, C] output of the group's last stage; DEV_NONE in a recomputing forward, which
+ * then skips all that only y needs acts            model_acts_bytes: activations that a group's forward
+ * leaves for its backward, which overwrites some; all stages of one group and micro-batch share them scratch
+ * model_scratch_bytes: dead between calls in forward, but passed on from stage to stage within a group's
+ * backward dx              [tokens, C] gradient of the residual stream: of y on entry to the group's last
+ * stage, of x after its first; the head writes it, or it is DEV_NONE if nothing below trains; embed reads it
+ *   loss            F32 [targets], head only
+ *   grad_scale      multiplies d(sum of losses)
+ *   state           generation: the stage's model_state_bytes, such as keys and values; doc_start and doc_end
+ *                   are then those of op_attention_cached. DEV_NONE: tokens see only tokens of their
+ * micro-batch first_gradient  1: gradients that are products (model_gradient_is_product) are overwritten, not
+ * added to head_rows       rows of logits that the head computes at once (model_head_rows) recompute       1:
+ * this forward only refills acts for a backward, at every stage of the group
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
 struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
-	dev_addr x, y, acts, scratch, dx, rope_table, loss, cache;
+	dev_addr x, y, acts, scratch, dx, rope_table, loss, state;
 	int64_t rope_positions, head_rows;
 	struct cache_shape cached;
 	float grad_scale;
@@ -77,17 +78,21 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
 int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
 
-/* Bytes of a block's cache. A block with a window keeps fewer rows if a pass cannot see all: model_cache_kept
- * rows of each text, 0 = all. */
-int64_t model_cache_bytes(
-        const struct model *model, int layer, enum dtype dtype, const struct cache_shape *shape);
-int64_t model_cache_rows(const struct model *model, int layer, const struct cache_shape *shape);
-int64_t model_cache_kept(const struct model *model, int layer, const struct cache_shape *shape);
+/* 1 if backward of the stage reads its weights. */
+int model_backward_reads(const struct model *model, int stage);
 
-/* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; they grow with both. head_rows as
- * in stage_memory; only the head uses it. */
-int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
-int64_t model_scratch_bytes(const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens,
+/* Bytes that a stage's state of generation takes, 0: it has none. And whether a text whose state has
+ * `reached` tokens may go on at its token `at`, for all stages: a window forgets, and a recurrent state
+ * cannot go back. */
+int64_t model_state_bytes(
+        const struct model *model, int stage, enum dtype dtype, const struct cache_shape *shape);
+int model_state_goes_back(
+        const struct model *model, const struct cache_shape *shape, int64_t reached, int64_t at);
+
+/* Bytes of a group's buffers for a micro-batch of up to `tokens` tokens and `targets` targets; they grow with
+ * both. head_rows as in stage_memory; targets and head_rows: only the head uses them. */
+int64_t model_acts_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens);
+int64_t model_scratch_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens,
         int64_t targets, int64_t head_rows);
 
 #endif

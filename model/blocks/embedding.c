@@ -9,32 +9,38 @@ struct embed_layout {
 	int64_t scaled, sum, dsum, rstd, mean, norm_partial, norm_zeros, norm_sink, bytes;
 };
 
-static struct embed_layout embed_layout_of(const struct model *model, enum dtype dtype, int64_t tokens)
+static struct embed_layout embed_layout_of(const struct stage_call *call)
 {
-	const struct model_config *c = &model->config;
-	int64_t rows = c->V, end = 0, e = dtype_bytes(dtype);
+	const struct model_config *c = call->c;
+	int64_t rows = c->V, end = 0, e = call->element_bytes, tokens = call->tokens;
 	struct embed_layout l = {0};
 
-	if (c->has[ROLE_POSITION] && c->max_positions > rows)
+	if (call_has(call, ROLE_POSITION) && c->max_positions > rows)
 		rows = c->max_positions;
 	layout_take(&end, embed_grad_scratch_count(tokens, rows), 4);
 	l.scaled = layout_take(&end, c->embed_scale != 0 ? tokens * c->C : 0, e);
-	if (c->has[ROLE_EMBED_NORM_W]) {
+	if (call_has(call, ROLE_EMBED_NORM_W)) {
 		l.sum = layout_take(&end, tokens * c->C, e);
 		l.dsum = layout_take(&end, tokens * c->C, e);
 		l.rstd = layout_take(&end, tokens, 4);
 		l.mean = layout_take(&end, tokens, 4);
 		l.norm_partial = layout_take(&end, norm_scratch_count(tokens, 1, c->C), 4);
 		l.norm_zeros = layout_take(&end, norm_zero_count(c), e);
-		l.norm_sink = layout_take(&end, norm_sink_count(model), 4);
+		l.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	}
 	l.bytes = end;
 	return l;
 }
 
-int64_t embed_scratch_bytes(const struct model *model, enum dtype dtype, int64_t tokens)
+static int64_t embed_scratch_bytes(const struct stage_call *call)
 {
-	return embed_layout_of(model, dtype, tokens).bytes;
+	return embed_layout_of(call).bytes;
+}
+
+/* Only the norm behind the embedding, whose input is gathered again. */
+static int embed_backward_reads(const struct stage_call *call)
+{
+	return call_has(call, ROLE_EMBED_NORM_W);
 }
 
 /* Rounds the factor to the compute dtype, as transformers does. */
@@ -93,7 +99,7 @@ static void sum_embeddings(struct stage_call *call, dev_addr y)
 	gather(call, y, weight_of(call, ROLE_EMBED), c->V, call->batch->id, 0);
 	if (c->embed_scale != 0)
 		scale(call, y, y);
-	if (c->has[ROLE_POSITION])
+	if (call_has(call, ROLE_POSITION))
 		gather(call, y, positions_at(call, weight_of(call, ROLE_POSITION), call->element_bytes),
 		        c->max_positions, call->batch->position, 1);
 }
@@ -110,7 +116,7 @@ static void embed(struct stage_call *call, const struct embed_layout *l, dev_add
 	struct norm_place norm = embed_norm_of(call, l);
 	dev_addr sum = scratch_at(call, l->sum);
 
-	if (!call->c->has[ROLE_EMBED_NORM_W]) {
+	if (!call_has(call, ROLE_EMBED_NORM_W)) {
 		sum_embeddings(call, y);
 		return;
 	}
@@ -130,18 +136,18 @@ static dev_addr embed_norm_backward(struct stage_call *call, const struct embed_
 	return dsum;
 }
 
-void embed_forward(struct stage_call *call)
+static void embed_forward(struct stage_call *call)
 {
-	struct embed_layout l = embed_layout_of(call->model, call->dtype, call->tokens);
+	struct embed_layout l = embed_layout_of(call);
 
 	embed(call, &l, call->memory->y);
 }
 
-void embed_backward(struct stage_call *call)
+static void embed_backward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
-	struct embed_layout l = embed_layout_of(call->model, call->dtype, call->tokens);
-	dev_addr dx = c->has[ROLE_EMBED_NORM_W] ? embed_norm_backward(call, &l) : call->memory->dx,
+	struct embed_layout l = embed_layout_of(call);
+	dev_addr dx = call_has(call, ROLE_EMBED_NORM_W) ? embed_norm_backward(call, &l) : call->memory->dx,
 	         scaled = dx;
 
 	if (c->embed_scale != 0 && !dev_is_none(grad_of(call, ROLE_EMBED))) {
@@ -149,7 +155,13 @@ void embed_backward(struct stage_call *call)
 		scale(call, scaled, dx);
 	}
 	gather_backward(call, grad_of(call, ROLE_EMBED), c->V, call->batch->id, c->pad_id, scaled);
-	if (c->has[ROLE_POSITION])
+	if (call_has(call, ROLE_POSITION))
 		gather_backward(call, positions_at(call, grad_of(call, ROLE_POSITION), 4), c->max_positions,
 		        call->batch->position, -1, dx);
 }
+
+const struct stage_type stage_embed = {.forward = embed_forward,
+        .backward = embed_backward,
+        .writes_stream = 1,
+        .scratch_bytes = embed_scratch_bytes,
+        .backward_reads = embed_backward_reads};

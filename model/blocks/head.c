@@ -3,11 +3,19 @@
 
 #include "base/size.h"
 
-struct head_layout head_layout_of(
-        const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows)
+struct head_layout {
+	int64_t rows;           /* rows of a chunk */
+	int64_t x, norm, dnorm; /* [rows, C] gathered input, the same normalised, gradient of either */
+	int64_t rstd, mean;     /* F32 [rows] */
+	int64_t loss_partial, norm_partial, norm_zeros, norm_sink;
+	int64_t logits; /* F32 [rows, V] */
+	int64_t bytes;
+};
+
+static struct head_layout head_layout_of(const struct stage_call *call)
 {
-	const struct model_config *c = &model->config;
-	int64_t rows = min_i64(targets, head_rows), e = dtype_bytes(dtype), end = 0;
+	const struct model_config *c = call->c;
+	int64_t rows = min_i64(call->targets, call->head_rows), e = call->element_bytes, end = 0;
 	struct head_layout h = {.rows = rows};
 
 	h.x = layout_take(&end, rows * c->C, e);
@@ -18,10 +26,15 @@ struct head_layout head_layout_of(
 	h.loss_partial = layout_take(&end, cross_entropy_scratch_count(rows), 4);
 	h.norm_partial = layout_take(&end, norm_scratch_count(rows, 1, c->C), 4);
 	h.norm_zeros = layout_take(&end, norm_zero_count(c), e);
-	h.norm_sink = layout_take(&end, norm_sink_count(model), 4);
+	h.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	h.logits = layout_take(&end, rows * c->V, 4);
 	h.bytes = end;
 	return h;
+}
+
+static int64_t head_scratch_bytes(const struct stage_call *call)
+{
+	return call->targets ? head_layout_of(call).bytes : 0;
 }
 
 static struct linear head_of(const struct stage_call *call)
@@ -91,18 +104,17 @@ static void chunk_backward(struct stage_call *call, const struct head_layout *h,
 	                              .dtype = call->dtype}});
 }
 
-static struct stage_call head_call(
-        const struct model *model, struct stream *stream, const struct stage_memory *memory, int64_t tokens)
+static struct stage_call head_call(const struct model *model, struct stream *stream,
+        const struct stage_memory *memory, int64_t tokens, int64_t targets)
 {
-	return (struct stage_call){.model = model,
-	        .c = &model->config,
-	        .stream = stream,
-	        .memory = memory,
-	        .layer = -1,
-	        .dtype = memory->dtype,
-	        .tokens = tokens,
-	        .element_bytes = dtype_bytes(memory->dtype),
-	        .writes_gradients = memory->first_gradient};
+	struct stage_call call = call_shape(model, model->stage_count - 1, memory->dtype, tokens);
+
+	call.stream = stream;
+	call.memory = memory;
+	call.targets = targets;
+	call.head_rows = memory->head_rows;
+	call.writes_gradients = memory->first_gradient;
+	return call;
 }
 
 /* Token losses of rows [first, first + rows), and the gradient of their logits in the logits' place. */
@@ -150,8 +162,8 @@ static void preference_weights(
 int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch)
 {
-	struct stage_call call = head_call(model, stream, memory, batch->tokens);
-	struct head_layout h = head_layout_of(model, memory->dtype, batch->targets, memory->head_rows);
+	struct stage_call call = head_call(model, stream, memory, batch->tokens, batch->targets);
+	struct head_layout h = head_layout_of(&call);
 	dev_addr logits = scratch_at(&call, h.logits), weight = DEV_NONE;
 	int has_logits = 0;
 
@@ -182,8 +194,8 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
 int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens)
 {
-	struct stage_call call = head_call(model, stream, memory, tokens);
-	struct head_layout h = head_layout_of(model, memory->dtype, row_count, memory->head_rows);
+	struct stage_call call = head_call(model, stream, memory, tokens, row_count);
+	struct head_layout h = head_layout_of(&call);
 
 	for (int64_t first = 0; first < row_count; first += h.rows) {
 		int64_t left = row_count - first, count = left < h.rows ? left : h.rows;
@@ -202,3 +214,6 @@ int model_logits(const struct model *model, struct stream *stream, const struct 
 	}
 	return call.err;
 }
+
+/* Both directions at once: model_head. */
+const struct stage_type stage_head = {.scratch_bytes = head_scratch_bytes};

@@ -1,4 +1,4 @@
-/* Sizes and offsets of activations, scratch and KV cache. */
+/* Sizes and offsets of activations, scratch and the state of generation. */
 #include "model/blocks/block.h"
 
 #include "base/size.h"
@@ -13,116 +13,190 @@ int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes)
 	return offset;
 }
 
-struct qkv_place qkv_place_of(const struct model_config *c)
+/* Whether the gradient of a norm's output is a sum, which is made in F32. */
+static int sums_dnorm(const struct stage_call *call)
 {
-	int64_t stride = (c->H + 2 * c->KV) * c->D;
-
-	if (c->qkv_by_head && c->KV == c->H)
-		return (struct qkv_place){stride, 0, c->D, 2 * c->D, 3 * c->D, 3 * c->D};
-	if (qkv_is_by_group(c))
-		return (struct qkv_place){stride, 0, c->H * c->D, (c->H + 1) * c->D, c->D, 2 * c->D};
-	return (struct qkv_place){stride, 0, c->H * c->D, (c->H + c->KV) * c->D, c->D, c->D};
+	return call->dtype == DTYPE_F32 || block_is_gated(call->block) || attn_projection_count(call) > 1;
 }
 
-struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, int64_t tokens)
+struct block_scratch block_scratch_of(const struct stage_call *call)
 {
-	const struct model_config *c = &model->config;
-	int64_t e = dtype_bytes(dtype), end = 0, stride = qkv_place_of(c).stride;
-	int64_t means = c->norm == NORM_LAYER ? tokens : 0;
-	struct acts_layout a = {0};
-
-	a.rstd1 = layout_take(&end, tokens, 4);
-	a.mean1 = layout_take(&end, means, 4);
-	a.norm1 = layout_take(&end, c->has[ROLE_NORM1_W] ? tokens * c->C : 0, e);
-	a.qkv = layout_take(&end, tokens * stride, e);
-	a.qk = layout_take(&end, c->has[ROLE_Q_NORM_W] ? tokens * stride : 0, e);
-	a.q_rstd = layout_take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->H : 0, 4);
-	a.k_rstd = layout_take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->KV : 0, 4);
-	a.mixed = layout_take(&end, tokens * c->H * c->D, e);
-	a.branch1 = layout_take(&end, c->has[ROLE_POST_NORM1_W] ? tokens * c->C : 0, e);
-	a.post_rstd1 = layout_take(&end, c->has[ROLE_POST_NORM1_W] ? tokens : 0, 4);
-	a.lse = layout_take(&end, tokens * c->H, 4);
-	a.middle = layout_take(&end, tokens * c->C, e);
-	a.rstd2 = layout_take(&end, tokens, 4);
-	a.mean2 = layout_take(&end, means, 4);
-	a.norm2 = layout_take(&end, c->has[ROLE_NORM2_W] ? tokens * c->C : 0, e);
-	a.gate = layout_take(&end, model_is_gated(c) ? tokens * c->F : 0, e);
-	a.up = layout_take(&end, tokens * c->F, e);
-	a.branch2 = layout_take(&end, c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
-	a.post_rstd2 = layout_take(&end, c->has[ROLE_POST_NORM2_W] ? tokens : 0, 4);
-	a.bytes = end;
-	return a;
-}
-
-struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dtype, int64_t tokens)
-{
-	const struct model_config *c = &model->config;
-	int64_t e = dtype_bytes(dtype), end = 0, shared, stride = qkv_place_of(c).stride;
+	const struct model_config *c = call->c;
+	const struct block_config *b = call->block;
+	int64_t e = call->element_bytes, tokens = call->tokens, end = 0;
 	int64_t partial = norm_scratch_count(tokens, 1, c->C);
-	int sums = dtype == DTYPE_F32 || model_is_gated(c) || !c->has[ROLE_QKV_W] || qkv_is_by_group(c);
-	struct scratch_layout s = {0};
+	struct block_scratch s = {0};
 
-	if (c->has[ROLE_Q_NORM_W])
-		partial = max_i64(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, c->H * c->D)
-		                                            : norm_scratch_count(tokens, c->H, c->D));
+	if (!b)
+		return s;
+	if (b->has[ROLE_Q_NORM_W])
+		partial = max_i64(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, b->H * b->D)
+		                                            : norm_scratch_count(tokens, b->H, b->D));
 	s.residual = layout_take(&end, c->parallel_residual ? tokens * c->C : 0, e);
 	s.branch = layout_take(&end,
-	        c->has[ROLE_POST_NORM1_W] || c->has[ROLE_POST_NORM2_W] || c->residual_scale != 0
+	        b->has[ROLE_POST_NORM1_W] || b->has[ROLE_POST_NORM2_W] || c->residual_scale != 0
 	                ? tokens * c->C
 	                : 0,
 	        e);
-	s.dnorm = layout_take(&end, sums ? tokens * c->C : 0, 4);
-	s.dnorm_cast = layout_take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
+	s.dnorm = layout_take(&end, sums_dnorm(call) ? tokens * c->C : 0, 4);
+	s.dnorm_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = layout_take(&end, partial, 4);
 	s.norm_zeros = layout_take(&end, norm_zero_count(c), e);
-	s.norm_sink = layout_take(&end, norm_sink_count(model), 4);
+	s.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	s.adapter = layout_take(&end, tokens * c->adapter_rank, e);
 	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);
-	shared = end;
-	s.hidden = layout_take(&end, tokens * c->F, e);
 	s.bytes = end;
-	end = shared;
-	s.dmixed = layout_take(&end, tokens * c->H * c->D, e);
-	s.dqkv = layout_take(&end, tokens * stride, e);
-	s.attention = layout_take(&end, attention_scratch_count(tokens, c->H, c->D), 4);
-	s.bytes = max_i64(s.bytes, end);
 	return s;
 }
 
-int64_t model_cache_kept(const struct model *model, int layer, const struct cache_shape *shape)
-{
-	int64_t window = model->config.block[layer].window, kept = window - 1 + shape->pass_tokens;
+/* ---- activations of a group ---- */
 
-	return window > 0 && kept < shape->text_rows ? kept : 0;
+static const struct stage_type *type_of(const struct stage_call *call)
+{
+	return stage_types[call->model->stages[call->stage].kind];
 }
 
-int64_t model_cache_rows(const struct model *model, int layer, const struct cache_shape *shape)
+static const struct model_group *group_of(const struct stage_call *call)
 {
-	int64_t kept = model_cache_kept(model, layer, shape);
-
-	return kept ? shape->rows / shape->text_rows * kept : shape->rows;
+	return &call->model->groups[call->model->stages[call->stage].group];
 }
 
-int64_t model_cache_bytes(
-        const struct model *model, int layer, enum dtype dtype, const struct cache_shape *shape)
+static int is_last(const struct stage_call *call)
 {
-	const struct model_config *c = &model->config;
-
-	return model_cache_rows(model, layer, shape) * attention_cache_row_count(c->KV, c->D) *
-	       dtype_bytes(dtype);
+	return call->stage + 1 == group_of(call)->first_stage + group_of(call)->count;
 }
 
-int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens)
+static int64_t own_acts_bytes(const struct stage_call *call)
 {
-	return acts_layout_of(model, dtype, tokens).bytes;
+	return type_of(call)->acts_bytes ? type_of(call)->acts_bytes(call) : 0;
 }
 
-int64_t model_scratch_bytes(const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens,
+/* A stage's own part and, unless the group's output takes it, the residual stream that it leaves. */
+static int64_t stage_acts_bytes(const struct stage_call *call)
+{
+	int64_t end = own_acts_bytes(call);
+
+	if (type_of(call)->writes_stream && !is_last(call))
+		layout_take(&end, call->tokens * call->c->C, call->element_bytes);
+	return end;
+}
+
+struct stage_call call_shape(const struct model *model, int stage, enum dtype dtype, int64_t tokens)
+{
+	int layer = model->stages[stage].layer;
+
+	return (struct stage_call){.model = model,
+	        .c = &model->config,
+	        .block = layer >= 0 ? &model->config.block[layer] : NULL,
+	        .stage = stage,
+	        .layer = layer,
+	        .dtype = dtype,
+	        .tokens = tokens,
+	        .element_bytes = dtype_bytes(dtype)};
+}
+
+/* The call for another stage of its group. */
+static struct stage_call call_at(const struct stage_call *call, int stage)
+{
+	struct stage_call other = *call;
+	int64_t offset = 0;
+
+	for (other.stage = group_of(call)->first_stage; other.stage < stage; other.stage++)
+		offset += stage_acts_bytes(&other);
+	other.acts = call->memory ? dev_at(call->memory->acts, offset) : DEV_NONE;
+	return other;
+}
+
+void call_place(struct stage_call *call)
+{
+	*call = call_at(call, call->stage);
+	call->scratch = block_scratch_of(call);
+}
+
+struct stage_call call_beside(const struct stage_call *call, enum stage_kind kind)
+{
+	const struct model_group *g = group_of(call);
+
+	for (int s = g->first_stage; s < g->first_stage + g->count; s++)
+		if (call->model->stages[s].kind == kind)
+			return call_at(call, s);
+	return (struct stage_call){.stage = -1};
+}
+
+dev_addr stream_in(const struct stage_call *call)
+{
+	for (int s = call->stage - 1; s >= group_of(call)->first_stage; s--)
+		if (stage_types[call->model->stages[s].kind]->writes_stream) {
+			struct stage_call before = call_at(call, s);
+
+			return stream_out(&before);
+		}
+	return call->memory->x;
+}
+
+dev_addr stream_out(const struct stage_call *call)
+{
+	return is_last(call) ? call->memory->y : acts_at(call, own_acts_bytes(call));
+}
+
+int64_t model_acts_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens)
+{
+	const struct model_group *g = &model->groups[group];
+	int64_t bytes = 0;
+
+	for (int s = g->first_stage; s < g->first_stage + g->count; s++) {
+		struct stage_call call = call_shape(model, s, dtype, tokens);
+
+		bytes += stage_acts_bytes(&call);
+	}
+	return bytes;
+}
+
+int64_t model_scratch_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens,
         int64_t targets, int64_t head_rows)
 {
-	if (kind == STAGE_EMBED)
-		return embed_scratch_bytes(model, dtype, tokens);
-	if (kind == STAGE_HEAD)
-		return targets ? head_layout_of(model, dtype, targets, head_rows).bytes : 0;
-	return scratch_layout_of(model, dtype, tokens).bytes;
+	const struct model_group *g = &model->groups[group];
+	int64_t most = 0;
+
+	for (int s = g->first_stage; s < g->first_stage + g->count; s++) {
+		struct stage_call call = call_shape(model, s, dtype, tokens);
+		int64_t bytes = block_scratch_of(&call).bytes;
+
+		call.targets = targets;
+		call.head_rows = head_rows;
+		if (type_of(&call)->scratch_bytes)
+			bytes += type_of(&call)->scratch_bytes(&call);
+		most = max_i64(most, bytes);
+	}
+	return most;
+}
+
+int model_backward_reads(const struct model *model, int stage)
+{
+	struct stage_call call = call_shape(model, stage, DTYPE_F32, 1);
+
+	return !type_of(&call)->backward_reads || type_of(&call)->backward_reads(&call);
+}
+
+/* ---- the state of generation ---- */
+
+int64_t model_state_bytes(
+        const struct model *model, int stage, enum dtype dtype, const struct cache_shape *shape)
+{
+	struct stage_call call = call_shape(model, stage, dtype, shape->pass_tokens);
+
+	return type_of(&call)->state_bytes ? type_of(&call)->state_bytes(&call, shape) : 0;
+}
+
+int model_state_goes_back(
+        const struct model *model, const struct cache_shape *shape, int64_t reached, int64_t at)
+{
+	for (int s = 0; s < model->stage_count; s++) {
+		struct stage_call call = call_shape(model, s, DTYPE_F32, shape->pass_tokens);
+
+		if (type_of(&call)->state_goes_back &&
+		        !type_of(&call)->state_goes_back(&call, shape, reached, at))
+			return 0;
+	}
+	return 1;
 }

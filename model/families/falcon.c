@@ -73,7 +73,7 @@ static void falcon_read(struct config_reader *r, struct model_config *c)
 	c->parallel_residual = is_parallel;
 	c->tensor_set = is_new && norms != 1 ? FALCON_TWO_NORMS : FALCON_ONE_NORM;
 	if (is_parallel && c->tensor_set == FALCON_ONE_NORM)
-		c->has[ROLE_NORM2_W] = c->has[ROLE_NORM2_B] = 0;
+		config_drop_norm2(c);
 }
 
 const struct model_family family_falcon = {

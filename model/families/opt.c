@@ -45,7 +45,9 @@ static void opt_read(struct config_reader *r, struct model_config *c)
 	if (!has_weights) {
 		c->norm_plain = 1;
 		c->norm_weight_offset = 1;
-		c->has[ROLE_NORM1_B] = c->has[ROLE_NORM2_B] = c->has[ROLE_FINAL_NORM_B] = 0;
+		config_set_has(c, ROLE_NORM1_B, 0);
+		config_set_has(c, ROLE_NORM2_B, 0);
+		config_set_has(c, ROLE_FINAL_NORM_B, 0);
 	}
 	config_refuse_flag(r, "_remove_final_layer_norm");
 	config_read_size(r, "word_embed_proj_dim", &embed_dim);

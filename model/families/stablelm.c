@@ -17,7 +17,7 @@ static void stablelm_read(struct config_reader *r, struct model_config *c)
 	config_refuse_flag(r, "qk_layernorm");
 	config_read_flag(r, "use_parallel_residual", &c->parallel_residual);
 	if (c->parallel_residual)
-		c->has[ROLE_NORM2_W] = c->has[ROLE_NORM2_B] = 0;
+		config_drop_norm2(c);
 }
 
 const struct model_family family_stablelm = {

@@ -1,0 +1,71 @@
+/* One call of a stage: addresses, and ops that any stage queues. */
+#include "model/blocks/block.h"
+
+void call_op(struct stage_call *call, const struct op *op)
+{
+	if (!call->err)
+		call->err = stream_op(call->stream, op);
+}
+
+dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes)
+{
+	return dev_at(call->acts, offset_bytes);
+}
+
+dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes)
+{
+	return dev_at(call->memory->scratch, offset_bytes);
+}
+
+dev_addr own_scratch_at(const struct stage_call *call, int64_t offset_bytes)
+{
+	return scratch_at(call, call->scratch.bytes + offset_bytes);
+}
+
+static dev_addr address_of(const struct stage_call *call, enum tensor_role role, const dev_addr *table)
+{
+	const struct model_stage *stage = &call->model->stages[call->stage];
+
+	if (role == ROLE_HEAD_W && call->c->tied)
+		role = ROLE_EMBED;
+	for (int i = 0; i < stage->tensor_count && role != ROLE_COUNT; i++)
+		if (call->model->tensors[stage->tensor[i]].role == role)
+			return table[stage->tensor[i]];
+	return DEV_NONE;
+}
+
+dev_addr weight_of(const struct stage_call *call, enum tensor_role role)
+{
+	return address_of(call, role, call->memory->weight);
+}
+
+dev_addr grad_of(const struct stage_call *call, enum tensor_role role)
+{
+	return address_of(call, role, call->memory->grad);
+}
+
+void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count)
+{
+	call_op(call, &(struct op){.kind = OP_ADD,
+	                      .add = {.dst = dst, .a = a, .b = b, .count = count, .dtype = call->dtype}});
+}
+
+void call_scale(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count, double factor)
+{
+	call_op(call, &(struct op){.kind = OP_SCALE,
+	                      .scale = {.dst = dst,
+	                              .src = src,
+	                              .count = count,
+	                              .factor = factor,
+	                              .dtype = call->dtype}});
+}
+
+void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count)
+{
+	call_op(call, &(struct op){.kind = OP_CAST,
+	                      .cast = {.dst = dst,
+	                              .src = src,
+	                              .count = count,
+	                              .dst_dtype = call->dtype,
+	                              .src_dtype = DTYPE_F32}});
+}

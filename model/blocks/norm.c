@@ -1,0 +1,129 @@
+/* The family's norm, its gradient, and the gradient of a branch behind a norm. */
+#include "model/blocks/block.h"
+
+#include "base/size.h"
+
+int64_t norm_sink_count(const struct model *model)
+{
+	int64_t most = model->frozen_norm_count;
+
+	if (model->config.norm_plain)
+		return norm_zero_count(&model->config);
+	return most ? model->config.C + (most > model->config.C ? most : model->config.C) : 0;
+}
+
+dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink)
+{
+	dev_addr grad = grad_of(call, role);
+
+	if (call->c->norm_plain && role != ROLE_COUNT && role_facts[role].kind == KIND_NORM)
+		return sink;
+	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
+}
+
+int64_t norm_zero_count(const struct model_config *c)
+{
+	int64_t most = c->C;
+
+	for (int64_t l = 0; l < c->L && c->norm_plain; l++)
+		if (c->block[l].has[ROLE_Q_NORM_W])
+			most = max_i64(most, c->block[l].D);
+	return c->norm_plain ? most : 0;
+}
+
+dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros)
+{
+	int64_t count = norm_zero_count(call->c);
+
+	if (!count)
+		return weight_of(call, role);
+	call_op(call,
+	        &(struct op){.kind = OP_FILL, .fill = {.dst = zeros, .bytes = count * call->element_bytes}});
+	return zeros;
+}
+
+void norm_forward(
+        struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows)
+{
+	int is_layer = call->c->norm == NORM_LAYER;
+	dev_addr weight = norm_weight_of(call, norm->weight, norm->zeros);
+
+	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM : OP_RMSNORM,
+	                      .norm = {.y = y,
+	                              .x = x,
+	                              .weight = weight,
+	                              .bias = is_layer ? weight_of(call, norm->bias) : DEV_NONE,
+	                              .rstd = norm->rstd,
+	                              .mean = is_layer ? norm->mean : DEV_NONE,
+	                              .rows = rows,
+	                              .groups = 1,
+	                              .cols = call->c->C,
+	                              .x_stride = call->c->C,
+	                              .y_stride = call->c->C,
+	                              .epsilon = call->c->norm_epsilon,
+	                              .weight_offset = call->c->norm_weight_offset,
+	                              .dtype = call->dtype}});
+}
+
+void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_addr dx, dev_addr dy,
+        dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial, dev_addr sink)
+{
+	int is_layer = call->c->norm == NORM_LAYER;
+	dev_addr weight = norm_weight_of(call, norm->weight, norm->zeros);
+
+	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD,
+	                      .norm_grad = {.dx = dx,
+	                              .dweight = norm_grad_of(call, norm->weight, sink),
+	                              .dbias = is_layer ? norm_grad_of(call, norm->bias,
+	                                                          dev_at(sink, 4 * call->c->C))
+	                                                : DEV_NONE,
+	                              .dy = dy,
+	                              .x = x,
+	                              .weight = weight,
+	                              .rstd = norm->rstd,
+	                              .mean = is_layer ? norm->mean : DEV_NONE,
+	                              .scratch = partial,
+	                              .rows = rows,
+	                              .groups = 1,
+	                              .cols = call->c->C,
+	                              .x_stride = call->c->C,
+	                              .y_stride = call->c->C,
+	                              .weight_offset = call->c->norm_weight_offset,
+	                              .dtype = call->dtype,
+	                              .accumulate_dx = sum == LINEAR_ADD}});
+}
+
+dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post, dev_addr x)
+{
+	dev_addr branch = scratch_at(call, call->scratch.branch), dy = call->memory->dx;
+
+	if (call->c->residual_scale != 0) {
+		call_scale(call, branch, dy, call->tokens * call->c->C, call->c->residual_scale);
+		dy = branch;
+	}
+	if (!call_has(call, post->weight))
+		return dy;
+	norm_backward(call, post, branch, dy, x, call->tokens, LINEAR_WRITE,
+	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
+	return branch;
+}
+
+dev_addr branch_at(const struct stage_call *call, const struct norm_place *post, dev_addr kept)
+{
+	return call_has(call, post->weight) ? kept : stream_out(call);
+}
+
+void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr branch)
+{
+	dev_addr out = stream_out(call);
+	int64_t count = call->tokens * call->c->C;
+
+	if (call_has(call, post->weight))
+		norm_forward(call, post, dev_is_none(out) ? scratch_at(call, call->scratch.branch) : out,
+		        branch, call->tokens);
+	if (dev_is_none(out))
+		return;
+	if (call->c->residual_scale != 0)
+		call_scale(call, out, out, count, call->c->residual_scale);
+	call_add(call, out, out, stream_in(call), count);
+}

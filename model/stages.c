@@ -1,0 +1,136 @@
+/* Builds the stages of a model and their groups from its config and its tensors. */
+#include "model/stages.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+/* The stages of a block, or the one stage outside of blocks. */
+struct stage_list {
+	struct block_stage stage[BLOCK_STAGES_MAX];
+	int count;
+};
+
+static int is_matrix(enum tensor_role role)
+{
+	return role_facts[role].kind == KIND_MATRIX || role_facts[role].kind == KIND_RESIDUAL ||
+	       role_facts[role].kind == KIND_TABLE;
+}
+
+/* Whether there is a matrix for the kind of stage, in the block or outside of blocks. */
+static int has_matrix(const uint8_t *has, enum stage_kind kind)
+{
+	for (int role = 0; role < ROLE_COUNT; role++)
+		if (has[role] && role_facts[role].stage == kind && is_matrix((enum tensor_role)role))
+			return 1;
+	return 0;
+}
+
+/* The stages of a block: those that its family lists, else those whose matrices it has. */
+static void block_stages(struct stage_list *list, const struct block_config *b)
+{
+	list->count = b->stage_count;
+	memcpy(list->stage, b->stage, sizeof(b->stage));
+	for (int kind = 0; kind < STAGE_COUNT && !b->stage_count; kind++)
+		if (stage_facts[kind].scope == SCOPE_BLOCK && has_matrix(b->has, (enum stage_kind)kind))
+			list->stage[list->count++] = (struct block_stage){.kind = (enum stage_kind)kind};
+}
+
+/* The stage of the list that reads a role's tensor. STAGE_COUNT: none. */
+static enum stage_kind stage_of_role(const struct stage_list *list, enum tensor_role role)
+{
+	enum stage_kind wanted = role_facts[role].stage, found = STAGE_COUNT;
+
+	for (int i = 0; i < list->count; i++) {
+		enum stage_kind kind = list->stage[i].kind;
+
+		if (kind == wanted)
+			return kind;
+		if (found == STAGE_COUNT && stage_facts[kind].stands_in == wanted)
+			found = kind;
+	}
+	return found;
+}
+
+static void group_begin(struct model *model, int layer, int part)
+{
+	model->groups[model->group_count++] =
+	        (struct model_group){.first_stage = model->stage_count, .layer = layer, .part = part};
+}
+
+static void stage_add(
+        struct model *model, int **next, const struct stage_list *list, enum stage_kind kind, int layer)
+{
+	int s = model->stage_count++;
+	struct model_stage *stage = &model->stages[s];
+
+	*stage = (struct model_stage){
+	        .kind = kind, .layer = layer, .group = model->group_count - 1, .tensor = *next};
+	model->groups[stage->group].count++;
+	for (int i = 0; i < ROLE_COUNT; i++) {
+		enum tensor_role role =
+		        i == ROLE_HEAD_W && model->config.tied ? ROLE_EMBED : (enum tensor_role)i;
+		int tensor = model_tensor_of(model, role, layer);
+
+		if (tensor < 0 || stage_of_role(list, (enum tensor_role)i) != kind)
+			continue;
+		*(*next)++ = tensor;
+		stage->tensor_count++;
+		if (model->tensors[tensor].first_stage < 0)
+			model->tensors[tensor].first_stage = s;
+		model->tensors[tensor].last_stage = s;
+	}
+}
+
+/* A block is one group unless its family divides it. */
+static void block_add(struct model *model, int **next, int layer)
+{
+	struct stage_list list;
+	int part = 0;
+
+	block_stages(&list, &model->config.block[layer]);
+	for (int i = 0; i < list.count; i++) {
+		if (!i || list.stage[i].begins_group)
+			group_begin(model, layer, part++);
+		stage_add(model, next, &list, list.stage[i].kind, layer);
+	}
+	for (int i = 1; i <= part; i++)
+		model->groups[model->group_count - i].parts = part;
+}
+
+static int tensors_check(const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].first_stage < 0)
+			return err_set(ERR_INTERNAL, "no stage of the model reads tensor %s",
+			        model->tensors[t].name);
+	return 0;
+}
+
+int model_stages_build(struct model *model)
+{
+	const struct model_config *c = &model->config;
+	size_t most = (size_t)c->L * BLOCK_STAGES_MAX + STAGE_COUNT;
+	int *next, blocks_done = 0;
+
+	model->stages = mem_alloc(most, sizeof(*model->stages));
+	model->groups = mem_alloc(most, sizeof(*model->groups));
+	model->stage_tensor = mem_alloc((size_t)model->tensor_count + 1, sizeof(*model->stage_tensor));
+	if (!model->stages || !model->groups || !model->stage_tensor)
+		return ERR_NOMEM;
+	next = model->stage_tensor;
+	for (int kind = 0; kind < STAGE_COUNT; kind++) {
+		struct stage_list one = {.stage = {{.kind = (enum stage_kind)kind}}, .count = 1};
+
+		if (stage_facts[kind].scope == SCOPE_BLOCK) {
+			for (int l = 0; l < c->L && !blocks_done; l++)
+				block_add(model, &next, l);
+			blocks_done = 1;
+		} else if (has_matrix(c->has, (enum stage_kind)kind)) {
+			group_begin(model, -1, 0);
+			stage_add(model, &next, &one, (enum stage_kind)kind, -1);
+		}
+	}
+	return tensors_check(model);
+}

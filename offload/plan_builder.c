@@ -1,0 +1,81 @@
+/* What all files that list operations share: visits, buffers of units, units of stages. */
+#include "offload/plan_parts.h"
+
+/* A pass is one walk forward and backward over the model's groups: mostly visits to embed, block 0 .. L-1,
+ * head, block L-1 .. 0, embed. In layer-major order one pass has all micro-batches, and each visit loops over
+ * them. In micro-batch- major order each micro-batch has its own pass. A unit's weights are on the device for
+ * intervals of visits (plan_weights.c). */
+int visit_group(const struct builder *b, int v)
+{
+	return v < b->group_count ? v : 2 * (b->group_count - 1) - v;
+}
+
+int group_first(const struct builder *b, int g)
+{
+	return b->model->groups[g].first_stage;
+}
+
+int group_end(const struct builder *b, int g)
+{
+	return b->model->groups[g].first_stage + b->model->groups[g].count;
+}
+
+int visit_is_backward(const struct builder *b, int v)
+{
+	return v >= b->group_count;
+}
+
+int device_buffer(
+        struct builder *b, enum buffer_kind kind, enum layout_class layout, int64_t bytes, int micro)
+{
+	int n = plan_add_buffer(b->p, kind, SPACE_DEVICE, layout, bytes);
+
+	if (n >= 0)
+		b->p->buffers[n].micro = micro;
+	return n;
+}
+
+/* A buffer for a whole unit or for one rank's shard of it. */
+int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum layout_class layout,
+        int u, int64_t count, enum dtype dtype)
+{
+	int n = plan_add_buffer(b->p, kind, space, layout, count * dtype_bytes(dtype));
+
+	if (n >= 0) {
+		b->p->buffers[n].unit = u;
+		b->p->buffers[n].dtype = dtype;
+	}
+	return n;
+}
+
+int whole_buffer(struct builder *b, enum buffer_kind kind, enum layout_class layout, int u, enum dtype dtype)
+{
+	return unit_buffer(b, kind, SPACE_DEVICE, layout, u, b->p->map->units[u].count, dtype);
+}
+
+/* POST returns 0 too: it lists transfers after the compute of the visit before. */
+int visit_distance(const struct builder *b, int v)
+{
+	const struct plan_policy *o = &b->p->policy;
+
+	if (!visit_is_backward(b, v))
+		return o->forward_prefetch ? o->prefetch_units : 0;
+	return o->backward_prefetch == BACKWARD_PREFETCH_PRE ? o->prefetch_units : 0;
+}
+
+int stage_units(const struct builder *b, int s, enum stage_tensors which, int *units)
+{
+	const struct model_stage *stage = &b->model->stages[s];
+	int count = 0;
+
+	for (int i = 0; i < stage->tensor_count; i++) {
+		int u = b->p->map->tensor_unit[stage->tensor[i]];
+		int seen = which == STAGE_TRAINED && !b->p->map->units[u].trainable;
+
+		for (int j = 0; j < count; j++)
+			seen |= units[j] == u;
+		if (!seen)
+			units[count++] = u;
+	}
+	return count;
+}

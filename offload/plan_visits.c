@@ -1,0 +1,240 @@
+/* Lists the work of the visits of a pass: forward, head, backward, and what crosses between them. */
+#include "base/size.h"
+#include "model/blocks/blocks.h"
+#include "offload/plan_parts.h"
+
+static int *slot(int *table, const struct builder *b, int group, int micro)
+{
+	return &table[group * b->p->policy.micro_batches + micro];
+}
+
+static int64_t stream_bytes(const struct builder *b)
+{
+	return b->p->policy.max_tokens * b->model->config.C * dtype_bytes(b->p->policy.compute_dtype);
+}
+
+static int64_t scratch_bytes(const struct builder *b, int g)
+{
+	const struct plan_policy *o = &b->p->policy;
+
+	return model_scratch_bytes(
+	        b->model, g, o->compute_dtype, o->max_tokens, o->max_targets, o->head_rows);
+}
+
+static int64_t acts_bytes(const struct builder *b, int g)
+{
+	return model_acts_bytes(b->model, g, b->p->policy.compute_dtype, b->p->policy.max_tokens);
+}
+
+/* The head does forward and backward in one visit. */
+static int group_is_head(const struct builder *b, int g)
+{
+	return b->model->stages[b->model->groups[g].first_stage].kind == STAGE_HEAD;
+}
+
+/* What a stage reads beside weights and its micro-batch's arrays: the stream before its group, the group's
+ * activations, rotary positions. */
+static void stage_args(struct builder *b, int g, int m, int acts)
+{
+	struct plan *p = b->p;
+
+	if (g == 0)
+		return;
+	plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_ACTS, acts, ACCESS_BOTH);
+	plan_add_arg(p, ARG_ROPE, b->state.rope, ACCESS_READ);
+}
+
+static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, int micro)
+{
+	return bytes ? device_buffer(b, kind, LAYOUT_WORK, bytes, micro) : -1;
+}
+
+/* Forward of one group, or its recomputation before backward. */
+static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch)
+{
+	struct plan *p = b->p;
+	int g = visit_group(b, v), last = group_end(b, g) - 1;
+
+	for (int s = group_first(b, g); s <= last; s++) {
+		plan_add_op(p, kind, QUEUE_COMPUTE, -1, s, m);
+		weights_arg(b, v, s);
+		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
+		stage_args(b, g, m, acts);
+		if (p->kind == PLAN_LOGITS)
+			plan_add_arg(p, ARG_CACHE, b->state.cache[s], ACCESS_BOTH);
+		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+		if (s == last && kind == PLAN_OP_FORWARD)
+			plan_add_arg(p, ARG_Y, *slot(b->x, b, g + 1, m), ACCESS_WRITE);
+	}
+}
+
+/* Whether the block's activations are kept for its backward. */
+static int group_keeps(const struct builder *b, int g)
+{
+	const struct plan_policy *o = &b->p->policy;
+
+	return b->p->kind == PLAN_TRAIN && g >= b->train_group &&
+	       (o->activations == ACTIVATION_KEEP || g >= b->group_count - 1 - o->kept_blocks);
+}
+
+static void visit_forward(struct builder *b, int v, int m, int scratch)
+{
+	int g = visit_group(b, v), acts = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, g), m);
+
+	if (group_keeps(b, g))
+		*slot(b->acts_kept, b, g, m) = acts;
+	*slot(b->x, b, g + 1, m) = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
+	group_forward(b, v, m, PLAN_OP_FORWARD, acts, scratch);
+}
+
+static void visit_head(struct builder *b, int v, int m, int scratch)
+{
+	struct plan *p = b->p;
+	int g = visit_group(b, v), s = group_first(b, g);
+	int train = p->kind == PLAN_TRAIN, logits = p->kind == PLAN_LOGITS;
+	int64_t loss_bytes = p->buffers[b->state.loss_host[m]].bytes;
+	int loss = device_buffer(b, BUFFER_LOSS, LAYOUT_WORK, loss_bytes * (p->policy.max_pairs ? 2 : 1), m);
+
+	if (train) {
+		gradients_open(b, s);
+		b->dx[m] = g > b->train_group ? device_buffer(b, BUFFER_INPUT_GRADIENTS, LAYOUT_STREAM,
+		                                        stream_bytes(b), m)
+		                              : -1;
+	}
+	plan_add_op(p, logits ? PLAN_OP_LOGITS : PLAN_OP_HEAD, QUEUE_COMPUTE, -1, s, m);
+	weights_arg(b, v, s);
+	plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
+	plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+	plan_add_arg(p, ARG_LOSS, loss, ACCESS_WRITE);
+	if (train) {
+		plan_add_arg(p, ARG_DX, b->dx[m], ACCESS_WRITE);
+		gradients_arg(b, s);
+	}
+	plan_add_op(p, PLAN_OP_LOSS, QUEUE_D2H, -1, -1, m);
+	plan_add_arg(p, ARG_SRC, loss, ACCESS_READ);
+	plan_add_arg(p, ARG_DST, b->state.loss_host[m], ACCESS_WRITE);
+	p->d2h_bytes += loss_bytes;
+}
+
+static void visit_backward(struct builder *b, int v, int m, int scratch)
+{
+	struct plan *p = b->p;
+	int g = visit_group(b, v), acts = *slot(b->acts_kept, b, g, m);
+
+	if (acts < 0 && acts_bytes(b, g)) {
+		acts = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, g), m);
+		group_forward(b, v, m, PLAN_OP_RECOMPUTE, acts, scratch);
+	}
+	for (int s = group_end(b, g) - 1; s >= group_first(b, g) && s >= b->train_stage; s--) {
+		gradients_open(b, s);
+		plan_add_op(p, PLAN_OP_BACKWARD, QUEUE_COMPUTE, -1, s, m);
+		weights_arg(b, v, s);
+		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
+		stage_args(b, g, m, acts);
+		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+		plan_add_arg(p, ARG_DX, b->dx[m], g ? ACCESS_BOTH : ACCESS_READ);
+		gradients_arg(b, s);
+	}
+}
+
+/* ---- offloaded block inputs ---- */
+
+/* The last block's input stays, because its backward comes soon after its forward, with only the head
+ * between. */
+static int group_spills(const struct builder *b, int g)
+{
+	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD && g > 0 &&
+	       g >= b->train_group && g < b->group_count - 2 && !group_keeps(b, g);
+}
+
+static void spills_emit(struct builder *b, int g, int m)
+{
+	struct plan *p = b->p;
+	int stage = plan_add_buffer(p, BUFFER_SPILLED_INPUTS, SPACE_STAGING, LAYOUT_STREAM, stream_bytes(b));
+
+	plan_add_op(p, PLAN_OP_SPILL, QUEUE_D2H, -1, group_first(b, g), m);
+	plan_add_arg(p, ARG_SRC, *slot(b->x, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_DST, stage, ACCESS_WRITE);
+	p->d2h_bytes += stream_bytes(b);
+	*slot(b->spilled, b, g, m) = stage;
+}
+
+static void refills_emit(struct builder *b, int v, int m0, int m1)
+{
+	struct plan *p = b->p;
+
+	int last = v + p->policy.prefetch_units; /* refills are listed at most this far ahead */
+
+	for (int at = v > b->group_count ? v : b->group_count; at < b->visit_count && at <= last; at++) {
+		int g = visit_group(b, at);
+		int emit = at - visit_distance(b, at);
+
+		if (!group_spills(b, g) || (emit > g + 1 ? emit : g + 1) != v)
+			continue;
+		for (int m = m0; m < m1; m++) {
+			int back = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
+
+			plan_add_op(p, PLAN_OP_REFILL, QUEUE_H2D, -1, group_first(b, g), m);
+			plan_add_arg(p, ARG_SRC, *slot(b->spilled, b, g, m), ACCESS_READ);
+			plan_add_arg(p, ARG_DST, back, ACCESS_WRITE);
+			p->h2d_bytes += stream_bytes(b);
+			*slot(b->x, b, g, m) = back;
+		}
+	}
+}
+
+/* ---- the pass ---- */
+
+static void visit_emit(struct builder *b, int v, int m0, int m1)
+{
+	int g = visit_group(b, v);
+	int64_t bytes = scratch_bytes(b, g);
+	int scratch;
+
+	fetches_emit(b, v, EMIT_BEFORE);
+	refills_emit(b, v, m0, m1);
+	scratch = work_buffer(b, BUFFER_SCRATCH, bytes, -1);
+	for (int m = m0; m < m1; m++) {
+		if (visit_is_backward(b, v))
+			visit_backward(b, v, m, scratch);
+		else if (group_is_head(b, g))
+			visit_head(b, v, m, scratch);
+		else
+			visit_forward(b, v, m, scratch);
+		if (!visit_is_backward(b, v) && group_spills(b, g))
+			spills_emit(b, g, m);
+	}
+	fetches_hold(b, v);
+	fetches_emit(b, v, EMIT_AFTER);
+}
+
+void pass_emit(struct builder *b, int m0, int m1)
+{
+	struct plan *p = b->p;
+
+	b->first_micro = m0;
+	for (int i = 0; i < b->interval_count; i++)
+		b->intervals[i].weight = -1;
+	for (int m = m0; m < m1; m++) {
+		b->state.batch[m] =
+		        device_buffer(b, BUFFER_BATCH, LAYOUT_WORK, plan_batch_bytes(&p->policy), m);
+		plan_add_op(p, PLAN_OP_LOAD, QUEUE_H2D, -1, -1, m);
+		plan_add_arg(p, ARG_SRC, b->state.batch_host[m], ACCESS_READ);
+		plan_add_arg(p, ARG_DST, b->state.batch[m], ACCESS_WRITE);
+		p->h2d_bytes += plan_batch_bytes(&p->policy);
+	}
+	for (b->now = 0; b->now < b->visit_count && !plan_parts_check(p); b->now++) {
+		visit_emit(b, b->now, m0, m1);
+		if (p->kind == PLAN_TRAIN) {
+			gradients_close(b, m0, m1);
+			updates_emit(b);
+		}
+	}
+	/* return, update and refresh for the last visit's gradient */
+	for (; b->now < b->visit_count + 3 && p->kind == PLAN_TRAIN; b->now++) {
+		gradients_close(b, m0, m1);
+		updates_emit(b);
+	}
+}
