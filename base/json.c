@@ -1,6 +1,7 @@
 /* Reads and writes JSON through jansson, safely when memory runs out, and gets typed values. */
 #include "base/json.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -9,8 +10,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static _Thread_local int starved; /* 1: a request of jansson failed */
 
@@ -48,9 +51,45 @@ static int is_beyond_int64(const char *literal, size_t len)
 	return len > 19 || (len == 19 && memcmp(literal, limit, 19) > 0);
 }
 
+/* ---- integers beyond int64 ---- */
+
+enum big { BIG_IS_REAL, BIG_IS_EXACT };
+
+/* The key of the object that stands for such an integer. Random, so that no text has it. */
+static char big_key[64];
+
+static void make_big_key(void)
+{
+	uint64_t random[2] = {0};
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random)) { /* an old kernel: hard to guess, too */
+		random[0] = (uint64_t)(uintptr_t)big_key;
+		random[1] = (uint64_t)clock_now_ns();
+	}
+	snprintf(big_key, sizeof(big_key), "integer-%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+}
+
+static const char *get_big_key(void)
+{
+	static pthread_once_t made = PTHREAD_ONCE_INIT;
+
+	pthread_once(&made, make_big_key);
+	return big_key;
+}
+
+const char *json_big_digits(const json_t *value)
+{
+	return json_object_size(value) == 1 ? json_string_value(json_object_get(value, get_big_key())) : NULL;
+}
+
+json_t *json_big_integer(const char *digits)
+{
+	return json_pack("{s:s}", get_big_key(), digits);
+}
+
 /* Appends "e0" to each integer beyond int64, so that it becomes a real: tokenizer_config.json files have
- * "model_max_length": 1000000000000000019884624838656. */
-static int widen_integers(struct str *out, const char *text, size_t len)
+ * "model_max_length": 1000000000000000019884624838656. Or makes an object with its digits. */
+static int widen_integers(struct str *out, const char *text, size_t len, enum big big)
 {
 	size_t i = 0, start;
 	int in_string = 0;
@@ -68,8 +107,16 @@ static int widen_integers(struct str *out, const char *text, size_t len)
 
 			for (; i < len && (is_digit(text[i]) || strchr("+-.eE", text[i])) && text[i]; i++)
 				integer &= is_digit(text[i]);
-			str_add_bytes(out, text + start, i - start);
-			if (integer && is_beyond_int64(text + start, i - start))
+			integer = integer && is_beyond_int64(text + start, i - start);
+			if (integer && big == BIG_IS_EXACT && i - start > JSON_BIG_DIGITS_MAX)
+				return err_set(
+				        ERR_INPUT, "an integer has more than %d digits", JSON_BIG_DIGITS_MAX);
+			if (integer && big == BIG_IS_EXACT)
+				str_printf(out, "{\"%s\":\"%.*s\"}", get_big_key(), (int)(i - start),
+				        text + start);
+			else
+				str_add_bytes(out, text + start, i - start);
+			if (integer && big == BIG_IS_REAL)
 				str_add(out, "e0");
 			continue;
 		}
@@ -95,7 +142,8 @@ int json_parse(json_t **root, const char *where, const char *text, size_t len_by
 	return json_parse_piece(root, where, text, len_bytes, 1);
 }
 
-int json_parse_piece(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line)
+static int parse(
+        json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line, enum big big)
 {
 	const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
 	struct str widened = {0};
@@ -110,7 +158,9 @@ int json_parse_piece(json_t **root, const char *where, const char *text, size_t 
 	starved = 0;
 	tree = json_loadb(text, len_bytes, flags, &error);
 	if (!tree && json_error_code(&error) == json_error_numeric_overflow) {
-		err = widen_integers(&widened, text, len_bytes);
+		err = widen_integers(&widened, text, len_bytes, big);
+		if (err == ERR_INPUT)
+			err_note(err, "%s:%" PRId64, where, line);
 		if (err)
 			goto out;
 		tree = json_loadb(widened.data, widened.len_bytes, flags, &error);
@@ -130,6 +180,16 @@ int json_parse_piece(json_t **root, const char *where, const char *text, size_t 
 out:
 	str_free(&widened);
 	return err;
+}
+
+int json_parse_piece(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line)
+{
+	return parse(root, where, text, len_bytes, line, BIG_IS_REAL);
+}
+
+int json_parse_exact(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line)
+{
+	return parse(root, where, text, len_bytes, line, BIG_IS_EXACT);
 }
 
 int json_write(char **text, const json_t *value, size_t flags)
@@ -173,6 +233,8 @@ const char *json_kind_name(const json_t *value)
 {
 	if (!value)
 		return "nothing";
+	if (json_big_digits(value))
+		return "an integer";
 	switch (json_typeof(value)) {
 	case JSON_OBJECT:
 		return "an object";

@@ -1,7 +1,8 @@
 /* JSON by jansson, strict: duplicate keys, NaN and trailing bytes are errors, nesting is bounded (2048).
  *
- * It accepts two things that jansson alone refuses: a byte order mark, and integers beyond int64, which
- * become reals (tokenizer_config.json has "model_max_length": 1000000000000000019884624838656). The top value
+ * It accepts two things that jansson alone refuses: a byte order mark, and integers beyond int64. These
+ * become reals (tokenizer_config.json has "model_max_length": 1000000000000000019884624838656); rows of data
+ * keep their digits (json_parse_exact). The top value
  * may have any type. Strings may hold "\u0000" (json_get_str refuses those by name); keys may not.
  *
  * Messages of getters name the file, the key and, if it is wrong, the kind of the value. `where` is the file
@@ -21,6 +22,13 @@ int json_parse(json_t **root, const char *where, const char *text, size_t len_by
 /* The same for a piece of a file that begins on this line, counted from 1. */
 int json_parse_piece(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line);
 int json_read_file(json_t **root, const char *path, int64_t max_bytes);
+
+/* The same, but an integer beyond int64 becomes an object that no text can give: json_big_digits returns its
+ * digits, and NULL for every other value. At most JSON_BIG_DIGITS_MAX digits, as in Python. */
+enum { JSON_BIG_DIGITS_MAX = 4300 };
+int json_parse_exact(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line);
+const char *json_big_digits(const json_t *value);
+json_t *json_big_integer(const char *digits); /* NULL: out of memory */
 
 /* Writes a value as text (mem_free) with jansson's flags. ERR_NOMEM, also for value NULL, so that a caller
  * can pass on json_pack's result unchecked. (json_dumps alone loses keys when memory runs out.) */

@@ -115,7 +115,7 @@ static int encode_chat(struct job *j, const char *line, size_t len_bytes)
 	struct chat chat = {0};
 	json_t *record = NULL;
 	const json_t *messages;
-	int err = json_parse(&record, "JSON", line, len_bytes);
+	int err = json_parse_exact(&record, "JSON", line, len_bytes, 1);
 
 	messages = json_is_array(record) ? record : json_object_get(record, "messages");
 	if (!err && json_object_get(record, "conversations"))

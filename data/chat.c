@@ -32,6 +32,12 @@ static int append(struct chat *chat, json_t *message, enum chat_train train)
 	return 0;
 }
 
+/* Not so for the object that stands for an integer beyond 64 bits. */
+static int is_object(const json_t *value)
+{
+	return json_is_object(value) && !json_big_digits(value);
+}
+
 /* ---- names ---- */
 
 static const struct row_names *names_of(const struct chat *chat)
@@ -117,8 +123,9 @@ static int call_arguments(json_t *call)
 
 	if (!json_is_string(arguments))
 		return 0;
-	if (json_parse(&object, "arguments", json_string_value(arguments), json_string_length(arguments)) ||
-	        !json_is_object(object)) {
+	if (json_parse_exact(
+	            &object, "arguments", json_string_value(arguments), json_string_length(arguments), 1) ||
+	        !is_object(object)) {
 		json_decref(object); /* not an object: the template gets the text */
 		return 0;
 	}
@@ -141,7 +148,7 @@ static int copy_calls(json_t **out, const json_t *calls, const char *where, size
 		return err_set(ERR_NOMEM, "out of memory for a chat");
 	json_array_foreach(*out, i, call)
 	{
-		if (!json_is_object(call))
+		if (!is_object(call))
 			rc = err_set(ERR_INPUT, "%s: messages[%zu].tool_calls[%zu] is %s; expected an object",
 			        where, message, i, json_kind_name(call));
 		if (rc)
@@ -267,7 +274,7 @@ static int add_message(struct chat *chat, const json_t *message, const char *whe
 	json_t *out, *object;
 	int rc = 0;
 
-	if (!json_is_object(message))
+	if (!is_object(message))
 		return err_set(ERR_INPUT,
 		        "%s: messages[%zu] is %s; expected an object with \"role\" and \"content\"", where, i,
 		        json_kind_name(message));
@@ -291,8 +298,7 @@ static int add_message(struct chat *chat, const json_t *message, const char *whe
 	content = json_object_get(out, "content");
 	if (!rc && !json_object_get(out, "tool_calls") && !content)
 		rc = no_field(chat, message, ROW_FIELD_CONTENT, where, "messages", i);
-	if (!rc && !json_object_get(out, "tool_calls") && !json_is_string(content) &&
-	        !json_is_object(content))
+	if (!rc && !json_object_get(out, "tool_calls") && !json_is_string(content) && !is_object(content))
 		rc = err_set(ERR_INPUT,
 		        "%s: messages[%zu].%s is %s; expected a text, or a list of text parts", where, i,
 		        content_key, json_kind_name(content));
@@ -339,9 +345,9 @@ static int call_message(json_t **out, const json_t *value, const char *where, si
 {
 	json_t *calls = NULL, *list, *call;
 	size_t i;
-	int rc = json_parse(&calls, "value", json_string_value(value), json_string_length(value));
+	int rc = json_parse_exact(&calls, "value", json_string_value(value), json_string_length(value), 1);
 
-	if (rc || (!json_is_object(calls) && !json_is_array(calls))) {
+	if (rc || (!is_object(calls) && !json_is_array(calls))) {
 		json_decref(calls);
 		return err_set(ERR_INPUT,
 		        "%s: conversations[%zu].value of a function_call must be JSON with name and "
@@ -426,7 +432,7 @@ static int value_or_json(json_t **out, json_t *value, const char *key, const cha
 		*out = json_incref(value);
 		return 0;
 	}
-	if (json_parse(out, key, json_string_value(value), json_string_length(value)))
+	if (json_parse_exact(out, key, json_string_value(value), json_string_length(value), 1))
 		return err_set(ERR_INPUT, "%s: \"%s\" is not valid JSON", where, key);
 	return 0;
 }
@@ -442,7 +448,7 @@ static int wrap_tools(json_t **tools, const char *where)
 		return err_set(ERR_NOMEM, "out of memory for a chat");
 	json_array_foreach(*tools, i, tool)
 	{
-		if (!json_is_object(tool)) {
+		if (!is_object(tool)) {
 			rc = err_set(ERR_INPUT, "%s: tools[%zu] is %s; expected an object", where, i,
 			        json_kind_name(tool));
 			break;
@@ -483,7 +489,7 @@ int chat_add_extras(struct chat *chat, const json_t *record, const char *where)
 	if (!rc)
 		rc = value_or_json(&chat->kwargs, json_object_get(record, "chat_template_kwargs"),
 		        "chat_template_kwargs", where);
-	if (!rc && chat->kwargs && !json_is_object(chat->kwargs))
+	if (!rc && chat->kwargs && !is_object(chat->kwargs))
 		rc = err_set(ERR_INPUT, "%s: \"chat_template_kwargs\" is %s; expected an object", where,
 		        json_kind_name(chat->kwargs));
 	return rc;

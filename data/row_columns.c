@@ -70,7 +70,7 @@ int row_columns_parse_chat(const struct dataset_builder *b, json_t *record)
 
 	if (!text || text[strspn(text, " \t\r\n")] != '[')
 		return 0;
-	rc = json_parse(&chat, key, text, json_string_length(cell));
+	rc = json_parse_exact(&chat, key, text, json_string_length(cell), 1);
 	if (rc == ERR_INPUT)
 		return err_reword(rc, "%s: \"%s\" is a text that begins with [ and is not JSON: %s", b->where,
 		        key, err_text());

@@ -39,7 +39,7 @@ int main(void)
 	while ((len = getline(&line, &cap, stdin)) > 0) {
 		json_t *in = NULL, *out, *source;
 
-		if (json_parse(&in, "stdin", line, (size_t)len)) {
+		if (json_parse_exact(&in, "stdin", line, (size_t)len, 1)) {
 			fprintf(stderr, "%s\n", err_text());
 			return 1;
 		}

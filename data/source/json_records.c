@@ -187,8 +187,8 @@ static int json_next(void *reader, json_t **record, char *where)
 		rc = window_line(&r->w, &len_bytes);
 	}
 	if (rc == 0)
-		rc = r->is_array ? json_parse(record, where, r->w.data + r->w.start, len_bytes)
-		                 : line_error(json_parse_piece(
+		rc = r->is_array ? json_parse_exact(record, where, r->w.data + r->w.start, len_bytes, 1)
+		                 : line_error(json_parse_exact(
 		                           record, r->path, r->w.data + r->w.start, len_bytes, r->w.line));
 	window_consume(&r->w, len_bytes);
 	return rc < 0 ? rc : 1;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "data/source/bytes.h"
@@ -88,6 +89,7 @@ static json_t *decimal(const struct parquet_node *n, const union parquet_value *
 static json_t *leaf_value(const struct parquet_node *n, const union parquet_value *v)
 {
 	json_t *text;
+	char digits[24];
 
 	if (n->meaning == PARQUET_MEANING_DECIMAL)
 		return decimal(n, v);
@@ -97,8 +99,10 @@ static json_t *leaf_value(const struct parquet_node *n, const union parquet_valu
 	case PARQUET_INT32:
 		return json_integer(v->i);
 	case PARQUET_INT64:
-		return n->meaning == PARQUET_MEANING_UNSIGNED && v->i < 0 ? json_real((double)(uint64_t)v->i)
-		                                                          : json_integer(v->i);
+		if (n->meaning != PARQUET_MEANING_UNSIGNED || v->i >= 0)
+			return json_integer(v->i);
+		snprintf(digits, sizeof(digits), "%" PRIu64, (uint64_t)v->i);
+		return json_big_integer(digits);
 	case PARQUET_FLOAT:
 	case PARQUET_DOUBLE:
 		return number(v->d);

@@ -137,6 +137,8 @@ static double real_operation(struct render *r, enum node_kind kind, double a, do
 		rest = pow(a, b);
 		if (isnan(rest) && !isnan(a) && !isnan(b))
 			sandbox_fail(r->s, "a power is not a real number");
+		if (isinf(rest) && !isinf(a) && !isinf(b))
+			sandbox_fail(r->s, "a power is too large");
 		return rest;
 	default:
 		rest = fmod(a, b);
@@ -156,8 +158,12 @@ struct value arithmetic(struct render *r, enum node_kind kind, struct value a, s
 	int divides = kind == NODE_DIVIDE || kind == NODE_FLOOR_DIVIDE || kind == NODE_MODULO;
 
 	if (value_is_number(a) && value_is_number(b)) {
-		if (divides && value_number(b) == 0)
+		if ((divides && value_number(b) == 0) ||
+		        (kind == NODE_POWER && value_number(a) == 0 && value_number(b) < 0))
 			sandbox_fail(r->s, "division by zero");
+		if (a.kind == VALUE_BIG || b.kind == VALUE_BIG)
+			sandbox_fail(r->s, "%.40s has more than 64 bits; ferry does not compute with it",
+			        (a.kind == VALUE_BIG ? a : b).u.text->data);
 		if (a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT && kind != NODE_DIVIDE &&
 		        !(kind == NODE_POWER && b.u.i < 0))
 			return integer_operation(r, kind, a.u.i, b.u.i);

@@ -89,9 +89,12 @@ struct value builtin_call(
 
 static const struct builtin *filter_find(const char *name)
 {
-	const struct builtin *b = builtin_find(filters_of_texts, name);
+	const struct builtin *const tables[] = {filters_of_texts, filters_of_numbers, filters_of_lists};
+	const struct builtin *found = NULL;
 
-	return b ? b : builtin_find(filters_of_lists, name);
+	for (int i = 0; !found && i < 3; i++)
+		found = builtin_find(tables[i], name);
+	return found;
 }
 
 int filter_exists(const char *name)
@@ -134,6 +137,8 @@ int64_t argument_int(struct render *r, struct value v, int64_t absent)
 		return absent;
 	if (v.kind == VALUE_UNDEFINED)
 		undefined_fail(r, v);
+	if (v.kind == VALUE_BIG)
+		sandbox_fail(r->s, "the argument %.40s needs more than 64 bits", v.u.text->data);
 	if (!value_is_integer(v))
 		sandbox_fail(r->s, "expected an integer, found %s", value_kind_name(v));
 	return v.u.i;

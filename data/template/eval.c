@@ -149,12 +149,14 @@ static int64_t slice_range(
 {
 	struct value from = slice->a ? eval(r, slice->a) : NONE, to = slice->b ? eval(r, slice->b) : NONE;
 	struct value by = slice->c ? eval(r, slice->c) : NONE;
-	const struct value *all[] = {&from, &to, &by};
+	struct value *const all[] = {&from, &to, &by};
 	int64_t start, stop;
 
 	for (int i = 0; i < 3; i++) {
-		if (!value_is_integer(*all[i]) && all[i]->kind != VALUE_NONE)
+		if (!value_is_whole(*all[i]) && all[i]->kind != VALUE_NONE)
 			sandbox_fail(r->s, "a slice needs integers, not %s", value_kind_name(*all[i]));
+		if (all[i]->kind == VALUE_BIG)
+			*all[i] = value_int(number_index(*all[i]));
 	}
 	*step = by.kind == VALUE_NONE ? 1 : by.u.i;
 	if (*step == 0)
@@ -219,6 +221,8 @@ static struct value negative(struct render *r, struct value v, int sign)
 		undefined_fail(r, v);
 	if (v.kind == VALUE_FLOAT)
 		return value_float(sign * v.u.f);
+	if (v.kind == VALUE_BIG)
+		return sign > 0 ? v : number_negative(r->s, v);
 	if (!value_is_integer(v))
 		sandbox_fail(r->s, "a value of kind %s cannot have a sign", value_kind_name(v));
 	return arithmetic(r, NODE_MULTIPLY, value_int(sign), value_int(v.u.i));
@@ -258,7 +262,7 @@ static int compare(struct render *r, enum compare which, struct value a, struct 
 		return value_contains(r, b, a) == (which == COMPARE_IN);
 	if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED)
 		undefined_fail(r, a.kind == VALUE_UNDEFINED ? a : b);
-	if ((a.kind == VALUE_FLOAT && isnan(a.u.f)) || (b.kind == VALUE_FLOAT && isnan(b.u.f)))
+	if (value_is_number(a) && value_is_number(b) && (value_is_nan(a) || value_is_nan(b)))
 		return 0;
 	order = value_compare(r->s, a, b);
 	return which == COMPARE_LT   ? order < 0

@@ -197,14 +197,18 @@ static struct value sorted(
 	struct sort_item *all = sandbox_alloc(r->s, (size_t)items->count, sizeof(*all));
 	struct sort_item *spare = sandbox_alloc(r->s, (size_t)items->count, sizeof(*all));
 	struct value out = value_list(r->s, LIST_LIST, items->count);
+	int64_t undefined = 0;
 
 	for (int64_t i = 0; i < items->count; i++)
 		all[i] = (struct sort_item){
 		        sort_key(r, items->items[i], path, case_sensitive), items->items[i]};
-	for (int64_t i = 0; i + 1 < items->count; i++)
+	for (int64_t i = 0; i < items->count; i++)
+		undefined += all[i].key.kind == VALUE_UNDEFINED;
+	for (int64_t i = 0; undefined < items->count && i < items->count; i++)
 		if (all[i].key.kind == VALUE_UNDEFINED)
 			undefined_fail(r, all[i].key);
-	sort_items(r, all, spare, items->count, reverse);
+	if (!undefined) /* else all are, which is an order */
+		sort_items(r, all, spare, items->count, reverse);
 	for (int64_t i = 0; i < items->count; i++)
 		list_add(r->s, out.u.list, all[i].value);
 	return out;

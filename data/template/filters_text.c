@@ -1,12 +1,10 @@
-/* Filters with a text or a number as result. */
+/* Filters with a text as result, and some for any value. */
 #include "data/template/render.h"
 #include "data/template/tojson.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <math.h>
+#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FILTER(name)                                                                                         \
@@ -176,8 +174,8 @@ FILTER(filter_truncate)
 
 	UNUSED;
 	if (length < text_length(end) || leeway < 0)
-		sandbox_fail(r->s, "truncate: the length %d is too short", (int)length);
-	if (text_length(t) <= length + leeway)
+		sandbox_fail(r->s, "truncate: the length %" PRId64 " is too short", length);
+	if (text_length(t) - length <= leeway)
 		return of_text(t);
 	kept.len_bytes = text_offset(t, length - text_length(end));
 	if (!argument_flag(arg[1], 0)) {
@@ -239,111 +237,6 @@ FILTER(filter_urlencode)
 	return sink_value(r->s, &sink);
 }
 
-/* ---- numbers ---- */
-
-/* Parses a number like Python's int() and float(): 1, or 0 if it is invalid. */
-static int text_number(const struct text *t, int base, int is_real, struct value *out)
-{
-	char copy[64];
-	size_t len = 0, from = 0, to = t->len_bytes;
-	char *end;
-
-	while (from < to && isspace((unsigned char)t->data[from]))
-		from++;
-	while (to > from && isspace((unsigned char)t->data[to - 1]))
-		to--;
-	for (size_t i = from; i < to && len + 1 < sizeof(copy); i++) {
-		int between = i > from && i + 1 < to && isalnum((unsigned char)t->data[i - 1]) &&
-		              isalnum((unsigned char)t->data[i + 1]);
-
-		if (t->data[i] != '_' || !between)
-			copy[len++] = t->data[i];
-	}
-	copy[len] = 0;
-	if (!len || len + 1 == sizeof(copy) || memchr(copy, 0, len))
-		return 0;
-	errno = 0;
-	if (is_real) {
-		if (strpbrk(copy, "xX(")) /* C accepts hexadecimal and nan(...), Python does not */
-			return 0;
-		*out = value_float(strtod(copy, &end));
-		return !*end;
-	}
-	*out = value_int(strtoll(copy, &end, base));
-	return !*end && !errno && !(base == 0 && copy[0] == '0' && isdigit((unsigned char)copy[1]));
-}
-
-FILTER(filter_int)
-{
-	struct value fallback = arg[0].kind == VALUE_ABSENT ? value_int(0) : arg[0], out;
-
-	UNUSED;
-	if (value_is_integer(self))
-		return value_int(self.u.i);
-	if (self.kind == VALUE_TEXT && text_number(self.u.text, (int)argument_int(r, arg[1], 10), 0, &out))
-		return out;
-	if (self.kind == VALUE_TEXT && text_number(self.u.text, 10, 1, &out))
-		self = out;
-	if (self.kind == VALUE_UNDEFINED)
-		undefined_fail(r, self);
-	if (self.kind != VALUE_FLOAT || !isfinite(self.u.f))
-		return fallback;
-	if (fabs(self.u.f) >= 0x1p63)
-		sandbox_fail(r->s, "an integer needs more than 64 bits");
-	return value_int((int64_t)self.u.f);
-}
-
-FILTER(filter_float)
-{
-	struct value out;
-
-	UNUSED;
-	if (value_is_number(self))
-		return value_float(value_number(self));
-	if (self.kind == VALUE_UNDEFINED)
-		undefined_fail(r, self);
-	if (self.kind == VALUE_TEXT && text_number(self.u.text, 10, 1, &out))
-		return out;
-	return arg[0].kind == VALUE_ABSENT ? value_float(0) : arg[0];
-}
-
-FILTER(filter_abs)
-{
-	UNUSED;
-	if (!value_is_number(self))
-		sandbox_fail(r->s, "abs needs a number, not %s", value_kind_name(self));
-	if (self.kind == VALUE_FLOAT)
-		return value_float(fabs(self.u.f));
-	return self.u.i < 0 ? arithmetic(r, NODE_SUBTRACT, value_int(0), value_int(self.u.i))
-	                    : value_int(self.u.i);
-}
-
-FILTER(filter_round)
-{
-	int64_t places = argument_int(r, arg[0], 0);
-	const char *method =
-	        arg[1].kind == VALUE_ABSENT ? "common" : argument_text(r, arg[1], "method")->data;
-	double scale = pow(10, (double)places), number;
-	char digits[400];
-
-	UNUSED;
-	if (!value_is_number(self))
-		sandbox_fail(r->s, "round needs a number, not %s", value_kind_name(self));
-	number = value_number(self);
-	if (!strcmp(method, "ceil"))
-		return value_float(ceil(number * scale) / scale);
-	if (!strcmp(method, "floor"))
-		return value_float(floor(number * scale) / scale);
-	if (strcmp(method, "common"))
-		sandbox_fail(r->s, "round: the method must be common, ceil or floor, not '%.20s'", method);
-	if (self.kind != VALUE_FLOAT)
-		return value_int(places >= 0 ? self.u.i : (int64_t)(nearbyint(number * scale) / scale));
-	if (places < 0 || places > 60 || !isfinite(number))
-		return value_float(places < 0 ? nearbyint(number * scale) / scale : number);
-	snprintf(digits, sizeof(digits), "%.*f", (int)places, number); /* exact digits, halves to even */
-	return value_float(strtod(digits, NULL));
-}
-
 FILTER(filter_tojson)
 {
 	UNUSED;
@@ -379,7 +272,6 @@ FILTER(filter_attr)
 }
 
 const struct builtin filters_of_texts[] = {
-        {"abs", "", filter_abs},
         {"attr", "name!", filter_attr},
         {"capitalize", "", filter_capitalize},
         {"center", "width", filter_center},
@@ -388,15 +280,12 @@ const struct builtin filters_of_texts[] = {
         {"default", "default_value boolean", filter_default},
         {"e", "", filter_escape},
         {"escape", "", filter_escape},
-        {"float", "default", filter_float},
         {"forceescape", "", filter_escape},
         {"format", NULL, filter_format},
         {"indent", "width first blank", filter_indent},
-        {"int", "default base", filter_int},
         {"length", "", filter_length},
         {"lower", "", filter_lower},
         {"replace", "old! new! count", filter_replace},
-        {"round", "precision method", filter_round},
         {"safe", "", filter_safe},
         {"string", "", filter_string},
         {"title", "", filter_title},

@@ -2,81 +2,173 @@
 #include "data/template/render.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH_MAX = 10000 };
+enum { WIDTH_MAX = 10000, REAL_BYTES = 400 /* before the precision's digits: 1e308 has 309 */ };
+
+enum style { STYLE_PERCENT, STYLE_BRACES };
 
 struct spec {
+	enum style style;
 	const char *fill;
 	size_t fill_bytes;
-	char align; /* '<', '>', '^', or 0 */
+	char align; /* '<', '>', '^', '=' (between sign and digits), or 0 */
 	char sign;  /* '+', ' ', or 0 */
 	int zero, alternate;
 	int width, precision; /* precision -1 = none */
 	char type;            /* 0 = none */
 };
 
-/* A number in C's format for this type; pad() does the rest of the spec. */
-static struct value number_text(struct render *r, struct value v, const struct spec *spec)
+/* A number as text: its sign and base before, then its digits. */
+struct figures {
+	char before[4];
+	struct sink digits;
+};
+
+static _Noreturn void no_format(struct render *r, const struct spec *spec, struct value v)
 {
-	char format[16] = "%", out[512], sign[2] = {spec->sign},
-	     letter[2] = {spec->type == '%' ? 'f' : spec->type};
-	int precision = spec->precision < 0 ? 6 : spec->precision > 100 ? 100 : spec->precision;
-	char type = spec->type;
+	struct sink text = {0};
 
-	strcat(format, sign);
-	if (spec->alternate)
-		strcat(format, "#");
-	if (strchr("diuoxXc", type)) {
-		int64_t number = v.kind == VALUE_FLOAT ? (fabs(v.u.f) < 0x1p63 ? (int64_t)v.u.f : 0) : v.u.i;
-		uint64_t size = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-
-		if (type == 'd' || type == 'i' || type == 'u') {
-			strcat(format, PRId64);
-			snprintf(out, sizeof(out), format, number);
-		} else { /* Python writes a minus, not a complement */
-			snprintf(out, sizeof(out),
-			        type == 'o'   ? (spec->alternate ? "%s0o%" PRIo64 : "%s%" PRIo64)
-			        : type == 'x' ? (spec->alternate ? "%s0x%" PRIx64 : "%s%" PRIx64)
-			                      : (spec->alternate ? "%s0X%" PRIX64 : "%s%" PRIX64),
-			        number < 0          ? "-"
-			        : spec->sign == '+' ? "+"
-			        : spec->sign        ? " "
-			                            : "",
-			        size);
-		}
-		return value_text(r->s, out, strlen(out));
-	}
-	strcat(format, ".*");
-	strcat(format, letter);
-	snprintf(out, sizeof(out), format, precision, value_number(v) * (type == '%' ? 100 : 1));
-	if (type == '%')
-		strncat(out, "%", sizeof(out) - strlen(out) - 1);
-	return value_text(r->s, out, strlen(out));
+	value_write(r->s, &text, v);
+	sandbox_fail(r->s, "the format '%c' does not fit the number %.40s", spec->type ? spec->type : ' ',
+	        text.data);
 }
 
-static void pad(struct render *r, struct sink *sink, struct text *t, const struct spec *spec, int is_number)
+/* The size of an integer in the format's base; sets the prefix. */
+static void integer_figures(struct render *r, struct figures *f, struct value v, const struct spec *spec)
 {
-	int64_t room = spec->width - text_length(t), left;
-	char align = spec->align ? spec->align : is_number ? '>' : '<';
-	size_t sign = 0;
+	int is_decimal = strchr("diu", spec->type) != NULL;
+	const char *digits;
+	char small[32];
 
-	room = room < 0 ? 0 : room;
-	left = align == '>' ? room : align == '^' ? room / 2 : 0;
-	if (spec->zero && is_number && !spec->align) {
-		sign = t->len_bytes && strchr("+- ", t->data[0]) ? 1 : 0;
-		sink_add(r->s, sink, t->data, sign);
+	if (v.kind == VALUE_FLOAT && (spec->style == STYLE_BRACES || !is_decimal || !isfinite(v.u.f)))
+		no_format(r, spec, v);
+	if (v.kind == VALUE_FLOAT)
+		v = value_whole(r->s, v.u.f);
+	if ((v.kind == VALUE_BIG && !is_decimal) || (spec->style == STYLE_BRACES && spec->precision >= 0))
+		no_format(r, spec, v);
+	uint64_t size = v.u.i < 0 ? 0 - (uint64_t)v.u.i : (uint64_t)v.u.i;
+	int negative = v.kind == VALUE_BIG ? v.u.text->data[0] == '-' : v.u.i < 0;
+
+	f->before[0] = negative ? '-' : 0;
+	snprintf(small, sizeof(small),
+	        is_decimal          ? "%" PRIu64
+	        : spec->type == 'o' ? "%" PRIo64
+	        : spec->type == 'x' ? "%" PRIx64
+	                            : "%" PRIX64,
+	        size);
+	digits = v.kind == VALUE_BIG ? v.u.text->data + negative : small;
+	for (int64_t i = (int64_t)strlen(digits); i < spec->precision; i++)
+		sink_text(r->s, &f->digits, "0");
+	sink_text(r->s, &f->digits, digits);
+}
+
+/* Python's format of a real number with a precision and no type: as 'g', with a digit behind the point. */
+static void general_figures(struct render *r, struct sink *out, double size, int precision)
+{
+	int digits = precision ? precision : 1, exponent;
+	size_t room = (size_t)precision + REAL_BYTES;
+	char *text = sandbox_alloc(r->s, room, 1), *end, *mark;
+
+	snprintf(text, room, "%.*e", digits - 1, size);
+	mark = strchr(text, 'e');
+	exponent = mark ? atoi(mark + 1) : 0;
+	if (exponent >= -4 && exponent < digits - 1) {
+		snprintf(text, room, "%.*f", digits - 1 - exponent, size);
+		mark = text + strlen(text);
 	}
-	for (int64_t i = 0; i < left; i++)
-		sink_add(r->s, sink, spec->zero && is_number ? "0" : spec->fill,
-		        spec->zero ? 1 : spec->fill_bytes);
-	sink_add(r->s, sink, t->data + sign, t->len_bytes - sign);
-	for (int64_t i = left; i < room; i++)
+	end = mark;
+	if (memchr(text, '.', (size_t)(mark - text))) {
+		while (end[-1] == '0')
+			end--;
+		end -= end[-1] == '.';
+	}
+	sink_add(r->s, out, text, (size_t)(end - text));
+	if (!*mark && !memchr(text, '.', (size_t)(end - text)))
+		sink_text(r->s, out, ".0");
+	sink_text(r->s, out, mark);
+}
+
+static void real_figures(struct render *r, struct figures *f, struct value v, const struct spec *spec)
+{
+	double number = value_number(v), size = fabs(number);
+	int precision = spec->precision < 0 ? 6 : spec->precision;
+	char format[8] = "%", letter[2] = {spec->type == '%' ? 'f' : spec->type}, repr[FLOAT_BYTES];
+	size_t room = (size_t)precision + REAL_BYTES;
+	char *text = sandbox_alloc(r->s, room, 1);
+
+	if (v.kind == VALUE_BIG && isinf(number))
+		no_format(r, spec, v);
+	f->before[0] = signbit(number) && !isnan(number) ? '-' : 0;
+	if (!spec->type && (spec->precision < 0 || !isfinite(number))) {
+		float_write(repr, size);
+		sink_text(r->s, &f->digits, repr);
+		return;
+	}
+	if (!spec->type) {
+		general_figures(r, &f->digits, size, precision);
+		return;
+	}
+	strcat(format, spec->alternate ? "#.*" : ".*");
+	strcat(format, letter);
+	snprintf(text, room, format, precision, size * (spec->type == '%' ? 100 : 1));
+	sink_text(r->s, &f->digits, text);
+	sink_text(r->s, &f->digits, spec->type == '%' ? "%" : "");
+}
+
+static void number_figures(struct render *r, struct figures *f, struct value v, const struct spec *spec)
+{
+	struct spec decimal = *spec;
+	size_t len;
+
+	if (!decimal.type && v.kind != VALUE_FLOAT)
+		decimal.type = 'd';
+	if (decimal.type && strchr("diuoxX", decimal.type))
+		integer_figures(r, f, v, &decimal);
+	else
+		real_figures(r, f, v, spec);
+	if (!f->before[0])
+		f->before[0] = spec->sign;
+	len = strlen(f->before);
+	if (spec->alternate && spec->type && strchr("oxX", spec->type)) {
+		f->before[len] = '0';
+		f->before[len + 1] = spec->type;
+	}
+}
+
+static void fill(struct render *r, struct sink *sink, const struct spec *spec, int64_t count)
+{
+	for (int64_t i = 0; i < count; i++)
 		sink_add(r->s, sink, spec->fill, spec->fill_bytes);
+}
+
+/* Writes `before` and the text, filled to the width. */
+static void pad(
+        struct render *r, struct sink *sink, const char *before, struct text *t, const struct spec *spec)
+{
+	int64_t room = spec->width - text_length(t) - (int64_t)strlen(before);
+	int64_t left = spec->align == '>' ? room : spec->align == '^' ? room / 2 : 0;
+
+	fill(r, sink, spec, left);
+	sink_text(r->s, sink, before);
+	fill(r, sink, spec, spec->align == '=' ? room : 0);
+	sink_add(r->s, sink, t->data, t->len_bytes);
+	fill(r, sink, spec, spec->align == '=' ? 0 : room - left);
+}
+
+static void write_number(struct render *r, struct sink *sink, struct value v, const struct spec *spec)
+{
+	struct figures f = {0};
+	struct text t;
+
+	number_figures(r, &f, v, spec);
+	t = *sink_value(r->s, &f.digits).u.text;
+	pad(r, sink, f.before, &t, spec);
 }
 
 static void cut(struct text *t, const struct spec *spec)
@@ -144,7 +236,8 @@ struct value format_percent(struct render *r, const struct text *format, const s
 
 	while (at < end) {
 		const char *mark = memchr(at, '%', (size_t)(end - at));
-		struct spec spec = {.fill = " ", .fill_bytes = 1, .precision = -1, .align = '>'};
+		struct spec spec = {
+		        .style = STYLE_PERCENT, .fill = " ", .fill_bytes = 1, .precision = -1, .align = '>'};
 		struct value v = NONE;
 		struct text t;
 
@@ -170,27 +263,24 @@ struct value format_percent(struct render *r, const struct text *format, const s
 			spec.precision = read_number(r, &at);
 		}
 		spec.type = *at;
-		if (at >= end || !strchr("sradiufFeEgGxXo", *at))
+		if (at >= end || !*at || !strchr("sradiufFeEgGxXo", *at))
 			sandbox_fail(r->s, "the format has '%%%c', which is unknown", at < end ? *at : ' ');
 		at++;
 		if (mark[1] != '(')
 			v = percent_argument(r, &at, all, &used);
-		int is_number = !strchr("sra", spec.type);
-
-		if (is_number && !value_is_number(v))
-			sandbox_fail(r->s, "the format needs a number, not %s", value_kind_name(v));
-		t = is_number          ? *number_text(r, v, &spec).u.text
-		    : spec.type == 's' ? *value_str(r->s, v)
-		                       : *repr(r, v).u.text;
-		if (!is_number)
+		if (strchr("sra", spec.type)) {
+			t = spec.type == 's' ? *value_str(r->s, v) : *repr(r, v).u.text;
 			cut(&t, &spec);
-		if (spec.align == '<')
-			spec.zero = 0;
-		else if (spec.zero && is_number)
-			spec.align = 0;
-		else
-			spec.zero = 0;
-		pad(r, &sink, &t, &spec, is_number);
+			pad(r, &sink, "", &t, &spec);
+			continue;
+		}
+		if (!value_is_number(v))
+			sandbox_fail(r->s, "the format needs a number, not %s", value_kind_name(v));
+		if (spec.zero && spec.align != '<') {
+			spec.align = '=';
+			spec.fill = "0";
+		}
+		write_number(r, &sink, v, &spec);
 	}
 	if (used < all->count && !(all->count == 1 && all->positional[0].kind == VALUE_DICT))
 		sandbox_fail(r->s, "the format needs fewer values than there are");
@@ -198,6 +288,17 @@ struct value format_percent(struct render *r, const struct text *format, const s
 }
 
 /* ---- braces ---- */
+
+static int64_t place_of(struct render *r, const struct text *digits)
+{
+	int64_t place;
+
+	errno = 0;
+	place = strtoll(digits->data, NULL, 10);
+	if (errno)
+		sandbox_fail(r->s, "format: the place %.40s has too many digits", digits->data);
+	return place;
+}
 
 static struct value braces_field(
         struct render *r, const char **at, const char *end, const struct arguments *all, int64_t *next)
@@ -210,10 +311,10 @@ static struct value braces_field(
 		++*at;
 	name = value_text(r->s, from, (size_t)(*at - from));
 	if (*at == from || strspn(from, "0123456789") >= (size_t)(*at - from)) {
-		int64_t place = *at == from ? (*next)++ : atoll(name.u.text->data);
+		int64_t place = *at == from ? (*next)++ : place_of(r, name.u.text);
 
 		if (place >= all->count)
-			sandbox_fail(r->s, "format: there is no value %d", (int)place);
+			sandbox_fail(r->s, "format: it needs more values than %d", (int)all->count);
 		v = all->positional[place];
 		found = 1;
 	}
@@ -234,7 +335,7 @@ static struct value braces_field(
 		if (kind == '.')
 			v = eval_attribute(r, v, name.u.text);
 		else if (strspn(from, "0123456789") >= (size_t)(*at - from))
-			v = eval_item(r, v, value_int(atoll(name.u.text->data)));
+			v = eval_item(r, v, value_int(place_of(r, name.u.text)));
 		else
 			v = eval_item(r, v, name);
 		*at += kind == '[' && *at < end;
@@ -245,24 +346,30 @@ static struct value braces_field(
 static void read_spec(struct render *r, struct spec *spec, const char **at, const char *end)
 {
 	int32_t c;
-	int len = *at < end ? char_at(*at, end, &c) : 0;
+	int len = *at < end ? char_at(*at, end, &c) : 0, has_fill = 0;
 
-	if (len && *at + len < end && strchr("<>^", (*at)[len])) {
+	if (len && *at + len < end && (*at)[len] && strchr("<>^=", (*at)[len])) {
 		spec->fill = *at;
 		spec->fill_bytes = (size_t)len;
+		has_fill = 1;
 		*at += len;
 	}
-	if (*at < end && strchr("<>^", **at))
+	if (*at < end && **at && strchr("<>^=", **at))
 		spec->align = *(*at)++;
-	if (*at < end && strchr("+- ", **at))
-		spec->sign = **at == '-' ? 0 : **at, ++*at;
+	if (*at < end && **at && strchr("+- ", **at))
+		spec->sign = *(*at)++;
 	if (*at < end && **at == '#')
 		spec->alternate = 1, ++*at;
-	if (*at < end && **at == '0')
-		spec->zero = 1, ++*at;
+	if (*at < end && **at == '0' && !has_fill) {
+		spec->zero = 1;
+		spec->fill = "0";
+		++*at;
+	}
 	spec->width = read_number(r, at);
 	if (*at < end && **at == '.') {
 		++*at;
+		if (*at < end && !isdigit((unsigned char)**at))
+			sandbox_fail(r->s, "format: a precision is missing");
 		spec->precision = read_number(r, at);
 	}
 	if (*at < end && **at != '}')
@@ -276,17 +383,20 @@ static void write_field(struct render *r, struct sink *sink, struct value v, str
 	int is_number = value_is_number(v) && v.kind != VALUE_BOOL;
 	struct text t;
 
-	if (spec->type && spec->type != 's' && !value_is_number(v))
-		sandbox_fail(r->s, "format: ':%c' needs a number, not %s", spec->type, value_kind_name(v));
-	if (!spec->type && v.kind == VALUE_FLOAT && spec->precision >= 0)
-		spec->type = 'g';
-	if (value_is_number(v) && spec->type && spec->type != 's')
-		t = *number_text(r, v, spec).u.text;
-	else
-		t = *value_str(r->s, v);
-	if (!is_number)
-		cut(&t, spec);
-	pad(r, sink, &t, spec, is_number);
+	if (is_number ? spec->type == 's' : spec->type && spec->type != 's')
+		sandbox_fail(r->s, "format: ':%c' does not fit %s", spec->type, value_kind_name(v));
+	if (!spec->align)
+		spec->align = !is_number ? '<' : spec->zero ? '=' : '>';
+	if (is_number) {
+		spec->sign = spec->sign == '-' ? 0 : spec->sign;
+		write_number(r, sink, v, spec);
+		return;
+	}
+	if (spec->sign || spec->alternate || spec->align == '=')
+		sandbox_fail(r->s, "format: a text has no sign and no base");
+	t = *value_str(r->s, v);
+	cut(&t, spec);
+	pad(r, sink, "", &t, spec);
 }
 
 struct value format_braces(struct render *r, const struct text *format, const struct arguments *all)
@@ -296,7 +406,7 @@ struct value format_braces(struct render *r, const struct text *format, const st
 	int64_t next = 0;
 
 	while (at < end) {
-		struct spec spec = {.fill = " ", .fill_bytes = 1, .precision = -1};
+		struct spec spec = {.style = STYLE_BRACES, .fill = " ", .fill_bytes = 1, .precision = -1};
 		struct value v;
 
 		if (*at != '{' && *at != '}') {

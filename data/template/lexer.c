@@ -232,10 +232,12 @@ static void string(struct lexer *l)
 	go_to(l, at + 1);
 }
 
+enum { NUMBER_BYTES_MAX = 400 };
+
 /* Copies digits with single underscores between them to out; returns their end. */
 static const char *digits(const struct lexer *l, const char *at, char *out, size_t *len, int base)
 {
-	while (at < l->end && *len < 60) {
+	while (at < l->end && *len < NUMBER_BYTES_MAX) {
 		if (digit_value(*at) < base)
 			out[(*len)++] = *at++;
 		else if (*at == '_' && *len && at + 1 < l->end && digit_value(at[1]) < base)
@@ -249,7 +251,7 @@ static const char *digits(const struct lexer *l, const char *at, char *out, size
 static void number(struct lexer *l)
 {
 	const char *at = l->at, *mark;
-	char text[80];
+	char text[NUMBER_BYTES_MAX + 8];
 	size_t len = 0;
 	int base = 10, real = 0;
 	int64_t value;
@@ -279,10 +281,14 @@ static void number(struct lexer *l)
 	}
 	text[len] = 0;
 	errno = 0;
-	value = real ? 0 : strtoll(text, NULL, base);
-	if (errno)
-		sandbox_fail(l->s, "the number %s has more than 64 bits", text);
-	add(l, TOKEN_NUMBER, real ? value_float(strtod(text, NULL)) : value_int(value));
+	value = real || base == 10 ? 0 : strtoll(text, NULL, base);
+	if (errno || !len)
+		sandbox_fail(l->s,
+		        len ? "the number %s has more than 64 bits" : "a number lacks its digits%s", text);
+	add(l, TOKEN_NUMBER,
+	        real         ? value_float(strtod(text, NULL))
+	        : base == 10 ? value_integer(l->s, text, len)
+	                     : value_int(value));
 	go_to(l, at);
 }
 

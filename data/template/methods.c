@@ -47,8 +47,12 @@ RECASE(method_swapcase, TEXT_SWAP)
 static int range_of(
         struct render *r, struct text *t, struct value start, struct value end, size_t *from, size_t *to)
 {
-	int64_t count = text_length(t), a = given(start) ? argument_int(r, start, 0) : 0;
-	int64_t b = given(end) ? argument_int(r, end, 0) : count;
+	int64_t count = text_length(t), a = 0, b = count;
+
+	if (given(start))
+		a = start.kind == VALUE_BIG ? number_index(start) : argument_int(r, start, 0);
+	if (given(end))
+		b = end.kind == VALUE_BIG ? number_index(end) : argument_int(r, end, 0);
 
 	a = a < 0 ? (a + count < 0 ? 0 : a + count) : a;
 	b = b < 0 ? (b + count < 0 ? 0 : b + count) : b > count ? count : b;
@@ -176,11 +180,12 @@ static METHOD(method_replace)
 	size_t from = 0;
 
 	UNUSED;
+	most = most < 0 ? INT64_MAX : most;
 	if (!old->len_bytes) { /* "": insert around every character */
 		struct list *chars = value_items(r->s, self);
 
 		for (int64_t i = 0; i <= chars->count; i++) {
-			if (most < 0 || i < most)
+			if (i < most)
 				sink_add(r->s, &sink, new->data, new->len_bytes);
 			if (i < chars->count)
 				sink_add(r->s, &sink, chars->items[i].u.text->data,
@@ -252,21 +257,29 @@ static struct value pad(
 	return sink_value(r->s, &sink);
 }
 
+/* How many characters a text lacks; a width below 0 is 0. */
+static int64_t room_in(struct render *r, struct value self, struct value width)
+{
+	int64_t wanted = argument_int(r, width, 0);
+
+	return wanted > 0 ? wanted - text_length(self.u.text) : 0;
+}
+
 static METHOD(method_ljust)
 {
 	UNUSED;
-	return pad(r, self, arg, 0, argument_int(r, arg[0], 0) - text_length(self.u.text));
+	return pad(r, self, arg, 0, room_in(r, self, arg[0]));
 }
 
 static METHOD(method_rjust)
 {
 	UNUSED;
-	return pad(r, self, arg, argument_int(r, arg[0], 0) - text_length(self.u.text), 0);
+	return pad(r, self, arg, room_in(r, self, arg[0]), 0);
 }
 
 static METHOD(method_center)
 {
-	int64_t width = argument_int(r, arg[0], 0), room = width - text_length(self.u.text), left;
+	int64_t room = room_in(r, self, arg[0]), width = argument_int(r, arg[0], 0), left;
 
 	UNUSED;
 	left = room > 0 ? room / 2 + (room & width & 1) : 0;
@@ -275,7 +288,7 @@ static METHOD(method_center)
 
 static METHOD(method_zfill)
 {
-	int64_t missing = argument_int(r, arg[0], 0) - text_length(self.u.text);
+	int64_t missing = room_in(r, self, arg[0]);
 	const struct text *t = self.u.text;
 	size_t sign = t->len_bytes && (t->data[0] == '-' || t->data[0] == '+');
 	struct sink sink = {0};

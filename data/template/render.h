@@ -70,7 +70,7 @@ struct function {
 	struct value self;
 };
 
-extern const struct builtin filters_of_texts[], filters_of_lists[], tests[], globals[];
+extern const struct builtin filters_of_texts[], filters_of_numbers[], filters_of_lists[], tests[], globals[];
 extern const struct builtin methods_of_texts[], methods_of_lists[], methods_of_dicts[], methods_of_loops[],
         methods_of_floats[];
 

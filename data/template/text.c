@@ -336,6 +336,7 @@ void value_write(struct sandbox *s, struct sink *sink, struct value v)
 		sink_text(s, sink, number);
 		break;
 	case VALUE_TEXT:
+	case VALUE_BIG:
 		sink_add(s, sink, v.u.text->data, v.u.text->len_bytes);
 		break;
 	case VALUE_LIST:

@@ -1,6 +1,8 @@
 /* Makes, compares and iterates over values. */
 #include "data/template/value.h"
 
+#include "base/json.h"
+
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -78,6 +80,7 @@ static uint64_t hash_value(struct sandbox *s, struct value v)
 	case VALUE_BOOL:
 	case VALUE_INT:
 	case VALUE_FLOAT:
+	case VALUE_BIG:
 		number = value_number(v) + 0.0; /* -0.0 is 0 */
 		return hash_bytes((const char *)&number, sizeof(number));
 	case VALUE_NONE:
@@ -209,6 +212,8 @@ static struct value from_json(struct sandbox *s, const json_t *json, int depth)
 		sandbox_fail(s, "the data is nested more than %d deep", JSON_DEPTH_MAX);
 	switch (json_typeof(json)) {
 	case JSON_OBJECT:
+		if (json_big_digits(json))
+			return value_integer(s, json_big_digits(json), strlen(json_big_digits(json)));
 		v = value_dict(s);
 		memcpy(&object, &json, sizeof(object));
 		json_object_keylen_foreach(object, key, key_bytes, child)
@@ -251,6 +256,7 @@ const char *value_kind_name(struct value v)
 	        [VALUE_BOOL] = "bool",
 	        [VALUE_INT] = "int",
 	        [VALUE_FLOAT] = "float",
+	        [VALUE_BIG] = "int",
 	        [VALUE_TEXT] = "str",
 	        [VALUE_DICT] = "dict",
 	        [VALUE_NAMESPACE] = "namespace",
@@ -272,11 +278,6 @@ const char *value_kind_name(struct value v)
 	return v.kind == VALUE_LIST ? lists[v.u.list->kind] : names[v.kind];
 }
 
-double value_number(struct value v)
-{
-	return v.kind == VALUE_FLOAT ? v.u.f : (double)v.u.i;
-}
-
 int value_truth(struct value v)
 {
 	switch (v.kind) {
@@ -289,6 +290,8 @@ int value_truth(struct value v)
 		return v.u.i != 0;
 	case VALUE_FLOAT:
 		return v.u.f != 0;
+	case VALUE_BIG:
+		return 1;
 	case VALUE_TEXT:
 		return v.u.text->len_bytes > 0;
 	case VALUE_LIST:
@@ -324,11 +327,8 @@ int value_equal(struct sandbox *s, struct value a, struct value b)
 	int equal;
 
 	sandbox_step(s, 1);
-	if (value_is_number(a) && value_is_number(b)) {
-		if (a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
-			return a.u.i == b.u.i;
-		return value_number(a) == value_number(b);
-	}
+	if (value_is_number(a) && value_is_number(b))
+		return !value_is_nan(a) && !value_is_nan(b) && !number_compare(a, b);
 	if (a.kind != b.kind)
 		return 0;
 	switch (a.kind) {
@@ -357,13 +357,8 @@ int value_equal(struct sandbox *s, struct value a, struct value b)
 int value_compare(struct sandbox *s, struct value a, struct value b)
 {
 	sandbox_step(s, 1);
-	if (value_is_number(a) && value_is_number(b)) {
-		double x = value_number(a), y = value_number(b);
-
-		if (a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
-			return (a.u.i > b.u.i) - (a.u.i < b.u.i);
-		return (x > y) - (x < y);
-	}
+	if (value_is_number(a) && value_is_number(b))
+		return number_compare(a, b);
 	if (a.kind == VALUE_TEXT && b.kind == VALUE_TEXT) { /* UTF-8 bytes sort like characters */
 		const struct text *x = a.u.text, *y = b.u.text;
 		size_t shared = x->len_bytes < y->len_bytes ? x->len_bytes : y->len_bytes;

@@ -2,7 +2,8 @@
  *
  * A value is 16 bytes and is copied freely. It points to memory of the sandbox that never changes, except for
  * namespaces, generators, and the state of loops, cyclers and joiners. Texts are valid UTF-8 and are counted
- * in characters. Integers have 64 bits; larger ones are an error.
+ * in characters. Integers have 64 bits. Larger ones keep their digits: they are written and compared exactly,
+ * and arithmetic with them is an error.
  */
 #ifndef FERRY_DATA_TEMPLATE_VALUE_H
 #define FERRY_DATA_TEMPLATE_VALUE_H
@@ -17,6 +18,7 @@ enum value_kind {
 	VALUE_BOOL,
 	VALUE_INT,
 	VALUE_FLOAT,
+	VALUE_BIG, /* an integer beyond 64 bits; u.text: its digits, as Python writes them */
 	VALUE_TEXT,
 	VALUE_LIST, /* any kind of sequence: see list_kind */
 	VALUE_DICT,
@@ -82,11 +84,20 @@ static inline struct value value_float(double f)
 }
 static inline int value_is_number(struct value v)
 {
-	return v.kind == VALUE_BOOL || v.kind == VALUE_INT || v.kind == VALUE_FLOAT;
+	return v.kind == VALUE_BOOL || v.kind == VALUE_INT || v.kind == VALUE_FLOAT || v.kind == VALUE_BIG;
 }
+/* An integer that u.i holds. */
 static inline int value_is_integer(struct value v)
 {
 	return v.kind == VALUE_BOOL || v.kind == VALUE_INT;
+}
+static inline int value_is_whole(struct value v) /* of any size */
+{
+	return value_is_integer(v) || v.kind == VALUE_BIG;
+}
+static inline int value_is_nan(struct value v)
+{
+	return v.kind == VALUE_FLOAT && v.u.f != v.u.f;
 }
 
 /* value_text copies the bytes. value_text_of borrows them: they must live as long as the sandbox. */
@@ -106,7 +117,30 @@ int value_truth(struct value v);
 int value_equal(struct sandbox *s, struct value a, struct value b);
 /* Below 0, 0 or above 0; fails if Python has no order for the values. */
 int value_compare(struct sandbox *s, struct value a, struct value b);
-double value_number(struct value v);
+double value_number(struct value v); /* rounded; infinite if the integer is too large */
+
+/* ---- numbers ---- */
+
+/* An integer of any size from its decimal digits, at most NUMBER_DIGITS_MAX (Python's limit); a minus may
+ * precede them. */
+enum { NUMBER_DIGITS_MAX = 4300 };
+struct value value_integer(struct sandbox *s, const char *digits, size_t len_bytes);
+
+struct value number_negative(struct sandbox *s, struct value big);
+
+/* An integer as an index, where Python cuts it to what an index can be: bounds of slices and searches. */
+int64_t number_index(struct value v);
+
+/* The integer part of a finite number. */
+struct value value_whole(struct sandbox *s, double f);
+
+/* Reads a text as Python's int() and float() do: 1, or 0 if it is invalid. A base that int() does not know
+ * makes every text invalid. */
+int number_read_integer(struct sandbox *s, const struct text *t, int64_t base, struct value *out);
+int number_read_real(struct sandbox *s, const struct text *t, struct value *out);
+
+/* Below 0, 0 or above 0, exactly; 0 beside NaN. */
+int number_compare(struct value a, struct value b);
 
 /* "str", "dict", ... as in Python's messages. */
 const char *value_kind_name(struct value v);
