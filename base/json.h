@@ -11,7 +11,7 @@
 #ifndef FERRY_BASE_JSON_H
 #define FERRY_BASE_JSON_H
 
-#include <jansson.h>
+#include <jansson.h> /* IWYU pragma: export */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 #include "bench/rig.h"
 
 #include "base/err.h"
-#include "base/num.h"
 #include "host/pool.h"
 
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/process.h"
 #include "device/backend.h"
 #include "host/pool.h"

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "base/str.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "model/adapter.h"

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/side_files.h"
 #include "checkpoint/temp_dir.h"

@@ -6,7 +6,6 @@
 #include "base/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 /* Turns numbers of a file's format into planes, and planes into numbers. */
 #include "checkpoint/weights.h"
 
-#include "base/err.h"
 #include "base/num.h"
 #include "base/size.h"
 #include "checkpoint/convert.h"

@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/size.h"
-#include "train/sample.h"
 #include "train/sample_defaults.h"
 
 #include <inttypes.h>

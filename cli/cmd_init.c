@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/quantity.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/hf_export.h"

@@ -1,7 +1,6 @@
 /* ferry inspect: shows the contents of a file or directory, from headers alone. */
 #include "cli/cli.h"
 
-#include "base/err.h"
 #include "base/quantity.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/safetensors.h"

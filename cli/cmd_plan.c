@@ -4,8 +4,6 @@
 #include "cli/plan_tables.h"
 
 #include "base/err.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "comm/world.h"
@@ -18,9 +16,7 @@
 #include "placement/simulate.h"
 #include "train/adapters.h"
 #include "train/devices.h"
-#include "train/paths.h"
 #include "train/planes.h"
-#include "train/sample.h"
 #include "train/trace.h"
 
 #include <inttypes.h>

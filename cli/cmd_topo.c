@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "host/numa.h"
-#include "optim/adamw.h"
+#include "optim/adamw_options.h"
 
 /* Seconds to measure; fewer for a made-up machine, because only the real memory can be measured. */
 static const double measure_s = 0.8, made_up_s = 0.1;

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "base/quantity.h"
 #include "model/freeze.h"
-#include "placement/device_memory.h"
 #include "placement/host_memory.h"
 
 /* ---- parameters ---- */

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "cli/answer.h"
 #include "cli/signals.h"
 

@@ -1,13 +1,14 @@
 /* Checks of required keys, unsupported values, and values that contradict each other. */
 #include "config/table.h"
 
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "comm/launch.h"
 #include "data/template/moment.h"
 #include "data/tokenizer/unicode.h"
 #include "device/preference.h"
-#include "optim/adamw.h"
+#include "optim/adamw_options.h"
 #include "optim/schedule.h"
 
 #include <stdio.h>

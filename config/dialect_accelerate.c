@@ -1,8 +1,6 @@
 /* accelerate's configuration, and its FSDP block in files of other trainers. */
 #include "config/dialect_item.h"
 
-#include "base/log.h"
-#include "base/str.h"
 #include "comm/launch.h"
 
 #include <stdio.h>

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* The table of keys, made from the list in keys.inc. */
 #include "config/table.h"
 
-#include "data/label.h"
-#include "data/row_formats.h"
-#include "data/template/builtin.h"
-#include "device/preference.h"
-#include "optim/schedule.h"
-#include "optim/state_format.h"
+#include "data/label.h"            /* IWYU pragma: keep */
+#include "data/row_formats.h"      /* IWYU pragma: keep */
+#include "data/template/builtin.h" /* IWYU pragma: keep */
+#include "device/preference.h"     /* IWYU pragma: keep */
+#include "optim/schedule.h"        /* IWYU pragma: keep */
+#include "optim/state_format.h"    /* IWYU pragma: keep */
 
 #include <stdint.h>
 

@@ -6,7 +6,6 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "base/str.h"
 #include "data/dataset_build.h"
 #include "data/tokenizer/token_list.h"
 #include "data/tokenizer/tokenizer.h"

@@ -16,16 +16,16 @@
 #ifndef FERRY_DEVICE_OP_H
 #define FERRY_DEVICE_OP_H
 
-#include "device/op_act.h"
-#include "device/op_attention.h"
-#include "device/op_cost.h"
-#include "device/op_loss.h"
-#include "device/op_matmul.h"
-#include "device/op_move.h"
-#include "device/op_norm.h"
-#include "device/op_optim.h"
-#include "device/op_rope.h"
-#include "device/op_table.h"
+#include "device/op_act.h"       /* IWYU pragma: export */
+#include "device/op_attention.h" /* IWYU pragma: export */
+#include "device/op_cost.h"      /* IWYU pragma: export */
+#include "device/op_loss.h"      /* IWYU pragma: export */
+#include "device/op_matmul.h"    /* IWYU pragma: export */
+#include "device/op_move.h"      /* IWYU pragma: export */
+#include "device/op_norm.h"      /* IWYU pragma: export */
+#include "device/op_optim.h"     /* IWYU pragma: export */
+#include "device/op_rope.h"      /* IWYU pragma: export */
+#include "device/op_table.h"     /* IWYU pragma: export */
 
 /* ROW(NAME, name, arguments) declares OP_NAME. Its functions end in _name and take a struct op_<arguments>.
  */

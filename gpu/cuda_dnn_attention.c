@@ -1,11 +1,11 @@
 /* Attention by cuDNN: the ops that its graphs serve, and their plans. */
 #include "gpu/cuda_dnn_attention.h"
 
-#include "gpu/cuda_dnn_graph.h"
+#include "gpu/cuda_dnn_graph.h" /* IWYU pragma: keep */
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/mem.h"
+#include "base/mem.h" /* IWYU pragma: keep */
 #include "device/op.h"
 
 #include <stdlib.h>

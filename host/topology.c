@@ -2,7 +2,6 @@
 #include "host/topology.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "host/topology_inner.h"
 
 #include <errno.h>

@@ -1,8 +1,6 @@
 /* GPUs and other cards, and their nodes. */
 #include "host/topology_inner.h"
 
-#include "base/err.h"
-
 #include <stdio.h>
 #include <string.h>
 

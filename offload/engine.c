@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "device/op.h"
 #include "offload/engine_parts.h"
 #include "offload/run_parts.h"

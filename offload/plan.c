@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan_parts.h"
-#include "optim/adamw.h"
+#include "optim/adamw_step.h"
 
 #include <inttypes.h>
 #include <string.h>

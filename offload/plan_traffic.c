@@ -1,6 +1,6 @@
 /* Counts the bytes that a plan moves over the host's memory bus and between ranks. */
 #include "device/device.h"
-#include "offload/plan_parts.h"
+#include "offload/plan.h"
 
 /* Bytes on the bus are those of all arguments in host memory. A copy between host and device moves its bytes
  * over the bus once; work of the CPU reads and writes them. */

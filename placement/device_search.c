@@ -2,7 +2,6 @@
 #include "placement/device_search.h"
 
 #include "placement/budget.h"
-#include "placement/options.h"
 #include "placement/ranks.h"
 #include "placement/simulate.h"
 

@@ -3,7 +3,6 @@
 
 #include "placement/ranks.h"
 
-#include "base/err.h"
 #include "base/log.h"
 #include "base/quantity.h"
 #include "base/size.h"

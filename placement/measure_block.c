@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "device/op.h"
 #include "model/adapter.h"
 #include "model/blocks/blocks.h"
 

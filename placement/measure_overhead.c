@@ -2,8 +2,6 @@
 #include "placement/measure.h"
 
 #include "base/clock.h"
-#include "base/err.h"
-#include "base/size.h"
 #include "device/op.h"
 
 #include <math.h>

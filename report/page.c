@@ -5,7 +5,6 @@
 #include "report/html.h"
 #include "report/page_parts.h"
 
-#include "base/err.h"
 #include "base/size.h"
 
 #include <stdint.h>

@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/str.h"
 #include "comm/world.h"
 #include "data/chat_template.h"

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "comm/world.h"
-#include "train/ranks_share.h"
 
 #include <string.h>
 

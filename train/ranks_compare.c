@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "checkpoint/hf_import_parts.h"
 #include "checkpoint/load.h"
 #include "comm/world.h"

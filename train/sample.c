@@ -5,7 +5,6 @@
 #include "train/ranks_share.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/size.h"
 #include "comm/world.h"
 #include "placement/ranks.h"

@@ -16,12 +16,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/size.h"
 #include "checkpoint/branch.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "comm/world.h"
-#include "placement/ranks.h"
 
 #include <inttypes.h>
 #include <math.h>

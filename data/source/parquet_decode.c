@@ -341,6 +341,8 @@ int parquet_decode_values(union parquet_value *out, int64_t count, int encoding,
 		break;
 	case PARQUET_STREAM_SPLIT:
 		return decode_stream_split(out, count, leaf, at, end, extra);
+	default:
+		break;
 	}
 	return err_set(ERR_UNSUPPORTED, "values of type %d in encoding %d are not supported", (int)leaf->type,
 	        encoding);

@@ -11,7 +11,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "data/source/bytes.h"
 #include "data/source/parquet.h"
 
 struct parquet_records {

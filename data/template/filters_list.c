@@ -1,7 +1,6 @@
 /* Filters over lists and dicts. */
 #include "data/template/render.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 

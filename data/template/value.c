@@ -4,7 +4,6 @@
 #include "base/json.h"
 
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 enum { DICT_SMALL = 8, JSON_DEPTH_MAX = 200 };

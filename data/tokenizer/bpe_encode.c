@@ -1,7 +1,6 @@
 /* Encodes words: cuts them where no merge joins, looks pieces up, and merges the others. */
 #include "data/tokenizer/bpe_encode.h"
 
-#include "base/err.h"
 #include "data/tokenizer/bpe_long.h"
 #include "data/tokenizer/bpe_symbols.h"
 

@@ -145,6 +145,8 @@ static int read_escape(struct translation *t, struct atom *a)
 		if (rc == 0 && *t->at++ != '}')
 			return refuse(t, "\\x{ without }");
 		return rc;
+	default:
+		break;
 	}
 	if ((unsigned char)c >= 0x80 || isalnum((unsigned char)c)) {
 		t->at--;
@@ -328,6 +330,8 @@ static int translate_element(struct translation *t)
 			break;
 		case '[':
 			return translate_class(t);
+		default:
+			break;
 		}
 		if (c == '.')
 			str_add(t->out, "[^\\n]");

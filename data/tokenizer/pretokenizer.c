@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/pretokenizer_inside.h"
 #include "data/tokenizer/unicode.h"

@@ -1,7 +1,7 @@
 /* Stubs of products by instructions that this architecture lacks; matmul_choice never chooses them. */
-#include "host/cpu/matmul_amx.h"
-#include "host/cpu/matmul_avx2.h"
-#include "host/cpu/matmul_avx512bf16.h"
+#include "host/cpu/matmul_amx.h"        /* IWYU pragma: keep */
+#include "host/cpu/matmul_avx2.h"       /* IWYU pragma: keep */
+#include "host/cpu/matmul_avx512bf16.h" /* IWYU pragma: keep */
 #include "host/cpu/matmul_bfmmla.h"
 
 #if !defined(__x86_64__)

@@ -2,7 +2,7 @@
 #include "host/cpu/matmul.h"
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
-#include "host/cpu/matmul_bfmmla.h"
+#include "host/cpu/matmul_bfmmla.h" /* IWYU pragma: keep */
 #include "host/cpu/matmul_onednn.h"
 
 #include <cblas.h>

@@ -2,7 +2,7 @@
 #include "host/cpu/matmul_onednn.h"
 
 #include <dlfcn.h>
-#include <dnnl.h>
+#include <dnnl.h> /* IWYU pragma: keep */
 
 enum matmul_simd onednn_simd(void)
 {

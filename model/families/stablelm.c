@@ -1,8 +1,6 @@
 /* StableLM: LayerNorm, partial rotary positions, in some sizes a parallel residual on one norm. */
 #include "model/families/families.h"
 
-#include "base/err.h"
-
 static const struct family_tensor stablelm_tensors[] = {
         LLAMA_EMBED,
         LLAMA_QKV_BIASED("use_qkv_bias", 0),
