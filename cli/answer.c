@@ -98,14 +98,36 @@ static int show(struct answers *a, int64_t text)
 	return 0;
 }
 
+void answers_continue(struct answers *a, int64_t text)
+{
+	a->streams[text].is_continued = 1;
+}
+
+/* The ids that the stream takes. */
+static const int32_t *stream_ids(struct text_stream *s, const struct generation_text *t, int64_t *count)
+{
+	int64_t first = s->is_continued ? 0 : t->begin;
+
+	if (s->is_continued && !s->known) {
+		s->known = t->begin;
+		s->from = tokenizer_context(s->tokenizer, t->ids.ids, t->begin);
+	}
+	*count = t->ids.count - first;
+	return t->ids.ids + first;
+}
+
 int answers_heard(void *context, int64_t text, const struct generation_text *t)
 {
 	struct answers *a = context;
 	struct text_stream *s = &a->streams[text];
+	const int32_t *ids;
+	int64_t count;
 	int rc = 0;
 
-	if (s->tokenizer)
-		rc = text_stream_add(s, t->ids.ids + t->begin, t->ids.count - t->begin);
+	if (s->tokenizer) {
+		ids = stream_ids(s, t, &count);
+		rc = text_stream_add(s, ids, count);
+	}
 	for (int64_t i = 0; i < a->stop_ids.count; i++)
 		s->is_stopped |= t->ids.ids[t->ids.count - 1] == a->stop_ids.ids[i];
 	if (!rc)
@@ -147,8 +169,9 @@ static int print_json(const struct answers *a, int64_t text, const struct genera
 int answers_finish(struct answers *a, int64_t text, const struct generation_text *t)
 {
 	struct text_stream *s = &a->streams[text];
-	int64_t count = t->ids.count - t->begin;
-	int rc = s->tokenizer ? text_stream_end(s, t->ids.ids + t->begin, count) : 0;
+	int64_t count = t->ids.count - t->begin, all;
+	const int32_t *ids = s->tokenizer ? stream_ids(s, t, &all) : NULL;
+	int rc = ids ? text_stream_end(s, ids, all) : 0;
 
 	if (rc || a->config->json)
 		return rc ? rc : print_json(a, text, t);

@@ -25,6 +25,9 @@ void answers_close(struct answers *a);
  * answer is finished. JSON has no titles. */
 void answers_title(struct answers *a, int64_t text, const char *title);
 
+/* The text's answer continues its prompt: a space in front of it counts. */
+void answers_continue(struct answers *a, int64_t text);
+
 /* The callback for generation.heard; context is the answers. */
 int answers_heard(void *context, int64_t text, const struct generation_text *t);
 

@@ -119,6 +119,8 @@ static int group_run(struct generation *g, struct prompts *p, struct answers *a,
 		texts[i].ids = p->list[first + i].ids;
 		texts[i].number = first + i;
 		p->list[first + i].ids = (struct token_list){0};
+		if (!p->list[first + i].is_chat)
+			answers_continue(a, i);
 		answers_title(a, i, p->count > 1 ? p->list[first + i].where : NULL);
 	}
 	if (!rc)

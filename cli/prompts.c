@@ -128,6 +128,8 @@ static int add_chat(struct prompts *p, const struct chat *chat)
 
 	if (!rc)
 		rc = add(p, &ids);
+	if (!rc)
+		p->list[p->count - 1].is_chat = 1;
 	token_list_free(&ids);
 	return rc;
 }

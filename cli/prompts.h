@@ -8,6 +8,7 @@
 
 struct prompt {
 	struct token_list ids;
+	int is_chat; /* the answer is a message of its own, not the text's continuation */
 	char *where; /* "asked.txt:2" for a prompt from prompt_file; else NULL */
 };
 

@@ -8,14 +8,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Text of consecutive tokens; without a tokenizer their ids. */
-static int stretch_text(char **text, const struct tokenizer *tokenizer, const int32_t *ids, int64_t count)
+/* Text of the tokens [from, to) of a row; without a tokenizer their ids. */
+static int stretch_text(
+        char **text, const struct tokenizer *tokenizer, const int32_t *ids, int64_t from, int64_t to)
 {
 	struct str numbers = {0};
 
 	if (tokenizer)
-		return tokenizer_decode(tokenizer, text, NULL, ids, count, SKIP_SPECIAL_OFF);
-	for (int64_t i = 0; i < count; i++)
+		return tokenizer_decode_more(tokenizer, text, NULL, ids, from, to, SKIP_SPECIAL_OFF);
+	for (int64_t i = from; i < to; i++)
 		str_printf(&numbers, "%" PRId32 " ", ids[i]);
 	*text = str_take(&numbers);
 	return *text ? 0 : ERR_NOMEM;
@@ -74,7 +75,7 @@ static int add_text(
 
 		while (to < count && (row_label(v, to) == DATASET_IGNORE) == masked)
 			to++;
-		err = stretch_text(&text, tokenizer, ids + from, to - from);
+		err = stretch_text(&text, tokenizer, ids, from, to);
 		if (err)
 			return err;
 		if (terminal) {
@@ -117,7 +118,8 @@ static int add_tokens(struct str *out, const struct row_view *v, const struct to
 	for (int64_t i = 0; i < count; i++) {
 		int32_t label = row_label(v, i);
 		char *text = NULL;
-		int err = tokenizer ? tokenizer_decode(tokenizer, &text, NULL, ids + i, 1, SKIP_SPECIAL_OFF)
+		int err = tokenizer ? tokenizer_decode_more(
+		                              tokenizer, &text, NULL, ids, i, i + 1, SKIP_SPECIAL_OFF)
 		                    : 0;
 
 		if (err)

@@ -17,6 +17,7 @@ struct text_stream {
 	const json_t *stops;               /* list of texts, or NULL; borrowed */
 	struct str text;                   /* text of the ids so far, without incomplete characters */
 	int64_t from, known;               /* ids before `known` are in the text; decoding starts at `from` */
+	int is_continued;                  /* 1: text_stream_add gets the prompt in front of the ids */
 	size_t given_bytes;                /* bytes of the text that were returned */
 	int is_stopped;                    /* 1: the text ends before a stop string */
 };

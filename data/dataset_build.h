@@ -32,6 +32,7 @@ struct dataset_builder {
 	char *recipe;
 	int is_made;                      /* another process made the same cache: nothing left to read */
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
+	size_t said_bytes;                /* of its pieces of text so far */
 	struct pair *pair;                /* the pair being made */
 	struct chat_labels *labels;       /* of the chat being made */
 };
@@ -98,9 +99,9 @@ int row_columns_parse_chat(const struct dataset_builder *b, json_t *record);
 /* ERR_INPUT: the user named a column that no row has. */
 int dataset_builder_check_seen(const struct dataset_builder *b);
 
-/* Appends a piece of a row. Pieces are tokenized separately, as in most trainers, so no token spans the
- * border. The tokenizer's prefix comes before the first piece. The options decide whether prompts are
- * trained. */
+/* Appends a piece of a row. Pieces are tokenized separately, so no token spans the border, and a prompt has
+ * the ids that it has when it is generated from. The tokenizer's prefix, and the space that some put before a
+ * text, come before the first piece only. The options decide whether prompts are trained. */
 enum dataset_piece { DATASET_PIECE_PROMPT, DATASET_PIECE_ANSWER };
 int dataset_builder_say(
         struct dataset_builder *b, const char *text, size_t len_bytes, enum dataset_piece piece);

@@ -8,6 +8,7 @@
 #include "data/chat.h"
 #include "data/dataset_build.h"
 #include "data/tokenizer/token_list.h"
+#include "data/tokenizer/tokenizer.h"
 
 static const enum row_field answer_fields[2] = {ROW_FIELD_CHOSEN, ROW_FIELD_REJECTED};
 
@@ -66,9 +67,26 @@ static int is_word(char c)
 	return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
 }
 
+/* A place where both texts may be cut: not in a character, a word, or an added token. */
+static size_t cut_before(const struct tokenizer *t, const json_t *const texts[2], size_t n)
+{
+	const char *a = json_string_value(texts[0]), *b = json_string_value(texts[1]);
+	size_t before;
+
+	do {
+		before = n;
+		while (n && ((a[n] & 0xc0) == 0x80 || (b[n] & 0xc0) == 0x80 ||
+		                    (is_word(a[n - 1]) && (is_word(a[n]) || is_word(b[n])))))
+			n--;
+		for (int i = 0; i < 2; i++)
+			n = tokenizer_border(t, json_string_value(texts[i]), json_string_length(texts[i]), n);
+	} while (n < before);
+	return n;
+}
+
 /* Bytes of the prompt that two texts begin with. It ends with a word, because it is tokenized apart from the
  * answers; a blank behind it belongs to them, as in TRL. */
-static size_t shared_prompt(const json_t *const texts[2])
+static size_t shared_prompt(const struct tokenizer *t, const json_t *const texts[2])
 {
 	const char *a = json_string_value(texts[0]), *b = json_string_value(texts[1]);
 	size_t least = json_string_length(texts[0]), n = 0;
@@ -77,10 +95,8 @@ static size_t shared_prompt(const json_t *const texts[2])
 		least = json_string_length(texts[1]);
 	while (n < least && a[n] == b[n])
 		n++;
-	while (n && ((a[n] & 0xc0) == 0x80 || (b[n] & 0xc0) == 0x80 ||
-	                    (is_word(a[n - 1]) && (is_word(a[n]) || is_word(b[n])))))
-		n--;
-	return n && a[n - 1] == ' ' ? n - 1 : n;
+	n = cut_before(t, texts, n);
+	return n && a[n - 1] == ' ' ? cut_before(t, texts, n - 1) : n;
 }
 
 static int add_texts(struct dataset_builder *b, const struct preference_record *r, int which)
@@ -97,7 +113,7 @@ static int add_texts(struct dataset_builder *b, const struct preference_record *
 		rc = dataset_builder_text(b, r->record, r->prompt_field, &prompt, &prompt_bytes);
 	} else if (rc == 0) {
 		prompt = answer;
-		prompt_bytes = shared_prompt(r->answers);
+		prompt_bytes = shared_prompt(b->options->tokenizer, r->answers);
 		answer += prompt_bytes;
 		answer_bytes -= prompt_bytes;
 		rc = prompt_bytes ? 0 : no_prompt(b, r->record, not_alike);

@@ -51,8 +51,12 @@ int dataset_builder_say(
 {
 	enum add_special add =
 	        b->ids->count || piece == DATASET_PIECE_ANSWER ? ADD_SPECIAL_NONE : ADD_SPECIAL_BEFORE;
-	int trained = is_trained(b, piece);
-	int rc = tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, add);
+	int trained = is_trained(b, piece), rc;
+
+	b->said_bytes = b->ids->count ? b->said_bytes : 0;
+	rc = b->said_bytes ? tokenizer_encode_more(b->options->tokenizer, b->ids, text, len_bytes)
+	                   : tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, add);
+	b->said_bytes += len_bytes;
 
 	if (rc < 0)
 		return err_note(rc, "%s", b->where);

@@ -65,11 +65,11 @@ static int add_file_hash(struct str *out, const char *path)
 	return rc;
 }
 
-/* Adds the tokenizer by the contents of its files. */
+/* Adds the tokenizer by the contents of its files; the last two may name its end of text. */
 static int add_tokenizer(struct str *out, const char *path)
 {
 	static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-	        "special_tokens_map.json", "added_tokens.json"};
+	        "special_tokens_map.json", "added_tokens.json", "generation_config.json", "config.json"};
 	int rc = 0;
 
 	if (file_kind_of(path) == FILE_REGULAR)

@@ -214,8 +214,8 @@ static int sample(struct trainer *t)
 		return 0;
 	}
 	if (!rc && !world_self()->rank) /* only rank 0 logs it */
-		rc = tokenizer_decode(s->tokenizer, &text, NULL, ids.ids + prompt_count,
-		        ids.count - prompt_count, SKIP_SPECIAL_ON);
+		rc = tokenizer_decode_more(
+		        s->tokenizer, &text, NULL, ids.ids, prompt_count, ids.count, SKIP_SPECIAL_ON);
 	if (!rc && text)
 		log_info("step %" PRId64 ": %s -> %s", t->step, t->config->sample_prompt, text);
 	token_list_free(&ids);

@@ -25,6 +25,7 @@ struct tokenizer {
 	struct pretokenizer pretokenizer;
 	struct token_model model;         /* its vocabulary includes the added tokens */
 	struct added_set raw, normalized; /* searched before and after normalization */
+	struct added_set contents;        /* of all, as files spell them: only for tokenizer_border */
 	uint8_t *added;                   /* [vocab.id_end] bits of tokenizer_added */
 	struct piece_list renamed;        /* changed contents of TOKENIZER_ADDED_RENAMED, in renamed_bytes */
 	struct str renamed_bytes;

@@ -18,7 +18,7 @@ static int searched_content(const struct tokenizer *t, struct normal_text *text,
 	text->text = content;
 	text->len_bytes = len_bytes;
 	if (flags & ADDED_NORMALIZED)
-		rc = normalizer_run(&t->normalizer, text, content, len_bytes);
+		rc = normalizer_run(&t->normalizer, text, content, len_bytes, NORMAL_FRONT_START);
 	return rc < 0 ? rc : text->len_bytes != len_bytes || memcmp(text->text, content, len_bytes) != 0;
 }
 
@@ -63,6 +63,8 @@ static int place_added(struct tokenizer *t, const struct added_list *list, const
 	id = vocab_find_content(&t->model.vocab, e->content, e->len_bytes);
 	rc = added_set_add(e->flags & ADDED_NORMALIZED ? &t->normalized : &t->raw, text->text,
 	        text->len_bytes, id, e->flags | skipped);
+	if (rc == 0)
+		rc = added_set_add(&t->contents, e->content, e->len_bytes, id, e->flags | skipped);
 	if (rc == 0 && changed) {
 		mark |= TOKENIZER_ADDED_RENAMED;
 		rc = rename_added(t, id, text);

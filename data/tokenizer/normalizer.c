@@ -244,7 +244,13 @@ static int run_replace(
 static int run_prepend(
         const struct normalizer_step *step, const struct normal_text *in, struct str *out, size_t *head)
 {
-	if (in->len_bytes == 0)
+	int has_space =
+	        in->len_bytes > 0 &&
+	        (in->text[0] == ' ' || (in->len_bytes >= step->content_bytes &&
+	                                       memcmp(in->text, step->content, step->content_bytes) == 0));
+
+	if (in->len_bytes == 0 || in->front == NORMAL_FRONT_JOINED ||
+	        (in->front == NORMAL_FRONT_SPACE && has_space))
 		return 0;
 	*head = in->head_bytes ? in->head_bytes + step->content_bytes : 0;
 	str_add_bytes(out, step->content, step->content_bytes);
@@ -468,13 +474,15 @@ void normalizer_free(struct normalizer *n)
 	*n = (struct normalizer){0};
 }
 
-int normalizer_run(const struct normalizer *n, struct normal_text *out, const char *text, size_t len_bytes)
+int normalizer_run(const struct normalizer *n, struct normal_text *out, const char *text, size_t len_bytes,
+        enum normal_front front)
 {
 	uint32_t c;
 	int now = 0; /* the free buffer */
 
 	out->text = text;
 	out->len_bytes = len_bytes;
+	out->front = front;
 	out->head_bytes = len_bytes > 0 ? (size_t)utf8_get(text, &c) : 0;
 	for (int i = 0; i < n->step_count; i++) {
 		const struct normalizer_step *step = &n->steps[i];

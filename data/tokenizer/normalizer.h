@@ -33,16 +33,26 @@ struct normalizer {
 int normalizer_load(struct normalizer *n, const json_t *spec, const char *where);
 void normalizer_free(struct normalizer *n);
 
+/* A text that goes on after another one gets no space in front that is not in it. If its own first space is
+ * lost on the way, as in models that remove spaces at the ends, the one in front stands for it. */
+enum normal_front {
+	NORMAL_FRONT_START,  /* the text begins here */
+	NORMAL_FRONT_JOINED, /* it goes on, and begins with no space */
+	NORMAL_FRONT_SPACE,  /* it goes on, and begins with a space */
+};
+
 /* A normalized text, and the working memory of one thread. Zero-initialise; normal_text_free. */
 struct normal_text {
 	const char *text; /* the caller's text, or in one of the buffers */
 	size_t len_bytes;
+	enum normal_front front;
 	size_t head_bytes; /* bytes that come from the first character of the caller's text */
 	struct str buffers[2];
 };
 
 /* Normalizes text (valid UTF-8). */
-int normalizer_run(const struct normalizer *n, struct normal_text *out, const char *text, size_t len_bytes);
+int normalizer_run(const struct normalizer *n, struct normal_text *out, const char *text, size_t len_bytes,
+        enum normal_front front);
 void normal_text_free(struct normal_text *t);
 
 #endif

@@ -200,7 +200,7 @@ static int run_prefix_space(struct walk *walk, int index, struct word word)
 {
 	struct str *b = &walk->scratch->buffers[index];
 
-	if (word.text[0] == ' ')
+	if (word.text[0] == ' ' || (walk->scratch->is_joined && word.head_bytes))
 		return hand_on(walk, index + 1, &word, 0, word.len_bytes);
 	b->len_bytes = 0;
 	str_add_char(b, ' ');
@@ -245,7 +245,8 @@ static int run_metaspace(struct walk *walk, int index, struct word word)
 	pretokenizer_word part = index + 1 == walk->p->step_count ? walk->scratch->part : NULL;
 	struct str *b = &walk->scratch->buffers[index];
 	int in_front =
-	        word.text[0] != ' ' && !begins_with(word.text, word.len_bytes, step) &&
+	        word.text[0] != ' ' && !(walk->scratch->is_joined && word.head_bytes) &&
+	        !begins_with(word.text, word.len_bytes, step) &&
 	        (step->prepend == METASPACE_ALWAYS || (step->prepend == METASPACE_FIRST && word.head_bytes));
 	size_t head = word.head_bytes, at = 0;
 

@@ -70,6 +70,7 @@ typedef int (*pretokenizer_word)(void *user, const char *text, size_t len_bytes)
 struct pretokenizer_scratch {
 	pretokenizer_word part; /* may get the front of a long word, whole characters of it, before `word`
 	                           gets the rest; NULL: words come whole */
+	int is_joined; /* the text goes on after another one: no space is put before its first character */
 	struct str buffers[PRETOKENIZER_STEPS_MAX];
 	struct pattern_search searches[PRETOKENIZER_STEPS_MAX];
 };

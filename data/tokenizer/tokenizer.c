@@ -11,7 +11,7 @@
 #include "data/tokenizer/sentencepiece.h"
 #include "data/tokenizer/unicode.h"
 
-enum { FILE_BYTES_MAX = 512 << 20 };
+enum { FILE_BYTES_MAX = 512 << 20, CONTEXT_TOKENS = 4 /* bytes of a character */ };
 
 /* Replaces the bytes of a tokenizer.model by the text of its tokenizer.json. */
 static int convert_model(char **text, size_t *len_bytes, const char *path, const struct beside *beside)
@@ -115,6 +115,7 @@ void tokenizer_close(struct tokenizer *t)
 	model_free(&t->model);
 	added_set_free(&t->raw);
 	added_set_free(&t->normalized);
+	added_set_free(&t->contents);
 	mem_free(t->added);
 	piece_list_free(&t->renamed);
 	str_free(&t->renamed_bytes);
@@ -159,14 +160,18 @@ static int encode_part(void *user, const char *text, size_t len_bytes)
 }
 
 /* Encodes a piece of raw text: normalizes it, searches it for added tokens, and splits the rest into words.
- * in_front: the piece is the start of the user's text. */
-static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, int in_front)
+ * in_front: the piece is the start of the user's text; goes_on: which follows another one. */
+static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, int in_front, int goes_on)
 {
+	enum normal_front front = !goes_on         ? NORMAL_FRONT_START
+	                          : text[0] == ' ' ? NORMAL_FRONT_SPACE
+	                                           : NORMAL_FRONT_JOINED;
 	struct piece p;
-	int rc = normalizer_run(&e->t->normalizer, &e->text, text, len_bytes);
+	int rc = normalizer_run(&e->t->normalizer, &e->text, text, len_bytes, front);
 
 	if (rc < 0)
 		return rc;
+	e->words.is_joined = front == NORMAL_FRONT_JOINED;
 	added_begin(&e->normalized, &e->t->normalized, e->text.text, e->text.len_bytes);
 	while (rc == 0 && added_next(&e->normalized, &p)) {
 		size_t head = in_front && e->text.head_bytes > p.start ? e->text.head_bytes - p.start : 0;
@@ -178,8 +183,9 @@ static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, 
 	return rc;
 }
 
-/* Encodes one text, without the special tokens around it. */
-static int encode_text(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes)
+/* Encodes one text, without the special tokens around it. goes_on: it follows another one. */
+static int encode_text(
+        const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes, int goes_on)
 {
 	struct encoding e = {.t = t, .ids = ids, .model = mem_alloc(1, t->model.kind->scratch_bytes)};
 	size_t valid_bytes = utf8_check(text, len_bytes);
@@ -193,7 +199,8 @@ static int encode_text(const struct tokenizer *t, struct token_list *ids, const 
 	added_begin(&e.raw, &t->raw, text, len_bytes);
 	while (rc == 0 && added_next(&e.raw, &p))
 		rc = p.id >= 0 ? token_list_add(ids, p.id)
-		               : encode_piece(&e, text + p.start, p.end - p.start, p.start == 0);
+		               : encode_piece(&e, text + p.start, p.end - p.start, p.start == 0,
+		                         goes_on && p.start == 0);
 	encoding_free(&e);
 	return rc;
 }
@@ -215,7 +222,7 @@ static int encode_texts(const struct tokenizer *t, struct token_list *ids, const
 		struct token_list special = {.count = part->count};
 
 		if (part->text >= 0) {
-			rc = encode_text(t, ids, texts[part->text].text, texts[part->text].len_bytes);
+			rc = encode_text(t, ids, texts[part->text].text, texts[part->text].len_bytes, 0);
 		} else if (special.count > 0 &&
 		           (add == ADD_SPECIAL_ALL || (add == ADD_SPECIAL_BEFORE && !seen_text))) {
 			special.ids = t->template.ids.ids + part->first;
@@ -234,12 +241,35 @@ int tokenizer_encode(const struct tokenizer *t, struct token_list *ids, const ch
 	return encode_texts(t, ids, &(struct text){text, len_bytes}, 1, add);
 }
 
+int tokenizer_encode_more(
+        const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes)
+{
+	int64_t before = ids->count;
+	int rc = encode_text(t, ids, text, len_bytes, 1);
+
+	if (rc < 0)
+		ids->count = before;
+	return rc;
+}
+
 int tokenizer_encode_pair(const struct tokenizer *t, struct token_list *ids, const char *first,
         size_t first_bytes, const char *second, size_t second_bytes, enum add_special add)
 {
 	const struct text texts[] = {{first, first_bytes}, {second, second_bytes}};
 
 	return encode_texts(t, ids, texts, 2, add);
+}
+
+size_t tokenizer_border(const struct tokenizer *t, const char *text, size_t len_bytes, size_t at)
+{
+	struct added_matches m;
+	struct piece p;
+
+	added_begin(&m, &t->contents, text, len_bytes);
+	while (added_next(&m, &p) && p.start < at)
+		if (p.id >= 0 && at < p.end)
+			return p.start;
+	return at;
 }
 
 /* Appends the text of a token for the decoder. */
@@ -284,6 +314,49 @@ int tokenizer_decode(const struct tokenizer *t, char **text, size_t *len_bytes, 
 	}
 	texts_free(&texts);
 	str_free(&out);
+	return rc;
+}
+
+static int has_text(const struct tokenizer *t, int32_t id)
+{
+	size_t len_bytes;
+
+	return vocab_bytes(&t->model.vocab, id, &len_bytes) && len_bytes > 0 &&
+	       !(t->added[id] & TOKENIZER_ADDED_SPECIAL);
+}
+
+int64_t tokenizer_context(const struct tokenizer *t, const int32_t *ids, int64_t begin)
+{
+	int64_t at = begin, texts = 0;
+
+	while (at > 0 && texts < CONTEXT_TOKENS)
+		texts += has_text(t, ids[--at]);
+	return texts ? at : begin;
+}
+
+int tokenizer_decode_more(const struct tokenizer *t, char **text, size_t *len_bytes, const int32_t *ids,
+        int64_t begin, int64_t count, enum skip_special skip)
+{
+	int64_t from = tokenizer_context(t, ids, begin);
+	char *before = NULL, *all = NULL;
+	size_t before_bytes = 0, all_bytes = 0;
+	int rc = from < begin ? tokenizer_decode(t, &before, &before_bytes, ids + from, begin - from, skip)
+	                      : 0;
+
+	*text = NULL;
+	if (rc == 0)
+		rc = tokenizer_decode(t, &all, &all_bytes, ids + from, count - from, skip);
+	if (rc == 0 && (before_bytes > all_bytes || memcmp(all, before ? before : "", before_bytes) != 0)) {
+		rc = tokenizer_decode(t, text, len_bytes, ids + begin, count - begin, skip);
+	} else if (rc == 0) {
+		memmove(all, all + before_bytes, all_bytes - before_bytes + 1);
+		if (len_bytes)
+			*len_bytes = all_bytes - before_bytes;
+		*text = all;
+		all = NULL;
+	}
+	mem_free(before);
+	mem_free(all);
 	return rc;
 }
 

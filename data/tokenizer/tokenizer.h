@@ -39,10 +39,19 @@ enum add_special {
 int tokenizer_encode(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes,
         enum add_special add);
 
-/* The same for two texts, with the template's tokens before, between and after them. ADD_SPECIAL_BEFORE:
- * only those before the first. */
+/* Appends the ids of a text that goes on after another one, which was encoded before. No special tokens come
+ * around it, and no space before it: the ids of both decode to the two texts. Tokenizers that put no space
+ * before a text give the same ids as tokenizer_encode. */
+int tokenizer_encode_more(
+        const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes);
+
+/* As tokenizer_encode for two texts, with the template's tokens before, between and after them.
+ * ADD_SPECIAL_BEFORE: only those before the first. */
 int tokenizer_encode_pair(const struct tokenizer *t, struct token_list *ids, const char *first,
         size_t first_bytes, const char *second, size_t second_bytes, enum add_special add);
+
+/* The place at which a text (valid UTF-8) may be cut: `at`, or the start of an added token around it. */
+size_t tokenizer_border(const struct tokenizer *t, const char *text, size_t len_bytes, size_t at);
 
 enum skip_special { SKIP_SPECIAL_OFF, SKIP_SPECIAL_ON };
 
@@ -50,6 +59,14 @@ enum skip_special { SKIP_SPECIAL_OFF, SKIP_SPECIAL_ON };
  * text (models' vocabularies are often padded). */
 int tokenizer_decode(const struct tokenizer *t, char **text, size_t *len_bytes, const int32_t *ids,
         int64_t count, enum skip_special skip);
+
+/* The text of ids[begin, count) behind ids[0, begin): with the space that a decoder takes from the front of a
+ * text. Where they begin inside a character, they are decoded alone. */
+int tokenizer_decode_more(const struct tokenizer *t, char **text, size_t *len_bytes, const int32_t *ids,
+        int64_t begin, int64_t count, enum skip_special skip);
+
+/* The first of ids[0, begin) that tokenizer_decode needs to give ids behind them their text. */
+int64_t tokenizer_context(const struct tokenizer *t, const int32_t *ids, int64_t begin);
 
 /* One past the highest id, added tokens included. A model's embedding may have more rows. */
 int64_t tokenizer_vocab_count(const struct tokenizer *t);
