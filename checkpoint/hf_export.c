@@ -7,11 +7,13 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/quantity.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/hf_dtype.h"
 #include "checkpoint/merge.h"
 #include "checkpoint/weights.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 enum { SHARD_NAME_BYTES = 48, PIECE_COUNT = 16 << 10 /* stays in the cache */ };
@@ -83,6 +85,22 @@ static int convert_f16(const struct work *work, const float *value, int tensor, 
 	return 0;
 }
 
+/* Refuses a number that is not finite. The piece is in the file's format; F16: fp32, before it is rounded. */
+static int check_finite(const struct work *work, const void *piece, int tensor, int64_t first, int64_t count)
+{
+	int is_bf16 = work->format == FORMAT_BF16;
+	int64_t i = 0;
+
+	if (!(is_bf16 ? convert_kernels()->bf16(piece, count) : convert_kernels()->check(piece, count)))
+		return 0;
+	while (isfinite(is_bf16 ? bf16_to_f32(((const uint16_t *)piece)[i]) : ((const float *)piece)[i]))
+		i++;
+	return err_set(ERR_NONFINITE,
+	        "%s is not finite at element %" PRId64
+	        "; the training diverged, or the adapter is damaged or too large; nothing was written to %s",
+	        work->model->tensors[tensor].name, first + i, work->options->dir);
+}
+
 static int write_piece(
         struct work *work, struct safetensors_writer *writer, int tensor, int64_t first, int64_t count)
 {
@@ -91,6 +109,8 @@ static int write_piece(
 	int err = weights_get(
 	        &out, work->source, is_f16 ? FORMAT_F32 : work->format, tensor, first, count, work->piece);
 
+	if (!err)
+		err = check_finite(work, out, tensor, first, count);
 	if (!err && is_f16) {
 		err = convert_f16(work, out, tensor, first, count);
 		out = work->f16;

@@ -11,7 +11,8 @@
  *
  * F32 is the exact master weight. BF16 is the hi plane, the weights that bf16 training computes with:
  * nearest, with ties away from zero. Other programs round ties to even, so half of the ties, 1 value in
- * 131072, differ in the last bit. F16 rounds to nearest even; a value beyond its range is an error.
+ * 131072, differ in the last bit. With adapters no plane holds the merged weights, and all round to even.
+ * F16 rounds to nearest even; a value beyond its range is an error. So is one that is not finite.
  *
  * The directory appears whole or not at all: ferry writes it under a temporary name beside its place, fsyncs
  * and renames it. It removes remains of unfinished exports.
@@ -43,8 +44,8 @@ struct hf_export {
 enum safetensors_dtype hf_export_dtype(int wanted, const struct model *model);
 
 /* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory is the ring of
- * checkpoint/block_writer.h. ERR_INPUT (dir exists, a weight does not fit F16), ERR_IO, ERR_NOMEM, the
- * source's errors. */
+ * checkpoint/block_writer.h. ERR_INPUT (dir exists, a weight does not fit F16), ERR_NONFINITE, ERR_IO,
+ * ERR_NOMEM, the source's errors. */
 int hf_export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source);
 

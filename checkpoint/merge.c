@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/weights.h"
 #include "model/adapter.h"
 
@@ -14,7 +15,7 @@ struct factors {
 	int tensor; /* -1: none yet */
 	float *left, *right;
 	int64_t rank;
-	double scale;
+	float scale;
 };
 
 struct merge {
@@ -79,31 +80,28 @@ static int factors_read(struct merge *m, int tensor, int a)
 	else
 		f->tensor = tensor;
 	f->rank = of_a->shape[0];
-	f->scale = m->model->config.block[of_a->layer].adapter[of_a->role].scale;
+	f->scale = (float)m->model->config.block[of_a->layer].adapter[of_a->role].scale;
 	return err;
 }
 
 enum { STRETCH = 2048 }; /* elements that a thread computes at once */
 
-/* Adds the products to elements [first, first + count) of a matrix with `cols` columns. */
+/* Adds the products to elements [first, first + count) of a matrix with `cols` columns. The order of rounding
+ * is that of PEFT on a CPU: products summed by fused multiply-adds in the order of ranks, the scale, W. */
 static void add_products(float *merged, const struct factors *f, int64_t cols, int64_t first, int64_t count)
 {
-	double sum[STRETCH];
+	float sum[STRETCH];
 
 	for (int64_t at = 0, run; at < count; at += run) {
 		int64_t row = (first + at) / cols, col = (first + at) % cols;
 
 		run = min_i64(cols - col, count - at);
 		memset(sum, 0, (size_t)run * sizeof(*sum));
-		for (int64_t k = 0; k < f->rank; k++) {
-			double left = f->left[row * f->rank + k];
-			const float *right = f->right + k * cols + col;
-
-			for (int64_t j = 0; j < run; j++)
-				sum[j] += left * right[j];
-		}
+		for (int64_t k = 0; k < f->rank; k++)
+			convert_kernels()->add_product(
+			        sum, f->left[row * f->rank + k], f->right + k * cols + col, run);
 		for (int64_t j = 0; j < run; j++)
-			merged[at + j] = (float)(merged[at + j] + f->scale * sum[j]);
+			merged[at + j] += f->scale * sum[j];
 	}
 }
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "model/adapter.h"
@@ -200,6 +201,11 @@ static int append_tensor(struct safetensors_writer *writer, const struct model *
 	for (int64_t at = 0, count; at < total && !err; at += count) {
 		count = min_i64(PLANE_PIECE_COUNT, total - at);
 		err = weights_read(source, t, at, count, value);
+		if (!err && convert_kernels()->check(value, count))
+			err = err_set(ERR_NONFINITE,
+			        "%s of the adapter is not finite; the training diverged, so it is not "
+			        "written",
+			        model->tensors[t].name);
 		if (!err)
 			err = safetensors_append(writer, value, (size_t)count * sizeof(*value));
 	}

@@ -29,7 +29,7 @@ struct peft_export {
 };
 
 /* Writes the adapters' master weights. The directory appears whole or not at all. ERR_INPUT (dir exists),
- * ERR_IO, ERR_NOMEM, the source's errors. */
+ * ERR_NONFINITE, ERR_IO, ERR_NOMEM, the source's errors. */
 int peft_write(
         const struct peft_export *options, const struct model *model, const struct plane_source *source);
 

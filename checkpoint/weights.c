@@ -144,8 +144,8 @@ int weights_read(const struct plane_source *s, int tensor, int64_t first, int64_
 	                 : read_halves(s, tensor, first, count, dst);
 }
 
-/* The upper halves of a source that has numbers and no planes. */
-static int read_upper(const struct plane_source *s, int tensor, int64_t first, int64_t count, uint16_t *dst)
+/* Numbers of a source that has no planes, rounded to nearest even as in other programs. */
+static int read_rounded(const struct plane_source *s, int tensor, int64_t first, int64_t count, uint16_t *dst)
 {
 	float piece[PIECE_COUNT];
 	int err = 0;
@@ -154,7 +154,7 @@ static int read_upper(const struct plane_source *s, int tensor, int64_t first, i
 		part = min_i64(PIECE_COUNT, count - at);
 		err = s->floats(s->context, tensor, first + at, part, piece);
 		for (int64_t i = 0; i < part && !err; i++)
-			dst[at + i] = plane_hi(f32_bits(piece[i]));
+			dst[at + i] = bf16_from_f32(piece[i]);
 	}
 	return err;
 }
@@ -166,6 +166,6 @@ int weights_get(const void **out, const struct plane_source *s, enum format form
 	assert(format == FORMAT_F32 || format == FORMAT_BF16);
 	if (format == FORMAT_F32)
 		return weights_read(s, tensor, first, count, buffer);
-	return s->floats ? read_upper(s, tensor, first, count, buffer)
+	return s->floats ? read_rounded(s, tensor, first, count, buffer)
 	                 : plane_get(out, s, tensor, PLANE_HI, first, count, buffer);
 }

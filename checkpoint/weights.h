@@ -36,7 +36,8 @@ int weights_put(struct weights_target *target, enum format format, int tensor, i
 void *weights_place(
         const struct weights_target *target, enum format format, int tensor, int64_t first, int64_t count);
 
-/* Gets elements of a tensor in F32 or BF16 (the upper half of fp32, ties away). *out is `buffer`, or the
+/* Gets elements of a tensor in F32 or BF16: the HI plane (ties away), or, from a source of numbers, these
+ * rounded to nearest even. *out is `buffer`, or the
  * place where they lie. weights_read always fills dst. */
 int weights_get(const void **out, const struct plane_source *source, enum format format, int tensor,
         int64_t first, int64_t count, void *buffer);

@@ -163,6 +163,8 @@ int cli_export(const struct config *c)
 		options.side = &side;
 		err = hf_export_write(&options, model, overlay ? overlay_source(overlay) : &own);
 	}
+	if (err == ERR_NONFINITE) /* of what was read */
+		err = err_reword(ERR_INPUT, "%s", err_text());
 	if (!err)
 		err = report(c, checkpoint, options.dtype);
 	overlay_close(overlay);

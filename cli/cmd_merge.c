@@ -130,6 +130,8 @@ int cli_merge(const struct config *c)
 		options.side = &parts.side;
 		err = hf_export_write(&options, parts.model, overlay_source(parts.overlay));
 	}
+	if (err == ERR_NONFINITE) /* of what was read */
+		err = err_reword(ERR_INPUT, "%s", err_text());
 	if (!err)
 		err = report(c, options.dtype);
 	pool_close(options.pool);

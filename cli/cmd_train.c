@@ -250,6 +250,10 @@ static void after_failure(const struct trainer *t, int rc)
 	if (is_error && t->result_dir)
 		str_printf(&line, "%s holds the result of step %" PRId64 "; only its checkpoint is missing\n",
 		        t->result_dir, t->step);
+	else if (is_error && t->adapter_dir)
+		str_printf(&line,
+		        "%s holds the adapter of step %" PRId64 "; only the merged model is missing\n",
+		        t->adapter_dir, t->step);
 	if (is_error && t->saved_step > 0)
 		str_printf(&line, "the last checkpoint is of step %" PRId64 "; to resume:\n", t->saved_step);
 	if (is_error && t->saved_step <= 0)
@@ -287,8 +291,8 @@ static int report(const struct trainer *t, double last_loss)
 	if (!t->config->json) {
 		cli_say(t->config, "done: %s holds the result\n", t->result_dir ? t->result_dir : "");
 		if (t->session.model->config.adapter_rank)
-			cli_say(t->config, "the adapter is merged there; %s/adapter holds it alone\n",
-			        t->output_dir);
+			cli_say(t->config, "the adapter is merged there; %s holds it alone\n",
+			        t->adapter_dir ? t->adapter_dir : "");
 		print_use(t);
 		return 0;
 	}

@@ -60,6 +60,18 @@ static inline void adapter_add(
 	                (json_int_t)f->data.len_bytes));
 }
 
+/* Sets all elements of an fp32 tensor. */
+static inline void adapter_fill(struct adapter_file *f, const char *name, float value)
+{
+	const json_t *offsets = json_object_get(json_object_get(f->header, name), "data_offsets");
+	json_int_t begin = json_integer_value(json_array_get(offsets, 0));
+	json_int_t end = json_integer_value(json_array_get(offsets, 1));
+
+	assert_true(end > begin);
+	for (json_int_t at = begin; at < end; at += 4)
+		memcpy(f->data.data + at, &value, 4);
+}
+
 /* Gives each tensor with `old` in its name that name with `new` there instead. */
 static inline void adapter_rename(struct adapter_file *f, const char *old, const char *new)
 {

@@ -30,6 +30,7 @@ static void check_f32(const struct convert_kernels *k, const float *src, int64_t
 	for (int64_t i = 0; i < count; i++)
 		bad |= !bits_are_finite(f32_bits(src[i]));
 	assert_int_equal(k->f32(hi + 1, lo + 1, src, count), bad);
+	assert_int_equal(k->check(src, count), bad);
 	assert_int_equal(hi[0], 0x5a5a);
 	assert_int_equal(lo[0], 0x5a5a);
 	assert_int_equal(hi[count + 1], 0x5a5a);
@@ -50,6 +51,18 @@ static void check_f32(const struct convert_kernels *k, const float *src, int64_t
 	}
 }
 
+static void check_product(const struct convert_kernels *k, const float *b, int64_t count)
+{
+	float sum[MOST + 2], want[MOST + 2];
+
+	for (int64_t i = 0; i < count + 2; i++)
+		sum[i] = want[i] = 1.5f - (float)i / 7;
+	for (int64_t i = 0; i < count; i++)
+		want[i + 1] = fmaf(0.3f, b[i], want[i + 1]);
+	k->add_product(sum + 1, 0.3f, b, count);
+	assert_memory_equal(sum, want, (size_t)(count + 2) * sizeof(*sum));
+}
+
 static void each_length(void **state)
 {
 	static const uint32_t odd[] = {0, 0x80000000, 1, 0x807fffff, 0x00800000, 0x7f7fffff, 0xff7fffff,
@@ -67,7 +80,7 @@ static void each_length(void **state)
 				values[i] = f32_from_bits(
 				        (uint32_t)rng_u64(1, (uint64_t)count, (uint64_t)i) & 0xbfffffff);
 			for (int shift = 0; shift < 8; shift++)
-				check_f32(k, values + shift, count);
+				check_f32(k, values + shift, count), check_product(k, values + shift, count);
 			for (int i = 0; i < ODD && count; i++) { /* one of them, anywhere */
 				int64_t at =
 				        (int64_t)rng_below(2, (uint64_t)count, (uint64_t)i, (uint64_t)count);

@@ -1,6 +1,7 @@
 /* links: cli */
 /* ferry merge: adapters of ferry and of other trainers, merged into their models; and adapters whose modules
  * differ in rank and scale. */
+#include "checkpoint/safetensors.h"
 #include "tests/run_fixture.h"
 
 #include <math.h>
@@ -245,10 +246,53 @@ static void test_needless_pattern(void **state)
 	assert_non_null(strstr(ferry_said(), "lora_rank_pattern: v_proj names no module with an adapter"));
 }
 
+/* The bits of peft's merge_and_unload, in each dtype of a base (tests/golden/make_merge.py). */
+static void test_as_peft(void **state)
+{
+	static const char *const names[] = {"fp16", "bf16", "fp32", "gpt2-fp16"};
+	const char *source = getenv("FERRY_SOURCE");
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		struct safetensors *want, *got;
+		char dir[500], path[600];
+
+		snprintf(dir, sizeof(dir), "%s/tests/golden/merge/%s", source ? source : ".", names[i]);
+		remove_run("merged");
+		assert_ferry(0, NULL, "merge model=%s/base lora_adapter=%s/adapter output_dir=%s/merged", dir,
+		        dir, work_dir);
+		snprintf(path, sizeof(path), "%s/merged.safetensors", dir);
+		assert_int_equal(safetensors_open(&want, path), 0);
+		snprintf(path, sizeof(path), "%s/merged/model.safetensors", work_dir);
+		assert_int_equal(safetensors_open(&got, path), 0);
+		assert_int_equal(got->tensor_count, want->tensor_count);
+		for (int64_t t = 0; t < want->tensor_count; t++) {
+			const struct safetensors_tensor *a = &want->tensors[t],
+			                                *b = safetensors_find(got, a->name);
+			char *bytes[2];
+
+			assert_non_null(b);
+			assert_int_equal(a->dtype, b->dtype);
+			assert_int_equal(a->len_bytes, b->len_bytes);
+			bytes[0] = mem_alloc((size_t)a->len_bytes, 1);
+			bytes[1] = mem_alloc((size_t)a->len_bytes, 1);
+			assert_int_equal(safetensors_read(want, a, bytes[0], 0, a->len_bytes), 0);
+			assert_int_equal(safetensors_read(got, b, bytes[1], 0, a->len_bytes), 0);
+			if (memcmp(bytes[0], bytes[1], (size_t)a->len_bytes))
+				fail_msg("%s: %s differs from peft's", names[i], a->name);
+			mem_free(bytes[0]);
+			mem_free(bytes[1]);
+		}
+		safetensors_close(want);
+		safetensors_close(got);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_merged),
+	        cmocka_unit_test(test_as_peft),
 	        cmocka_unit_test(test_patterns),
 	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_needless_pattern),

@@ -353,6 +353,26 @@ static void diverged_warn(const struct trend *trend)
 		        n, first, last);
 }
 
+/* The run is at its end and the last steps were skipped, because `why`. If it took none, it has no result. */
+static int skipped_end(const struct trainer *t, const struct trend *trend, const char *why)
+{
+	int64_t skipped = t->skipped_in_row;
+
+	if (!skipped)
+		return 0;
+	if (!trend->count)
+		return world_agree(err_set(ERR_NONFINITE,
+		        "all %" PRId64 " step%s skipped, the last one because %s; there is no result; lower "
+		        "learning_rate, or look for damage in the model, the adapter and the data",
+		        t->step - t->begin_step, t->step - t->begin_step == 1 ? " was" : "s were", why));
+	if (!world_self()->rank)
+		log_warn("the last %" PRId64
+		         " step%s skipped, because %s; the result is that of step %" PRId64
+		         "; lower learning_rate",
+		        skipped, skipped == 1 ? " was" : "s were", why, t->step - skipped);
+	return 0;
+}
+
 /* Rows can no longer be read, but the weights are good: saves them. Other ranks are in the step already, so
  * on several ranks the last checkpoint stands. */
 static int rows_lost(struct trainer *t, int rc)
@@ -369,6 +389,7 @@ static int rows_lost(struct trainer *t, int rc)
 
 int train_run(struct trainer *t)
 {
+	struct engine_result result = {0};
 	struct trend trend = {0};
 	int rc = 0;
 
@@ -380,7 +401,6 @@ int train_run(struct trainer *t)
 		rc = sample(t);
 	device_get_stats(t->session.device, &t->before);
 	while (t->step < t->total_steps && !rc) {
-		struct engine_result result;
 		int64_t targets, tokens, count;
 		double begin = clock_now_s(), seconds;
 		char phase[32];
@@ -422,6 +442,8 @@ int train_run(struct trainer *t)
 			                                sigabbrev_np(signal), t->step));
 		}
 	}
+	if (!rc)
+		rc = skipped_end(t, &trend, result.nonfinite);
 	if (!rc && (!t->config->preference_loss ||
 	                   trend.count >= TREND_LOSSES)) /* pairs differ more than rows */
 		diverged_warn(&trend);

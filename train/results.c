@@ -37,7 +37,7 @@ static char *model_dir(const struct trainer *t, const char *fallback)
 /* Beside model/. */
 static int export_adapter(const struct result *r, const struct plane_source *source)
 {
-	const struct trainer *t = r->trainer;
+	struct trainer *t = r->trainer;
 	const struct model *model = t->session.model;
 	char *dir = file_join(r->fallback ? r->fallback : t->output_dir, "adapter");
 	struct peft_export export = {.dir = dir,
@@ -57,8 +57,13 @@ static int export_adapter(const struct result *r, const struct plane_source *sou
 			        dir, model->tensors[i].name);
 			break;
 		}
-	mem_free(dir);
-	return rc;
+	if (rc) {
+		mem_free(dir);
+		return rc;
+	}
+	mem_free(t->adapter_dir);
+	t->adapter_dir = dir;
+	return 0;
 }
 
 static int export_model(void *context, const struct plane_source *source)
@@ -77,10 +82,10 @@ static int export_model(void *context, const struct plane_source *source)
 	};
 	int rc = dir ? 0 : ERR_NOMEM;
 
+	if (!rc && t->session.model->config.adapter_rank) /* small, so it may fit where the model does not */
+		rc = export_adapter(r, source);
 	if (!rc)
 		rc = hf_export_write(&export, t->session.model, source);
-	if (!rc && t->session.model->config.adapter_rank)
-		rc = export_adapter(r, source);
 	if (rc) {
 		mem_free(dir);
 		return rc;

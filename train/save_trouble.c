@@ -48,7 +48,7 @@ static int64_t delay_s(int failures)
 
 int save_trouble_is_lasting(int rc)
 {
-	return rc == ERR_DEVICE || rc == ERR_INTERNAL;
+	return rc == ERR_DEVICE || rc == ERR_INTERNAL || rc == ERR_NONFINITE;
 }
 
 /* What is at stake, where the reason was said before. */

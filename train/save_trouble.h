@@ -20,7 +20,7 @@ struct save_trouble {
 	int told_count;
 };
 
-/* 1 if the weights are lost: a device lost its memory, a rank is gone, or a bug. */
+/* 1 if the weights are lost: a device lost its memory, a rank is gone, they are not finite, or a bug. */
 int save_trouble_is_lasting(int rc);
 
 /* Call if a save of `step` failed with `rc` and this thread's text; saved_step: of the newest checkpoint, -1

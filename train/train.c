@@ -169,6 +169,7 @@ void train_close(struct trainer *t)
 	mem_free(t->saved_path);
 	mem_free(t->fallback_dir);
 	mem_free(t->result_dir);
+	mem_free(t->adapter_dir);
 	session_close(&t->session);
 }
 

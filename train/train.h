@@ -48,6 +48,7 @@ struct trainer {
 	char *fallback_dir;       /* this run's directory in save_fallback_dir; NULL: not needed yet */
 	int is_in_fallback;       /* 1: the last checkpoint is there */
 	char *result_dir;         /* directory of the exported model; NULL: there is none */
+	char *adapter_dir;        /* of the adapter alone, on the rank that wrote it; NULL: there is none */
 	int64_t disk_wait_ns;     /* time that the loop waited for a save, since the last step's row */
 	int64_t snapshot_wait_ns; /* time that updates waited, up to that row */
 	int64_t save_every, eval_every, sample_every, log_every; /* 0: never during the run */
