@@ -12,6 +12,7 @@
 #include "checkpoint/temp_dir.h"
 #include "host/topology.h"
 #include "model/families/open.h"
+#include "train/tokenizer_fit.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -156,6 +157,8 @@ int cli_export(const struct config *c)
 		err = choose_dtype(&options.dtype, c, path);
 	if (!err)
 		err = side_files_read(&side, dir, NULL);
+	if (!err)
+		err = tokenizer_fit_check(dir, model->config.V);
 	if (!err)
 		err = hf_config_apply(&side, model);
 	if (!err) {

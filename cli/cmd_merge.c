@@ -10,6 +10,7 @@
 #include "checkpoint/peft.h"
 #include "host/topology.h"
 #include "model/families/open.h"
+#include "train/tokenizer_fit.h"
 
 /* What a merge reads. */
 struct parts {
@@ -90,6 +91,11 @@ static int read_side(struct parts *p, const struct config *c)
 		err = copy ? side_files_put(&p->side, generation, copy, file->len_bytes) : ERR_NOMEM;
 	}
 	side_files_free(&beside);
+	if (!err)
+		err = tokenizer_fit_check(is_beside      ? c->lora_adapter
+		                          : c->tokenizer ? c->tokenizer
+		                                         : c->model,
+		        p->model->config.V);
 	return err ? err : hf_config_apply(&p->side, p->model);
 }
 

@@ -124,6 +124,35 @@ static void test_tokenizer_beside(void **state)
 	assert_true(run_has("merged/chat_template.jinja"));
 }
 
+/* A tokenizer with an id that the model's embedding lacks goes into the result, but not without a word. */
+static void test_larger_tokenizer(void **state)
+{
+	static const char larger[] = "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0,\"b\":%d},"
+	                             "\"unk_token\":\"a\"}}",
+	                  warning[] = "the tokenizer's largest id is 64 ('b'); the model's vocabulary of 64";
+	char other[300];
+
+	(void)state;
+	train("a", "");
+	write_file("a/adapter/tokenizer.json", larger, 64);
+	merge(0, "");
+	assert_non_null(strstr(ferry_said(), warning));
+	write_file("a/adapter/tokenizer.json", larger, 63);
+	merge(0, "");
+	assert_null(strstr(ferry_said(), "largest id"));
+	write_file("tokenizer.json", larger, 64);
+	snprintf(other, sizeof(other), "save_steps=3 tokenizer=%s/tokenizer.json", work_dir);
+	train("b", other);
+	assert_non_null(strstr(ferry_said(), warning));
+	snprintf(other, sizeof(other), "data_format=tokens tokenizer=%s/tokenizer.json", work_dir);
+	train("c", other);
+	assert_non_null(strstr(ferry_said(), warning));
+	remove_run("merged");
+	assert_ferry(0, NULL, "export checkpoint=%s/b model=%s output_dir=%s/merged", work_dir, tiny.dir,
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), warning));
+}
+
 static void test_refused(void **state)
 {
 	char path[400], older[400];
@@ -297,6 +326,7 @@ int main(void)
 	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_needless_pattern),
 	        cmocka_unit_test(test_tokenizer_beside),
+	        cmocka_unit_test(test_larger_tokenizer),
 	        cmocka_unit_test(test_refused),
 	};
 	int failed;

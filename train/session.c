@@ -8,6 +8,7 @@
 #include "train/planes.h"
 #include "train/ranks_load.h"
 #include "train/ranks_share.h"
+#include "train/tokenizer_fit.h"
 #include "train/world_hooks.h"
 
 #include "base/err.h"
@@ -118,6 +119,8 @@ int session_need_tokenizer(struct session *s)
 	rc = tokenizer_open(&s->tokenizer, own ? own : s->model_dir);
 	if (!rc && own)
 		rc = tokenizer_check(s);
+	if (!rc && s->model)
+		tokenizer_fit_warn(s->tokenizer, s->model->config.V, own ? own : s->model_dir);
 	if (!rc)
 		rc = data_config_eos(s->tokenizer, s->config);
 	if (rc) {

@@ -4,6 +4,7 @@
 #include "train/data_cache.h"
 #include "train/data_config.h"
 #include "train/ranks_share.h"
+#include "train/tokenizer_fit.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -21,8 +22,12 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	struct data_cache cache = {0};
 	struct dataset_options o;
 	struct err why = {0};
-	int rc = c->data_format == DATASET_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
+	int is_copied = c->data_format == DATASET_FORMAT_TOKENS, rc;
 
+	if (is_copied && data == &s->train.data &&
+	        tokenizer_fit_check(c->tokenizer ? c->tokenizer : s->model_dir, s->model->config.V))
+		return ERR_NOMEM;
+	rc = is_copied ? 0 : session_need_tokenizer(s);
 	/* Rows of ids need no tokenizer. A missing or unsupported one matters only if the rows are text. */
 	err_take(&why, rc);
 	rc = data_config_chat_template(&chat_template, c, s->model_dir, s->tokenizer);
