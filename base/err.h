@@ -26,7 +26,7 @@ enum err_code {
 	ERR_INTERNAL = -10,   /* a bug in ferry */
 };
 
-enum { ERR_TEXT_BYTES = 1024 };
+enum { ERR_TEXT_BYTES = 4096 };
 
 /* Identifies an error: the process that called err_set (err_process_set), and the number of that call in it,
  * from 1; 0: no error. `cause` is a digest of code and text. It is equal in two processes that meet the same

@@ -24,6 +24,8 @@
 	ROW(trl)                                                                                             \
 	ROW(torchtune)                                                                                       \
 	ROW(llama_factory)                                                                                   \
+	ROW(llama_factory_v1)                                                                                \
+	ROW(surogate)                                                                                        \
 	ROW(deepspeed)                                                                                       \
 	ROW(accelerate)                                                                                      \
 	ROW(axolotl)                                                                                         \
@@ -53,7 +55,8 @@ struct dialect_refusal {
 	char *why;
 	struct str keys;
 };
-enum { DIALECT_REFUSALS_MAX = 128, DIALECT_KEPT_MAX = 32 }; /* more than there are reasons, and slots */
+/* More than there are reasons, slots, and files that a file names. */
+enum { DIALECT_REFUSALS_MAX = 128, DIALECT_KEPT_MAX = 48, DIALECT_PATHS_MAX = 16 };
 
 enum dialect_lora_asked { DIALECT_LORA_UNSAID, DIALECT_LORA_OFF, DIALECT_LORA_ON };
 
@@ -63,9 +66,12 @@ struct dialect_state {
 	const char *file_path;              /* the last file */
 	struct dialect_sets sets;           /* of the present layer */
 	struct str passed;                  /* keys of the present layer without effect */
+	char *paths[DIALECT_PATHS_MAX];     /* of files that the files name */
+	int path_count;
 	struct dialect_kept kept[DIALECT_KEPT_MAX];
 	struct dialect_refusal refusals[DIALECT_REFUSALS_MAX]; /* of the present layer */
 	int refusal_count;
+	char *method; /* of the present layer: why its file is not one that ferry can train; NULL: none */
 	const struct dialect *lora_by; /* whose words ask for LoRA, and whose defaults count */
 	enum dialect_lora_asked lora;
 	int only_loss; /* of the present layer: bits of train_on_inputs by TRL's words */
@@ -81,11 +87,18 @@ enum dialect_found { DIALECT_UNKNOWN, DIALECT_TAKEN };
 int dialect_set(struct dialect_state *d, struct config *c, struct config_layer *layer, const char *name,
         const char *text, int line, int is_null, enum dialect_scope scope);
 
+/* Whether some dialect has keys in this section: "fsdp_config" of "fsdp_config.x". */
+int dialect_knows_section(const char *name, size_t section_bytes);
+
 /* Notes a key as one without effect. */
 int dialect_pass(struct dialect_state *d, const char *name);
 
 /* Takes the layer's next refusal: ERR_UNSUPPORTED with one line for all settings of a reason, or 0. */
 int dialect_refusal_next(struct dialect_state *d);
+
+/* Takes what alone is wrong with the layer: ERR_UNSUPPORTED, as it trains by a method that ferry does not
+ * have; or 0. Its other problems say nothing then. */
+int dialect_method_take(struct dialect_state *d);
 
 /* Before the next layer. */
 void dialect_layer_begin(struct dialect_state *d);

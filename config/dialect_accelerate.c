@@ -1,6 +1,7 @@
 /* accelerate's configuration, and its FSDP block in files of other trainers. */
 #include "config/dialect_item.h"
 
+#include "base/log.h"
 #include "comm/launch.h"
 
 #include <stdio.h>
@@ -65,6 +66,26 @@ static int processes(const struct item *s)
 	return 0;
 }
 
+static int distributed(const struct item *s)
+{
+	if (config_name_in(s->text, "MULTI_GPU MULTI_CPU"))
+		return item_set(s, "sharding_strategy", "NO_SHARD", CONFIG_WEAK);
+	return config_name_in(s->text, "FSDP NO DEEPSPEED")
+	               ? 0
+	               : item_refuse(s, "this way of distributing is not supported");
+}
+
+static int checkpointing(const struct item *s)
+{
+	return item_keep(s, "fsdp_checkpointing");
+}
+
+/* transformers takes a file in place of the block. */
+static int fsdp_file(const struct item *s)
+{
+	return item_is_off(s->text) || !strcmp(s->text, "{}") ? 0 : item_read_file(s, NULL, "fsdp_config.");
+}
+
 static const struct dialect_key keys[] = {
         KEY("fsdp.offload_params fsdp.cpu_offload", "cpu_offload"),
         KEY("fsdp.sharding_strategy", "sharding_strategy"),
@@ -73,21 +94,44 @@ static const struct dialect_key keys[] = {
         KEY("fsdp.backward_prefetch fsdp.backward_prefetch_policy", "backward_prefetch"),
         KEY("fsdp.forward_prefetch", "forward_prefetch"),
         KEY("fsdp.state_dict_type", "state_dict_type"),
-        WEAK("fsdp.activation_checkpointing", "activations"),
+        CALL("fsdp.activation_checkpointing", checkpointing),
+        CALL("fsdp_config", fsdp_file),
         CALL("fsdp.reshard_after_forward", reshard),
         PASS("fsdp.version fsdp.use_orig_params fsdp.sync_module_states fsdp.cpu_ram_efficient_loading "
              "fsdp.transformer_layer_cls_to_wrap fsdp.transformer_cls_names_to_wrap fsdp.limit_all_gathers "
-             "fsdp.final_state_dict_type fsdp_config fsdp_transformer_layer_cls_to_wrap"),
+             "fsdp.final_state_dict_type fsdp.mixed_precision_policy fsdp_transformer_layer_cls_to_wrap"),
         ONLY("fsdp.xla fsdp.xla_fsdp_v2 fsdp.xla_fsdp_grad_ckpt", ITEM_OFF, "XLA is not supported"),
         CALL("fsdp", fsdp_words),
-        ONLY("distributed_type", "FSDP NO MULTI_GPU MULTI_CPU DEEPSPEED",
-                "this way of distributing is not supported"),
+        CALL("distributed_type", distributed),
         IF("use_cpu no_cuda", "device=host"),
         PASS("compute_environment downcast_bf16 enable_cpu_affinity machine_rank main_training_function "
              "num_machines rdzv_backend same_network gpu_ids main_process_ip main_process_port "
              "tpu_* dynamo_config dynamo_config.* mpirun_config.* debug"),
         CALL("num_processes", processes),
+        ONLY("parallelism_config.parallelism_config_tp_size parallelism_config.parallelism_config_cp_size "
+             "parallelism_config.parallelism_config_sp_size parallelism_config.tp_size "
+             "parallelism_config.cp_size",
+                "1 " ITEM_OFF, "tensor and context parallelism are not supported"),
+        PASS("parallelism_config.*"),
+        ONLY("fp8_config fp8_config.*", ITEM_OFF, "fp8 is not supported"),
+        METHOD("command_file commands tpu_name", ITEM_OFF, "starts jobs on TPUs"),
         KEYS_END,
 };
 
-const struct dialect dialect_accelerate = {.name = "accelerate", .markers = markers, .keys = keys};
+/* Either of the two keys computes activations again. */
+static int finish(struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *on = dialect_kept(d, "fsdp_checkpointing");
+
+	if (!on || (config_was_set(c, "activations") && item_is_off(on->text)))
+		return 0;
+	if (config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
+		log_warn("%s=%s: activations are computed again, though %s keeps them", on->name, on->text,
+		        config_where(c, "activations"));
+	else if (config_was_set(c, "activations"))
+		return 0;
+	return kept_set(c, on, "activations", on->text);
+}
+
+const struct dialect dialect_accelerate = {
+        .name = "accelerate", .markers = markers, .keys = keys, .finish = finish};

@@ -2,13 +2,17 @@
 #include "config/dialect_item.h"
 
 #include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/str.h"
-#include "optim/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { CONFIG_JSON_BYTES_MAX = 64 << 20 };
 
 static const struct dialect_marker markers[] = {
         {"datasets datasets.* sequence_len sample_packing dataset_prepared_path is_*_derived_model", 2},
@@ -112,6 +116,19 @@ static int unfrozen(const struct item *s)
 	return rc;
 }
 
+static int end_tokens(const struct item *s)
+{
+	if (!item_is_off(s->text))
+		item_warn(s, "%s=%s: ferry trains on the end-of-turn token that the chat template writes",
+		        s->name, s->text);
+	return 0;
+}
+
+static int bos_token(const struct item *s)
+{
+	return item_keep(s, "bos_token");
+}
+
 static int per_epoch(const struct item *s)
 {
 	int is_save = config_name_equal(s->name, "saves_per_epoch");
@@ -123,9 +140,7 @@ static int per_epoch(const struct item *s)
 	if (is_save)
 		return item_keep(s, "saves_per_epoch");
 	dialect_forget(s->d, "evaluates");
-	if (item_keep(s, "evals_per_epoch"))
-		return ERR_NOMEM;
-	return count > 0 ? item_keep(s, "evaluates") : 0;
+	return item_keep(s, "evals_per_epoch");
 }
 
 static const struct dialect_key own[] = {
@@ -142,26 +157,64 @@ static const struct dialect_key keys[] = {
         CALL("unfrozen_parameters", unfrozen),
         CALL("saves_per_epoch evals_per_epoch", per_epoch),
         KEY("test_datasets.0.path", "eval_data"),
-        PASS("test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type"),
+        PASS("test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type "
+             "auto_resume_from_checkpoints "
+             "resize_token_embeddings_to_32x float16 model_config.output_router_logits"),
         PASS("lora_fan_in_fan_out lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel "
              "lora_on_cpu peft_autocast_adapter_dtype merge_lora merge_method loraplus_lr_embedding "
              "qlora_sharded_model_loading"),
         PASS("special_tokens.pad_token special_tokens.unk_token special_tokens"),
         KEY("special_tokens.eos_token", "eos_token"),
-        ONLY("tokens added_tokens_overrides special_tokens.* resize_vocab", ITEM_OFF,
+        CALL("special_tokens.bos_token tokens.bos_token", bos_token),
+        KEY("tokens.eos_token", "eos_token"),
+        PASS("tokens.pad_token tokens.unk_token"),
+        ONLY("tokens added_tokens_overrides special_tokens.* tokens.* resize_vocab", ITEM_OFF,
                 "adding tokens is not supported yet"),
         ONLY("s2_attention", ITEM_OFF, "shifted attention is not supported; remove it"),
-        ONLY("eot_tokens", ITEM_OFF,
-                "ferry trains on the end-of-turn token that the chat template writes; remove it"),
+        CALL("eot_tokens", end_tokens),
         ONLY("early_stopping_patience", ITEM_OFF, "early stopping is not supported"),
-        ONLY("reward_model process_reward_model", ITEM_OFF, "reward models are not supported"),
+        METHOD("reward_model process_reward_model", ITEM_OFF, "trains a reward model"),
+        METHOD("qat qat.*", ITEM_OFF, "trains with rounding to a quantized format"),
+        METHOD("ebft ebft.* diffusion diffusion.* lisa_n_layers lisa_step_interval use_eaft", ITEM_OFF,
+                "trains by a method of its own"),
+        METHOD("kd_trainer kd_ce_alpha kd_alpha kd_temperature", ITEM_OFF, "distills a teacher"),
+        METHOD("vllm vllm.* trl.reward_funcs trl.num_generations trl.use_vllm grpo_*", ITEM_OFF,
+                "trains by reinforcement learning"),
+        METHOD("llmcompressor llmcompressor.*", ITEM_OFF, "prunes the model"),
+        METHOD("provider project_name volumes.* dockerfile_commands", ITEM_OFF,
+                "starts jobs on rented machines"),
+        METHOD("reinit_weights", ITEM_OFF, "trains a model from random weights; make one by ferry init"),
+        METHOD("use_onebitllms", ITEM_OFF, "trains with rounding to a quantized format"),
+        KEY("pretraining_dataset", "data"),
+        PASS("model_quantization_config model_quantization_config_kwargs.* freeze_mm_modules"),
+        ONLY("tensor_parallel_size context_parallel_size sequence_parallel_degree expert_parallel_size",
+                "0 1 " ITEM_OFF, "tensor, context and expert parallelism are not supported"),
+        PASS("dp_shard_size dp_replicate_size"),
+        PASS("shuffle_merged_datasets"), /* the sampler shuffles all the same */
+        ONLY("dataset_exact_deduplication", ITEM_OFF,
+                "rows are taken as they are; remove the duplicates from the data"),
+        ONLY("min_sample_len", "0 1 2 " ITEM_OFF, "short rows are kept; remove them from the data"),
+        ONLY("max_packed_sequence_len", ITEM_OFF, "set sequence_len and sample_packing"),
+        ONLY("cosine_constant_lr_ratio lr_quadratic_warmup jagged_restart_steps jagged_restart_warmup_steps",
+                ITEM_OFF " 0.0", "this learning-rate schedule is not supported"),
         ONLY("noisy_embedding_alpha", ITEM_OFF " 0.0", "not supported yet; remove it"),
         PASS("plugins liger_* cut_cross_entropy unsloth_* flash_attention xformers_attention "
              "sdp_attention eager_attention flash_attn_* pad_to_sequence_len eval_sample_packing "
              "dataset_prepared_path model_type tokenizer_type model_config_type is_*_derived_model "
              "eval_table_size eval_max_new_tokens loss_watchdog_* strict tokenizer_use_fast "
              "tokenizer_legacy special_tokens_* sample_packing_* multipack_real_batches "
-             "dataset_processes gc_steps"),
+             "dataset_processes gc_steps processor_type skip_prepare_dataset quantize_moe_experts "
+             "tokenizer_use_mistral_common flex_attn_compile_kwargs flex_attn_compile_kwargs.* "
+             "fused_attn_kernel "
+             "gemma4_hybrid_attn_impl use_scattermoe use_sonicmoe experts_implementation torchdistx_path "
+             "gptq_groupsize "
+             "gptq_model_v1 push_dataset_to_hub flash_optimum "
+             "timeout_preprocess secrets volumes use_ray ray_num_workers streaming use_otel_metrics "
+             "otel_metrics_* "
+             "tiled_mlp experimental_skip_move_to_device llama4_linearized_experts use_tensorboard "
+             "base_model_ignore_patterns pretrain_multipack_attn bfloat16 ddp gpu_memory_limit sdp_kernel "
+             "save_first_step tokenizer_save_jinja_files use_dsv4_kernels "
+             "use_glm_dsa_kernels"),
         KEYS_END,
 };
 
@@ -212,16 +265,46 @@ static int total_batch_apply(const struct dialect_kept *kept, struct config *c)
 	        c, kept, has_micro ? "gradient_accumulation_steps" : "per_device_train_batch_size", text);
 }
 
+/* The bos_token of a model's tokenizer_config.json: a text, or an object with one. */
+static int bos_check(const struct dialect_kept *bos, const struct config *c)
+{
+	char *path = c->model ? file_join(c->model, "tokenizer_config.json") : NULL;
+	json_t *root = NULL, *token = NULL;
+	const char *text = NULL;
+	int rc = 0;
+
+	if (path && file_kind_of(path) == FILE_REGULAR && !json_read_file(&root, path, CONFIG_JSON_BYTES_MAX))
+		token = json_object_get(root, "bos_token");
+	text = json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+	if (text && strcmp(text, bos->text))
+		rc = kept_error(ERR_UNSUPPORTED, bos,
+		        "is not the model's own token; changing tokens is not supported yet");
+	else if (!text && config_trains(c))
+		log_warn("%s=%s: ferry takes the model's own; they must be the same", bos->name, bos->text);
+	json_decref(root);
+	mem_free(path);
+	return rc;
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
-	const struct dialect_kept *total = dialect_kept(d, "total_batch");
-	int rc = each_epoch(d, c, "saves_per_epoch", "save_steps");
+	const struct dialect_kept *total = dialect_kept(d, "total_batch"),
+	                          *evals = dialect_kept(d, "evals_per_epoch");
+	int rc = 0;
+
+	if (evals && !c->eval_data && !(c->eval_split > 0)) { /* axolotl does not evaluate then */
+		if (strtod(evals->text, NULL) > 0 && config_trains(c))
+			log_warn("%s=%s has no effect without rows to evaluate on; set eval_split or "
+			         "eval_data",
+			        evals->name, evals->text);
+		dialect_forget(d, "evals_per_epoch");
+	}
+	rc = each_epoch(d, c, "saves_per_epoch", "save_steps");
 
 	if (!rc)
 		rc = each_epoch(d, c, "evals_per_epoch", "eval_steps");
-	if (!rc && d->file == &dialect_axolotl && c->min_lr_rate > 0 &&
-	        c->lr_scheduler_type == SCHEDULE_COSINE)
-		c->lr_scheduler_type = SCHEDULE_COSINE_WITH_MIN_LR;
+	if (!rc && dialect_kept(d, "bos_token"))
+		rc = bos_check(dialect_kept(d, "bos_token"), c);
 	return rc || !total ? rc : total_batch_apply(total, c);
 }
 
@@ -232,4 +315,5 @@ const struct dialect dialect_axolotl = {.name = "axolotl",
         .keys = keys,
         .defaults = defaults,
         .lora = &lora,
+        .cosine_has_floor = 1,
         .finish = finish};

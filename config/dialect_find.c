@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "optim/schedule.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,6 +136,8 @@ static int apply(const struct item *s, const struct dialect_key *key)
 		return item_pass(s);
 	case DIALECT_ONLY:
 		return !*s->text || config_name_in(s->text, key->arg) ? 0 : item_refuse(s, key->note);
+	case DIALECT_METHOD:
+		return !*s->text || config_name_in(s->text, key->arg) ? 0 : item_method(s, key->note);
 	case DIALECT_IF:
 		if (item_is_off(s->text))
 			return 0;
@@ -161,6 +164,25 @@ static const struct dialect_key *find_fsdp(
 			return find(fsdp, scope, layer);
 		}
 	return NULL;
+}
+
+int dialect_knows_section(const char *name, size_t section_bytes)
+{
+	char section[128];
+
+	snprintf(section, sizeof(section), " %.*s.", (int)section_bytes, name);
+	if (!strncmp(section + 1, "fsdp_config.", 12))
+		return 1;
+	for (int i = 0; i < DIALECT_COUNT; i++)
+		for (int own = 0; own < 2; own++) {
+			const struct dialect_key *key = own ? dialects[i]->own : dialects[i]->keys;
+
+			for (; key && key->names; key++)
+				if (!strncmp(key->names, section + 1, strlen(section + 1)) ||
+				        strstr(key->names, section))
+					return 1;
+		}
+	return 0;
 }
 
 int dialect_set(struct dialect_state *d, struct config *c, struct config_layer *layer, const char *name,
@@ -221,6 +243,9 @@ int dialect_finish(struct dialect_state *d, struct config *c)
 	for (int i = 0; i < DIALECT_COUNT && !rc; i++)
 		if (dialects[i]->finish)
 			rc = dialects[i]->finish(d, c);
+	if (d->file && d->file->cosine_has_floor && c->min_lr_rate > 0 &&
+	        c->lr_scheduler_type == SCHEDULE_COSINE)
+		c->lr_scheduler_type = SCHEDULE_COSINE_WITH_MIN_LR;
 	return rc ? rc : defaults_say(d, c);
 }
 

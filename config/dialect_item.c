@@ -2,6 +2,7 @@
 #include "config/dialect_item.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -114,6 +115,90 @@ int item_refuse(const struct item *s, const char *why)
 	return str_check(&r->keys);
 }
 
+int item_method(const struct item *s, const char *does)
+{
+	struct str text = {0};
+
+	if (s->d->method)
+		return 0;
+	config_place(&text, s->layer, s->line);
+	str_printf(&text, "%s=", s->name);
+	config_value_shown(&text, s->text);
+	str_printf(&text, ": this %s %s%s", s->layer->file ? "file" : "command", does,
+	        strchr(does, ';') ? "" : ", which ferry cannot do");
+	s->d->method = str_take(&text);
+	return s->d->method ? 0 : ERR_NOMEM;
+}
+
+int dialect_method_take(struct dialect_state *d)
+{
+	int rc = d->method ? err_set(ERR_UNSUPPORTED, "%s", d->method) : 0;
+
+	mem_free(d->method);
+	d->method = NULL;
+	return rc;
+}
+
+int item_quantized(const struct item *s)
+{
+	return item_is_off(s->text) ? 0 : item_keep(s, "quantized");
+}
+
+/* ---- a file that a setting names ---- */
+
+/* The path as it stands, or beside the file that names it. */
+static char *path_beside(const struct item *s)
+{
+	const char *slash = s->layer->file ? strrchr(s->layer->file, '/') : NULL;
+
+	if (*s->text == '/' || !slash || file_kind_of(s->text) != FILE_NONE)
+		return mem_strdup(s->text);
+	return mem_printf("%.*s%s", (int)(slash + 1 - s->layer->file), s->layer->file, s->text);
+}
+
+static int item_of_file(const struct item *s)
+{
+	int found = dialect_set(s->d, s->c, s->layer, s->name, s->text, s->line, 0, DIALECT_OWN_MEANING);
+
+	if (found == DIALECT_UNKNOWN)
+		found = dialect_set(s->d, s->c, s->layer, s->name, s->text, s->line, 0, DIALECT_ANY);
+	return found == DIALECT_UNKNOWN
+	               ? item_refuse(s, "unknown key; remove it if it changes nothing in training")
+	       : found < 0 ? found
+	                   : 0;
+}
+
+int item_read_file(const struct item *s, const struct dialect *dialect, const char *before)
+{
+	const struct dialect *of_layer = s->d->layer;
+	struct config_layer layer = *s->layer;
+	struct yaml_doc doc = {0};
+	int rc;
+
+	if (s->d->path_count == DIALECT_PATHS_MAX)
+		return item_refuse(s, "too many files name files");
+	layer.file = s->d->paths[s->d->path_count] = path_beside(s);
+	if (!layer.file)
+		return ERR_NOMEM;
+	s->d->path_count++;
+	rc = yaml_read_file(&doc, layer.file);
+	if (rc)
+		return item_refuse(s, err_text());
+	s->d->layer = dialect;
+	for (size_t i = 0; i < doc.count && !rc; i++) {
+		char name[300];
+		struct item item = {s->d, s->c, &layer, name, doc.items[i].text, doc.items[i].line};
+
+		snprintf(name, sizeof(name), "%s%.200s", before, doc.items[i].path);
+		rc = doc.items[i].is_null ? 0 : item_of_file(&item);
+	}
+	s->d->layer = of_layer;
+	yaml_doc_free(&doc);
+	return rc;
+}
+
+/* ---- refusals ---- */
+
 int dialect_refusal_next(struct dialect_state *d)
 {
 	struct dialect_refusal *r = d->refusals;
@@ -207,6 +292,9 @@ int kept_error(int err, const struct dialect_kept *kept, const char *what)
 void dialect_state_free(struct dialect_state *d)
 {
 	str_free(&d->passed);
+	mem_free(d->method);
+	for (int i = 0; i < d->path_count; i++)
+		mem_free(d->paths[i]);
 	dialect_sets_free(&d->sets);
 	for (int i = 0; i < DIALECT_KEPT_MAX; i++)
 		kept_clear(&d->kept[i]);

@@ -41,8 +41,9 @@ enum dialect_kind {
 	DIALECT_OR_OFF, /* the same; null switches it off instead of leaving its default */
 	DIALECT_PASS,   /* changes nothing here */
 	DIALECT_ONLY, /* changes nothing while it has one of the values in `arg`, else refused with `note` */
-	DIALECT_IF,   /* sets `arg` ("key=value") when on */
-	DIALECT_CALL, /* calls a function */
+	DIALECT_METHOD, /* as ONLY; `note` says what the whole file does: "trains a reward model" */
+	DIALECT_IF,     /* sets `arg` ("key=value") when on */
+	DIALECT_CALL,   /* calls a function */
 };
 
 struct dialect_key {
@@ -58,6 +59,7 @@ struct dialect_key {
 #define OR_OFF(names, key) {names, DIALECT_OR_OFF, key, NULL, NULL}
 #define PASS(names) {names, DIALECT_PASS, NULL, NULL, NULL}
 #define ONLY(names, values, note) {names, DIALECT_ONLY, values, note, NULL}
+#define METHOD(names, values, note) {names, DIALECT_METHOD, values, note, NULL}
 #define IF(names, setting) {names, DIALECT_IF, setting, NULL, NULL}
 #define CALL(names, function) {names, DIALECT_CALL, NULL, NULL, function}
 #define KEYS_END {NULL, DIALECT_PASS, NULL, NULL, NULL}
@@ -85,7 +87,8 @@ struct dialect_lora {
 	const char *rank, *alpha, *targets, *dropout; /* targets "peft": PEFT's for the model's family */
 	int alpha_is_times_rank;
 	const char *need_rank, *need_alpha, *need_targets;
-	const char *ask; /* how a file asks for LoRA: "adapter: lora" */
+	const char *ask;  /* how a file asks for LoRA: "adapter: lora" */
+	const char *full; /* how it asks for every weight, where LoRA is what it does unasked; NULL: not so */
 	/* Settings without effect where it does not ask; an error if they may be meant for ferry. */
 	struct {
 		const char *key, *as;
@@ -102,6 +105,7 @@ struct dialect {
 	const struct dialect_key *keys; /* its other keys, wherever they stand */
 	const struct dialect_default *defaults;
 	const struct dialect_lora *lora;
+	int cosine_has_floor; /* its cosine ends at min_lr_rate, without another name */
 	int (*finish)(struct dialect_state *d, struct config *c); /* once all settings are read */
 };
 
@@ -119,6 +123,17 @@ int item_pass(const struct item *s);
 
 /* Remembers that the setting is refused. Each reason is said once for all settings of a layer. */
 int item_refuse(const struct item *s, const char *why);
+
+/* Says that the whole file is not for ferry: "this file <does>, which ferry cannot do", or "this file
+ * <does>; <what to do>". The first counts. */
+int item_method(const struct item *s, const char *does);
+
+/* Reads the file that the setting names, and translates its keys with `before` in front of each, as those of
+ * `dialect`. A key that has no meaning there is refused. */
+int item_read_file(const struct item *s, const struct dialect *dialect, const char *before);
+
+/* A quantized base is asked for: taken as one in bf16 where adapters are trained, with one warning. */
+int item_quantized(const struct item *s);
 
 /* Warns about the setting, with its place. */
 void item_warn(const struct item *s, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -28,6 +28,7 @@ static const struct dialect_lora lora = {
         .targets = "all-linear",
         .alpha_is_times_rank = 1,
         .ask = "finetuning_type: lora",
+        .full = "finetuning_type=full",
         .unasked = {{"lora_rank", "lora_rank", 0}, {"lora_adapter", "adapter_name_or_path", 1}},
 };
 
@@ -35,14 +36,6 @@ static int finetuning(const struct item *s)
 {
 	return config_name_equal(s->text, "freeze") ? item_refuse(s, ITEM_BY_NAME ITEM_TRAINABLE_EXAMPLE)
 	                                            : lora_switch(s, &dialect_llama_factory, "lora");
-}
-
-static int targets(const struct item *s)
-{
-	struct item all = *s;
-
-	all.text = config_name_equal(s->text, "all") ? "all-linear" : s->text;
-	return lora_targets(&all);
 }
 
 /* It takes several adapters and merges all but the last. */
@@ -116,6 +109,14 @@ static int pref_loss(const struct item *s)
 
 static int stage(const struct item *s)
 {
+	static const struct {
+		const char *stage, *does;
+	} others[] = {{"kto", "trains by KTO"}, {"ppo", "trains by reinforcement learning (PPO)"},
+	        {"rm", "trains a reward model"}};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		if (config_name_equal(s->text, others[i].stage))
+			return item_method(s, others[i].does);
 	return config_name_in(s->text, "sft pt dpo")
 	               ? item_keep(s, "stage")
 	               : item_refuse(s, "not supported; supported: sft, pt, dpo");
@@ -142,7 +143,7 @@ static int mix_strategy(const struct item *s)
 }
 
 static const struct dialect_key own[] = {
-        CALL("lora_target", targets),
+        CALL("lora_target", lora_targets),
         CALL("adapter_name_or_path", adapter_path),
         CALL("pref_loss", pref_loss),
         CALL("do_train", do_train),
@@ -164,16 +165,28 @@ static const struct dialect_key keys[] = {
         ONLY("new_special_tokens add_tokens", ITEM_OFF, "adding tokens is not supported yet"),
         CALL("enable_thinking", thinking),
         CALL("stage", stage),
-        ONLY("pure_bf16 use_galore use_apollo use_badam use_adam_mini use_muon use_llama_pro shift_attn "
-             "mixture_of_depths",
-                ITEM_OFF, "this way of training is not supported"),
+        METHOD("use_galore use_apollo use_badam use_adam_mini use_muon use_llama_pro mixture_of_depths "
+               "use_asft_loss "
+               "use_dft_loss use_eaft_loss oft_target oft_block_size oft_rank",
+                ITEM_OFF, "trains by a method of its own"),
+        METHOD("use_kt use_mca use_megatron", ITEM_OFF,
+                "trains with another program's engine (KTransformers, Megatron)"),
+        METHOD("export_dir", ITEM_OFF, "exports a model; for an adapter use ferry merge"),
+        METHOD("infer_backend", ITEM_OFF, "chats with a model; use ferry generate chat=on"),
+        ONLY("pure_bf16 shift_attn split_special_tokens freeze_language_model", ITEM_OFF,
+                "not supported; remove it"),
+        PASS("image_max_pixels image_min_pixels video_max_pixels video_min_pixels video_fps crop_to_patches "
+             "use_v1_kernels freeze_vision_tower freeze_multi_modal_projector "
+             "ray_* use_reentrant_gc fp8_backend"),
         CALL("interleave_probs", mix_weights),
         CALL("mix_strategy", mix_strategy),
         PASS("do_eval do_predict predict_with_generate media_dir overwrite_cache "
              "preprocessing_num_workers preprocessing_batch_size plot_loss use_unsloth "
              "enable_liger_kernel use_fast_tokenizer disable_gradient_checkpointing low_cpu_mem_usage "
              "include_num_input_tokens_seen include_tokens_per_second tokenized_path flash_attn "
-             "double_quantization quantization_method quantization_type"),
+             "double_quantization quantization_type"),
+        ONLY("quantization_method", "bnb bitsandbytes hqq eetq",
+                ITEM_NOT_QUANTIZED "take the model that it was made of"),
         KEYS_END,
 };
 

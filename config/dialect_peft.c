@@ -44,9 +44,11 @@ int lora_switch(const struct item *s, const struct dialect *by, const char *on)
 {
 	int is_off = item_is_off(s->text) || config_name_equal(s->text, "full");
 
-	if (!is_off && config_name_equal(s->text, "qlora"))
-		return item_refuse(s, ITEM_NOT_QUANTIZED "set it to lora");
-	if (!is_off && on && !config_name_in(s->text, on))
+	int is_qlora = config_name_equal(s->text, "qlora");
+
+	if (is_qlora && item_quantized(s))
+		return ERR_NOMEM;
+	if (!is_off && !is_qlora && on && !config_name_in(s->text, on))
 		return item_refuse(s, config_name_in("on", on) ? "is neither on nor off"
 		                                               : "of adapters only lora is supported");
 	return switched(s, is_off ? DIALECT_LORA_OFF : DIALECT_LORA_ON, by);
@@ -57,6 +59,10 @@ int lora_switch(const struct item *s, const struct dialect *by, const char *on)
 int lora_targets(const struct item *s)
 {
 	static const char between[] = " ,[]\"'";
+	static const struct {
+		const char *from, *to;
+	} renamed[] = {
+	        {"output_proj", "o_proj"}, {"all", "all-linear"}}; /* torchtune; LLaMA-Factory, Surogate */
 	struct item one = *s;
 	char word[128];
 	int rc = 0;
@@ -68,8 +74,9 @@ int lora_targets(const struct item *s)
 		size_t len = strcspn(p, between);
 
 		snprintf(word, sizeof(word), "%.*s", (int)len, p);
-		if (config_name_equal(word, "output_proj")) /* torchtune */
-			snprintf(word, sizeof(word), "o_proj");
+		for (size_t i = 0; i < sizeof(renamed) / sizeof(*renamed); i++)
+			if (config_name_equal(word, renamed[i].from))
+				snprintf(word, sizeof(word), "%s", renamed[i].to);
 		rc = item_add(&one, "lora_target_modules");
 		p += len;
 	}
@@ -255,6 +262,18 @@ static void say_dropout(const struct dialect_kept *dropout, const struct asked *
 		        a->name, a->by->dropout);
 }
 
+/* Adapters of a base in bf16 are the same ones, of a base that is nearer to the model. */
+static int quantized_say(const struct dialect_kept *asked, const struct config *c, int has_lora)
+{
+	if (!has_lora && !c->lora_rank && !c->lora_adapter)
+		return kept_error(
+		        ERR_UNSUPPORTED, asked, "is not supported; quantized weights cannot be trained");
+	log_warn("%s%s%s=%s: quantized bases are not supported yet; the base stays in bf16, 2 bytes a "
+	         "parameter",
+	        asked->file ? asked->file : "", asked->file ? ": " : "", asked->name, asked->text);
+	return 0;
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
 	struct asked a = {&nobody, NULL, dialect_kept(d, "lora")};
@@ -262,21 +281,23 @@ static int finish(struct dialect_state *d, struct config *c)
 
 	if (!config_trains(c) && c->verb != VERB_PLAN)
 		return 0;
-	if (d->lora == DIALECT_LORA_UNSAID && d->file == &dialect_llama_factory) {
+	if (d->lora == DIALECT_LORA_UNSAID && d->file && d->file->lora && d->file->lora->full) {
 		d->lora = DIALECT_LORA_ON;
 		d->lora_by = d->file;
 		if (!config_was_set(c, "lora_rank") && !c->lora_adapter)
-			log_warn("%s: without finetuning_type, LLaMA-Factory trains LoRA adapters; for every "
-			         "weight set finetuning_type=full",
-			        d->file_path);
+			log_warn("%s: %s trains LoRA adapters unless its file says otherwise; for every "
+			         "weight set %s",
+			        d->file_path, dialect_name(d->file), d->file->lora->full);
 	}
 	if (d->lora_by) {
 		a.by = d->lora_by->lora;
 		a.name = dialect_name(d->lora_by);
 	}
-	if (d->lora != DIALECT_LORA_ON)
+	if (dialect_kept(d, "quantized"))
+		rc = quantized_say(dialect_kept(d, "quantized"), c, d->lora == DIALECT_LORA_ON);
+	if (!rc && d->lora != DIALECT_LORA_ON)
 		rc = check_unasked(d, c);
-	else if (!c->lora_adapter)
+	else if (!rc && !c->lora_adapter)
 		rc = defaults_apply(&a, c);
 	if (!rc && (c->lora_rank || c->lora_adapter))
 		say_dropout(dialect_kept(d, "lora_dropout"), &a);
@@ -297,6 +318,7 @@ static const struct dialect_key keys[] = {
         ONLY("peft_config.bias lora_bias peft_config.lora_bias", ITEM_OFF,
                 "adapters here train no biases; set bias to none"),
         ONLY("lora_task_type peft_config.task_type", "CAUSAL_LM", "only CAUSAL_LM is supported"),
+        PASS("peft_config.name"), /* LLaMA-Factory's v1 looks at it */
         ONLY("peft_config.peft_type", "LORA", "of adapters only LoRA is supported"),
         ONLY("peft_init_lora_weights peft_config.init_lora_weights", "true on yes 1",
                 "only PEFT's own start is supported: A at random, B zero; remove it"),

@@ -33,6 +33,11 @@ static int rl(const struct item *s)
 {
 	if (item_is_off(s->text))
 		return 0;
+	if (config_name_in(s->text, "grpo gdpo kto orpo ebft ppo"))
+		return item_method(s, config_name_equal(s->text, "kto") ? "trains by KTO"
+		                      : config_name_equal(s->text, "orpo")
+		                              ? "trains by ORPO"
+		                              : "trains by reinforcement learning");
 	if (!config_name_in(s->text, "dpo ipo simpo"))
 		return item_refuse(s, "not supported; supported: dpo, ipo, simpo");
 	if (config_name_equal(s->text, "simpo") && item_keep(s, "rl_simpo"))

@@ -1,6 +1,8 @@
 /* torchtune's keys. */
 #include "config/dialect_item.h"
 
+#include "base/err.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -39,9 +41,9 @@ static int model(const struct item *s)
 {
 	const char *last = last_part(s->text);
 
-	return strstr(last, "qlora")  ? item_refuse(s, ITEM_NOT_QUANTIZED "write lora in place of qlora")
-	       : strstr(last, "lora") ? lora_switch(s, &dialect_torchtune, NULL)
-	                              : item_pass(s);
+	if (strstr(last, "qlora") && item_quantized(s))
+		return ERR_NOMEM;
+	return strstr(last, "lora") ? lora_switch(s, &dialect_torchtune, NULL) : item_pass(s);
 }
 
 static int loss(const struct item *s)
@@ -138,13 +140,27 @@ static const struct dialect_key keys[] = {
         CALL("model.lora_dropout", lora_dropout),
         ONLY("model.apply_lora_to_output", ITEM_OFF,
                 "only matrices of the blocks can have adapters; set it to False"),
-        ONLY("model.quantize_base", ITEM_OFF, ITEM_NOT_QUANTIZED "remove it"),
+        CALL("model.quantize_base", item_quantized),
+        PASS("model.quantization_kwargs.* model.use_tied_weights"),
         PASS("save_adapter_weights_only"),
         CALL("dataset._component_", dataset),
         CALL("dataset.source", source),
         ONLY("run_val_every_n_steps", ITEM_OFF, "set eval_data or eval_split, and eval_steps"),
         PASS("dataset_val.* batch_size_val low_cpu_ram"),
-        ONLY("quantizer quantizer.*", ITEM_OFF, "quantization-aware training is not supported; remove it"),
+        METHOD("quantizer quantizer.* fp8_training enable_fp8_training", ITEM_OFF,
+                "trains with rounding to a quantized format"),
+        METHOD("teacher_model._component_ teacher_checkpointer._component_", ITEM_OFF, "distills a teacher"),
+        METHOD("reward_and_value_model._component_ value_model._component_ ref_policy_model._component_ "
+               "grpo_samples num_generations",
+                ITEM_OFF, "trains by reinforcement learning"),
+        METHOD("tasks enable_kv_cache prompt prompt.* quantization_method", ITEM_OFF,
+                "evaluates or generates"),
+        METHOD("model.decoder_trainable model.encoder_trainable model.fusion_trainable", ITEM_OFF,
+                "trains on images"),
+        ONLY("tensor_parallel_dim context_parallel_dim data_parallel_replicate_dim", "1 -1 " ITEM_OFF,
+                "tensor and context parallelism are not supported"),
+        PASS("data_parallel_shard_dim tensor_parallel_plan tensor_parallel_plan.* dataset_num_proc "
+             "async_checkpointing enable_async_checkpointing"),
         KEY("dataset.data_files", "data"),
         KEY("dataset.packed", "packing"),
         KEY("dataset.train_on_input", "train_on_inputs"),

@@ -78,6 +78,25 @@ static int keep_data_seed(const struct item *s)
 	return item_keep(s, "data_seed");
 }
 
+static int push(const struct item *s)
+{
+	if (!item_is_off(s->text))
+		item_warn(s, "%s=%s: ferry uploads nothing; to upload the result, hf upload ID %s", s->name,
+		        s->text, "OUTPUT_DIR/model");
+	return 0;
+}
+
+/* A directory on disk has one revision. */
+static int revision(const struct item *s)
+{
+	if (!config_name_equal(s->text, "main"))
+		item_warn(s,
+		        "%s=%s: ferry takes the files that model names; make sure that they are of this "
+		        "revision",
+		        s->name, s->text);
+	return 0;
+}
+
 static const struct dialect_key own[] = {
         OR_OFF("clip_grad_norm max_grad_norm", "max_grad_norm"),
         CALL("lora_target_modules", lora_targets),
@@ -93,7 +112,7 @@ static const struct dialect_key keys[] = {
         CALL("data_seed", keep_data_seed),
         PASS("do_train"), /* Trainer does not look at it */
         ONLY("fp16 fp16_full_eval fp8", ITEM_OFF " auto",
-                "fp16 and fp8 are not supported; supported: bf16, fp32"),
+                "fp16 and fp8 are not supported; bf16 needs no loss scale: set bf16"),
         KEY("lr_scheduler_kwargs.min_lr_rate", "min_lr_rate"),
         ONLY("lr_scheduler_kwargs.num_cycles", "0.5", "only half a cosine is supported"),
         ONLY("lr_scheduler_kwargs.power", "1 1.0", "only power 1 is supported"),
@@ -109,15 +128,16 @@ static const struct dialect_key keys[] = {
         ONLY("group_by_length length_column_name dataloader_drop_last auto_find_batch_size ignore_data_skip "
              "eval_on_start jit_mode_eval",
                 ITEM_OFF " length", "not supported yet; remove it"),
-        ONLY("load_in_8bit load_in_4bit quantization quantization_bit gptq", ITEM_OFF,
-                ITEM_NOT_QUANTIZED "remove it"),
+        CALL("load_in_8bit load_in_4bit quantization_bit", item_quantized),
+        ONLY("gptq quantization", ITEM_OFF, ITEM_NOT_QUANTIZED "remove it"),
         PASS("bnb_* use_bnb_nested_quant"), /* say how, not whether */
-        ONLY("push_to_hub", ITEM_OFF, "ferry uploads nothing"),
-        ONLY("model_revision", "main", "a local directory has no revisions"),
+        CALL("push_to_hub", push),
+        CALL("model_revision revision_of_model", revision),
         PASS("trust_remote_code report_to run_name logging_dir logging_first_step logging_nan_inf_filter "
              "log_level "
              "log_level_* log_on_each_node disable_tqdm wandb_* use_wandb mlflow_* comet_* swanlab_* "
-             "use_swanlab hub_* dataloader_* ddp_* local_rank tf32 bf16_full_eval torch_compile "
+             "use_swanlab swanlab_* use_mlflow hub_* dataloader_* ddp_* local_rank tf32 bf16_full_eval "
+             "torch_compile "
              "torch_compile_* use_liger_kernel attn_implementation torch_dtype gradient_checkpointing_kwargs "
              "gradient_checkpointing_kwargs.* accelerator_config accelerator_config.* save_safetensors "
              "metric_for_best_model greater_is_better remove_unused_columns prediction_loss_only "
@@ -127,6 +147,7 @@ static const struct dialect_key keys[] = {
              "liger_kernel_config liger_kernel_config.* torch_empty_cache_steps label_names "
              "skip_memory_metrics save_on_each_node restore_callback_states_from_checkpoint "
              "eval_accumulation_steps eval_delay include_for_metrics average_tokens_across_devices "
+             "hf_use_auth_token lazy_preprocess dataloader_pin_memory use_kernels attn_implementation_* "
              "experiment_name use_mps_device past_index device_map gradient_checkpointing_use_reentrant"),
         KEYS_END,
 };

@@ -54,14 +54,25 @@ static int only_loss(const struct item *s)
 	return item_set(s, "train_on_inputs", words[bits / DATASET_INPUTS_PROMPTS], CONFIG_STRONG);
 }
 
+/* A directory of a data set may hold several; its files say which. */
+static int dataset_config(const struct item *s)
+{
+	if (!item_is_off(s->text))
+		item_warn(s, "%s=%s: ferry takes the files that data names; name those of this configuration",
+		        s->name, s->text);
+	return 0;
+}
+
 static const struct dialect_key keys[] = {
         CALL("use_peft", use_peft),
         CALL("completion_only_loss assistant_only_loss", only_loss),
         KEY("dataset_name", "data"),
         KEY("chat_template_path", "chat_template"),
-        ONLY("dataset_config", ITEM_OFF, "a local data set has one configuration"),
+        CALL("dataset_config", dataset_config),
         ONLY("packing_strategy", "bfd", "only bfd is supported"),
         PASS("dataset_kwargs.skip_prepare_dataset"),
+        METHOD("reward_funcs reward_weights num_generations use_vllm", ITEM_OFF,
+                "trains by reinforcement learning (GRPO)"),
         KEYS_END,
 };
 

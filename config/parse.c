@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNKNOWN_BYTES_SHOWN = 600 };
+enum { UNKNOWN_BYTES_SHOWN = 2400 };
 
 /* The state of one config_parse. */
 struct parser {
@@ -27,8 +27,8 @@ struct parser {
 	struct dialect_state dialects;
 	struct problems problems;
 	struct str unknowns; /* keys of the present file that are like none, with their lines */
-	const char *unknown_first;
-	int unknown_line; /* of the first */
+	const char *unknown_first, *unknown_near; /* the first of them, and what it is near to */
+	int unknown_line;
 	int unknown_count, unknown_hidden;
 };
 
@@ -77,9 +77,19 @@ static int duplicate_error(
         const struct config_layer *layer, const struct config_origin *before, const char *as, int line)
 {
 	const char *colon = before->place ? strrchr(before->place, ':') : NULL;
+	size_t len = strlen(layer->file);
+	int is_here =
+	        colon && (size_t)(colon - before->place) == len && !strncmp(before->place, layer->file, len);
 
 	return err_set(ERR_INPUT, "%s:%d: %s was already set%s%s by %s, to another value; keep one of them",
-	        layer->file, line, as, colon ? " on line " : "", colon ? colon + 1 : "", before->as);
+	        layer->file, line, as,
+	        is_here ? " on line "
+	        : colon ? " at "
+	                : "",
+	        is_here ? colon + 1
+	        : colon ? before->place
+	                : "",
+	        before->as);
 }
 
 int config_set(struct config *c, struct config_layer *layer, const struct config_key *key, const char *as,
@@ -138,52 +148,53 @@ static int problem(struct parser *p, int err)
 	return problems_insert(&p->problems, p->problems.count, err);
 }
 
-/* What a layer's file is not for comes before its other problems. */
+/* What a layer's file is not for comes before its other problems. A method that ferry does not have is the
+ * only one. */
 static int refusals_report(struct parser *p, int at)
 {
 	int refused, err = 0;
 
+	if (p->dialects.method) {
+		problems_cut(&p->problems, at);
+		while (dialect_refusal_next(&p->dialects))
+			;
+		return problem(p, dialect_method_take(&p->dialects));
+	}
 	while (!err && (refused = dialect_refusal_next(&p->dialects)))
 		err = problems_insert(&p->problems, at++, refused);
 	return err;
 }
 
-/* Unknown keys that resemble no key of ferry are reported together at the end of the file. */
-static int unknown_remember(struct parser *p, const char *name, int line)
+/* Unknown keys are reported together at the end of the file. */
+static int unknown_remember(struct parser *p, const char *name, const char *near, int line)
 {
-	if (!p->unknown_count) {
+	if (!p->unknown_count++) {
 		p->unknown_first = name;
+		p->unknown_near = near;
 		p->unknown_line = line;
 	}
-	if (p->unknowns.len_bytes + strlen(name) > UNKNOWN_BYTES_SHOWN)
+	if (p->unknowns.len_bytes > UNKNOWN_BYTES_SHOWN) {
 		p->unknown_hidden++;
-	else
-		str_printf(&p->unknowns, "%s%.60s (line %d)", p->unknown_count ? ", " : "", name, line);
-	p->unknown_count++;
+		return 0;
+	}
+	str_printf(&p->unknowns, "%s%.100s (line %d%s%s%s)", p->unknown_count > 1 ? ", " : "", name, line,
+	        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 	return str_check(&p->unknowns);
 }
 
 static int unknown(struct parser *p, const char *name, int line)
 {
 	const char *near = config_key_nearest(name, p->c->verb), *verb = config_keys_verb(p->c->verb);
-	struct str place = {0};
 
-	if (!near && p->layer.file)
-		return unknown_remember(p, name, line);
-	config_place(&place, &p->layer, line);
-	if (near)
-		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; did you mean %s?", place.data ? place.data : "",
-		        name, near);
-	else
-		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; see ferry %s --help",
-		        place.data ? place.data : "", name, verb);
-	str_free(&place);
-	return ERR_INPUT;
+	if (p->layer.file)
+		return unknown_remember(p, name, near, line);
+	return near ? err_set(ERR_INPUT, "unknown key \"%.100s\"; did you mean %s?", name, near)
+	            : err_set(ERR_INPUT, "unknown key \"%.100s\"; see ferry %s --help", name, verb);
 }
 
 static int unknowns_report(struct parser *p)
 {
-	int count = p->unknown_count, err = 0;
+	int count = p->unknown_count, err;
 
 	if (!count)
 		return 0;
@@ -191,12 +202,15 @@ static int unknowns_report(struct parser *p)
 		str_printf(&p->unknowns, " and %d more", p->unknown_hidden);
 	if (str_check(&p->unknowns))
 		return ERR_NOMEM;
-	if (count == 1)
-		err_set(ERR_INPUT, "%s:%d: unknown key \"%.60s\"; see ferry %s --help", p->layer.file,
-		        p->unknown_line, p->unknown_first, config_keys_verb(p->c->verb));
-	else
+	if (count > 1)
 		err_set(ERR_INPUT, "%s: unknown keys: %s; see ferry %s --help", p->layer.file,
 		        p->unknowns.data, config_keys_verb(p->c->verb));
+	else if (p->unknown_near)
+		err_set(ERR_INPUT, "%s:%d: unknown key \"%.100s\"; did you mean %s?", p->layer.file,
+		        p->unknown_line, p->unknown_first, p->unknown_near);
+	else
+		err_set(ERR_INPUT, "%s:%d: unknown key \"%.100s\"; see ferry %s --help", p->layer.file,
+		        p->unknown_line, p->unknown_first, config_keys_verb(p->c->verb));
 	err = problem(p, ERR_INPUT);
 	str_free(&p->unknowns);
 	p->unknown_count = p->unknown_hidden = 0;
@@ -334,13 +348,6 @@ static int read_file(struct parser *p, const char *path)
 	p->dialects.file_path = path;
 	if (!doc.count)
 		log_warn("%s is empty: it sets no key", path);
-	if (p->dialects.layer == &dialect_deepspeed) {
-		yaml_doc_free(&doc);
-		return err_set(ERR_UNSUPPORTED,
-		        "%s: DeepSpeed configurations are not supported yet; set sharding_strategy and "
-		        "cpu_offload",
-		        path);
-	}
 	if (p->dialects.layer)
 		log_info("%s: reading it as a configuration of %s", path, dialect_name(p->dialects.layer));
 	for (size_t i = 0; i < doc.count && !err; i++) {
@@ -429,6 +436,21 @@ static int not_a_file(const struct argument *a, int err)
 	return key ? err_set(err, "%s is not a configuration file; write %s=%s", a->text, key, a->text) : err;
 }
 
+/* A command line without a file may be one of another trainer's program. */
+static int recognize_arguments(struct parser *p, const struct argument *list, int count)
+{
+	struct yaml_doc doc = {.items = mem_alloc((size_t)count + 1, sizeof(*doc.items))};
+
+	if (!doc.items)
+		return ERR_NOMEM;
+	for (int i = 0; i < count; i++)
+		if (list[i].kind == ARGUMENT_SETTING)
+			doc.items[doc.count++].path = (char *)list[i].name;
+	p->dialects.layer = dialect_recognize(&doc);
+	mem_free(doc.items);
+	return 0;
+}
+
 static int read_arguments(struct parser *p, const struct argument *list, int count)
 {
 	int err = 0, first_problem, takes_several = verb_infos[p->c->verb].facts & VERB_TAKES_SEVERAL;
@@ -442,6 +464,8 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	}
 	if (!err)
 		err = layer_begin(p, NULL);
+	if (!err && !p->dialects.file_path)
+		err = recognize_arguments(p, list, count);
 	first_problem = p->problems.count;
 	if (!err && takes_several)
 		err = problem(p, plain_list(p, list, count));

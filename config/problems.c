@@ -2,6 +2,7 @@
 #include "config/problems.h"
 
 #include "config/args.h"
+#include "config/dialect.h"
 #include "config/table.h"
 
 #include "base/err.h"
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BYTES_SHOWN = 850 };
+enum { BYTES_SHOWN = 3600 };
 
 int problems_insert(struct problems *p, int at, int err)
 {
@@ -36,6 +37,12 @@ int problems_insert(struct problems *p, int at, int err)
 	p->lines[at] = text;
 	p->count++;
 	return 0;
+}
+
+void problems_cut(struct problems *p, int count)
+{
+	while (p->count > count)
+		mem_free(p->lines[--p->count]);
 }
 
 int problems_report(const struct problems *p)
@@ -95,8 +102,11 @@ const char *config_key_nearest(const char *name, enum verb verb)
 	const char *dot = strrchr(name, '.'), *best = NULL;
 	int best_distance;
 
-	if (dot)
+	if (dot) {
+		if (!dialect_knows_section(name, (size_t)(dot - name)))
+			return NULL;
 		name = dot + 1;
+	}
 	best_distance = name_near(name) + 1;
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];

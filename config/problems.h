@@ -16,6 +16,8 @@ int problems_insert(struct problems *p, int at, int err);
 
 /* 0 without mistakes; else ERR_INPUT with as many lines as have room, and the number of the others. */
 int problems_report(const struct problems *p);
+/* Forgets all but the first `count`. */
+void problems_cut(struct problems *p, int count);
 void problems_free(struct problems *p);
 
 /* The verb's key whose name or alias is nearest to a name with a mistake; NULL: none is near. */

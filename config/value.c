@@ -77,19 +77,33 @@ static const struct {
   byte_units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824},
           {"TiB", 1099511627776}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
 
+/* 500_000 is 500000, as in YAML 1.1 and Python. */
+static void without_underscores(char *plain, size_t room_bytes, const char *text)
+{
+	size_t len = 0;
+
+	for (const char *p = text; *p && len + 1 < room_bytes; p++)
+		if (*p != '_' || p == text || !isdigit((unsigned char)p[-1]) || !isdigit((unsigned char)p[1]))
+			plain[len++] = *p;
+	plain[len] = 0;
+}
+
 /* Reads a decimal number at the start of text; *rest is the text after it. Returns 0 if there is none.
  * Hexadecimal, nan and inf are refused. */
 static int number_parse(double *out, const char **rest, const char *text)
 {
 	const char *p = text + (*text == '-' || *text == '+');
-	char *end;
+	char plain[128], *end;
 
+	without_underscores(plain, sizeof(plain), text);
 	if (!isdigit((unsigned char)*p) && !(*p == '.' && isdigit((unsigned char)p[1])))
 		return 0;
 	if (*p == '0' && (p[1] == 'x' || p[1] == 'X'))
 		return 0;
-	*out = strtod(text, &end);
-	*rest = end;
+	*out = strtod(plain, &end);
+	*rest = text;
+	for (const char *at = plain; at < end; ++*rest)
+		at += **rest == *at; /* passes underscores by */
 	return isfinite(*out);
 }
 

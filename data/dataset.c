@@ -18,18 +18,29 @@
 #include "data/source/records.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* Reads records until the end of the file or max_samples. */
+/* 1 once no later record of the set is wanted. */
+static int is_enough(const struct dataset_builder *b)
+{
+	int64_t most = b->options->max_samples, taken = b->d->counts.records - b->records_before;
+
+	return b->is_made || (most && taken >= most) || b->passed + taken >= b->part_end;
+}
+
+/* Reads records until the end of the file, of the part or max_samples. */
 static int read_records(struct dataset_builder *b, struct records *records)
 {
-	const struct dataset_options *o = b->options;
 	json_t *record = NULL;
 	int rc;
 
-	while (!b->is_made &&
-	        (o->max_samples == 0 || b->d->counts.records - b->records_before < o->max_samples)) {
+	while (!is_enough(b)) {
 		rc = records_next(records, &record);
 		if (rc <= 0)
 			return rc;
+		if (b->passed < b->part_first) {
+			b->passed++;
+			json_decref(record);
+			continue;
+		}
 		b->where = records_where(records);
 		b->read_bytes = records_position(records);
 		rc = 0;
@@ -132,14 +143,48 @@ static int check_options(const struct dataset_options *o)
 	return 0;
 }
 
+/* The records of all files. */
+static int count_records(int64_t *count, const struct files *files)
+{
+	int rc = 0;
+
+	*count = 0;
+	for (size_t i = 0; i < files->count && !rc; i++) {
+		struct records *records = NULL;
+		json_t *record;
+
+		rc = records_open(&records, files->paths[i]);
+		while (!rc && (rc = records_next(records, &record)) == 1) {
+			json_decref(record);
+			++*count;
+			rc = 0;
+		}
+		records_close(records);
+	}
+	return rc;
+}
+
+static int part_begin(struct dataset_builder *b, const struct files *files)
+{
+	int64_t count = INT64_MAX;
+	int rc = split_part_needs_count(&b->part) ? count_records(&count, files) : 0;
+
+	b->passed = 0;
+	split_part_range(&b->part_first, &b->part_end, &b->part, count);
+	return rc;
+}
+
 static int read_file(struct dataset_builder *b, const char *path)
 {
 	struct records *records = NULL;
 	int rc;
 
-	if (b->is_made)
+	if (b->is_made || is_enough(b))
 		return 0;
 	b->where = path;
+	if (b->part.is_part && file_is_text(path))
+		return err_set(ERR_INPUT, "%s: a text has no records, so it has no part %s", path,
+		        b->options->split);
 	if (file_is_text(path) &&
 	        (b->d->format == DATASET_FORMAT_AUTO || b->d->format == DATASET_FORMAT_TEXT)) {
 		b->d->format = DATASET_FORMAT_TEXT;
@@ -172,7 +217,7 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 	struct dataset *d = b->d;
 	struct dataset_set *set = &d->sets[d->set_count++];
 	struct files files = {0};
-	int rc = files_find(&files, from->path, o->split ? o->split : "train", o->split_want);
+	int rc = files_find(&files, from->path, b->split, o->split_want);
 
 	name_set(set, from->path);
 	set->weight = from->weight;
@@ -181,10 +226,13 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 	b->path = b->where = from->path;
 	b->records_before = d->counts.records;
 	b->first_columns[0] = 0;
+	if (rc == 0)
+		rc = part_begin(b, &files);
 	for (size_t i = 0; rc == 0 && i < files.count; i++)
 		rc = read_file(b, files.paths[i]);
 	if (rc == 0 && d->counts.records == b->records_before)
-		rc = err_set(ERR_INPUT, "%s: the file has no rows", from->path);
+		rc = b->part.is_part ? err_set(ERR_INPUT, "%s: no row lies in %s", from->path, o->split)
+		                     : err_set(ERR_INPUT, "%s: the file has no rows", from->path);
 	row_columns_end(b);
 	set->format = d->format;
 	d->is_paired = d->format == DATASET_FORMAT_PREFERENCE;
@@ -225,6 +273,8 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 
 	if (!o->memory_bytes || !o->cache_dir || !o->recipe)
 		return 0;
+	if (b->part.is_part)
+		str_printf(&text, "part %s\n", o->split);
 	str_printf(&text, "rows %zu %d %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n",
 	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
 	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
@@ -239,7 +289,7 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 		struct files files = {0};
 
 		str_printf(&text, "set %s %.17g\n", sets->sets[i].path, sets->sets[i].weight);
-		rc = files_find(&files, sets->sets[i].path, o->split ? o->split : "train", o->split_want);
+		rc = files_find(&files, sets->sets[i].path, b->split, o->split_want);
 		for (size_t f = 0; rc == 0 && f < files.count; f++)
 			rc = add_file(&text, &is_pipe, &b->all_bytes, files.paths[f]);
 		files_free(&files);
@@ -296,6 +346,8 @@ int dataset_open(struct dataset **out, const struct dataset_options *options)
 
 	*out = NULL;
 	rc = check_options(options);
+	if (rc == 0)
+		rc = split_part_parse(b.split, &b.part, options->split ? options->split : "train");
 	if (rc < 0)
 		return rc;
 	b.names = &options->names;

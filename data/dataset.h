@@ -63,7 +63,7 @@ enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, 
 
 struct dataset_options {
 	const char *path;  /* one or several sets: data/source/sets.h */
-	const char *split; /* of a folder; NULL = train */
+	const char *split; /* of a folder, maybe with a part: data/source/split_part.h; NULL = train */
 	enum files_split split_want;
 	enum dataset_format format;
 	enum dataset_pairs pairs;

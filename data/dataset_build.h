@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "data/dataset.h"
+#include "data/source/split_part.h"
 
 struct chat;
 struct chat_labels;
@@ -17,7 +18,11 @@ struct dataset_builder {
 	const struct dataset_options *options;
 	const struct row_names *names;
 	int is_other_role_told;
-	const char *path;                      /* of the set being read */
+	const char *path; /* of the set being read */
+	char split[SPLIT_NAME_BYTES];
+	struct split_part part;                /* of each set */
+	int64_t part_first, part_end;          /* its records in the present set */
+	int64_t passed;                        /* records of the present set that lie before it */
 	int64_t records_before;                /* of the sets before it */
 	unsigned seen;                         /* bits of enum row_field that any row had */
 	const char *where;                     /* of the record being read, for messages */

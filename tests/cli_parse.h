@@ -45,7 +45,7 @@ static inline int parse(struct config *c, enum verb verb, const char *yaml, cons
 /* err_text() with YAML in place of the file's path. */
 static inline const char *message(void)
 {
-	static char text[2048];
+	static char text[8192];
 	const char *from = err_text();
 	size_t len = 0;
 

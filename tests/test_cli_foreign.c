@@ -423,11 +423,20 @@ static const struct {
                                                    " YAML: unknown keys: xyzzy (line 1), "
                                                    "plugh (line 2); see ferry train --help"},
         {"zero_optimization:\n  stage: 3\nfp16:\n  enabled: true\n",
-                "YAML: DeepSpeed configurations are not supported yet; set sharding_strategy and "
-                "cpu_offload"},
+                "YAML:4: fp16.enabled=true: fp16 is not supported; bf16 needs no loss scale: set bf16"},
         {"train_micro_batch_size_per_gpu: auto\nxyzzy: 1\n",
-                "YAML: DeepSpeed configurations are not supported yet; set sharding_strategy and "
-                "cpu_offload"},
+                "YAML:2: unknown key \"xyzzy\"; see ferry train --help"},
+        {"zero_optimization:\n  stage: 4\n  offload_param:\n    device: nvme\n",
+                "2 problems:\n  YAML:2: zero_optimization.stage=4: not supported; supported: 0, 1, 2, 3\n  "
+                "YAML:4: zero_optimization.offload_param.device=nvme: weights and optimizer state on a disk "
+                "are not supported yet; set it to cpu"},
+        {"train_micro_batch_size_per_gpu: 4\ngradient_accumulation_steps: 2\ntrain_batch_size: 9\n",
+                "YAML:3: train_batch_size=9 is not micro-batch x gradient_accumulation_steps x ranks; drop "
+                "one of them"},
+        {"train_micro_batch_size_per_gpu: 4\ncompression_training:\n  layer_reduction:\n    enabled: true\n"
+         "xyzzy: 1\n",
+                "YAML:4: compression_training.layer_reduction.enabled=true: this file compresses or drops "
+                "parts of the model while it trains, which ferry cannot do"},
         {"train_on_inputs: on\ncompletion_only_loss: true\n",
                 "YAML:2: completion_only_loss was already set on line 1 by train_on_inputs, to another "
                 "value; keep one of them"},
@@ -436,8 +445,29 @@ static const struct {
                 "YAML:3: data_seed=7 differs from seed, by which ferry orders rows; remove it or set seed"},
         {"optim: adamw_torch\nsave_strategy: epoch\neval_strategy: epoch\n",
                 "YAML:3: eval_strategy=epoch needs rows to evaluate on; set eval_data or eval_split"},
-        {"datasets:\n  - path: a.jsonl\nevals_per_epoch: 4\n",
-                "YAML:3: evals_per_epoch=4 needs rows to evaluate on; set eval_data or eval_split"},
+        {"sequence_len: 5\nmax_samples: 1__0\nlearnin_rate: 1\nxyzzy: 2\n",
+                "2 problems:\n  YAML:2: max_samples=1__0 has the unknown unit \"__0\"; supported: k M G T\n  "
+                "YAML: unknown keys: learnin_rate (line 3; did you mean learning_rate?), xyzzy (line 4); see "
+                "ferry train --help"},
+        {"flex.mode: 1\nfsdp_config:\n  cpu_offlod: on\n",
+                "YAML: unknown keys: flex.mode (line 1), fsdp_config.cpu_offlod (line 3; did you mean "
+                "cpu_offload?); see ferry train --help"},
+        {"datasets:\n  - path: a.jsonl\n    split: train\n  - path: b.jsonl\n    split: test\n",
+                "YAML:5: datasets.1.split=test: data sets with different splits are not supported; name "
+                "their files in data"},
+        {"datasets:\n  - path: a.jsonl\n    field_thinking: thinking\n",
+                "YAML:3: datasets.0.field_thinking=thinking renames a member of messages; members keep "
+                "their names: rename it in the rows"},
+        {"fsdp_config: /nowhere.json\n",
+                "YAML:1: fsdp_config=/nowhere.json: /nowhere.json: cannot open: No such file or directory"},
+        {"reward_model: true\nxyzzy: 1\nlearning_rate: x\n",
+                "YAML:1: reward_model=true: this file trains a reward model, which ferry cannot do"},
+        {"stage: sft\nexport_dir: o\n",
+                "YAML:2: export_dir=o: this file exports a model; for an adapter use ferry merge"},
+        {"recipe: bf16\ntrain_router: true\n", "YAML:2: train_router=true: not supported; remove it"},
+        {"train_dataset: a.jsonl\nbatching_strategy: dynamic_batching\n",
+                "YAML:2: batching_strategy=dynamic_batching: micro-batches of varying size are not "
+                "supported"},
         {"s2_attention: true\n", "YAML:1: s2_attention=true: shifted attention is not supported; remove it"},
         {"datasets:\n  - path: a.jsonl\n    type:\n      format: \"Q: {instruction}\\nA:\"\n",
                 "YAML:4: datasets.0.type.format=Q: {instruction}\\nA:: ferry writes instructions in "
@@ -454,14 +484,16 @@ static const struct {
                 "YAML:1: loss=focal: only cross-entropy and one loss of pairs are supported; set one"},
         {"loss:\n  label_smoothing: 0.1\n",
                 "YAML:2: loss.label_smoothing=0.1: only plain cross-entropy is supported; remove it"},
-        {"eot_tokens: [a]\n", "YAML:1: eot_tokens=a: ferry trains on the end-of-turn token that the chat "
-                              "template writes; remove it"},
-        {"stage: ppo\n", "YAML:1: stage=ppo: not supported; supported: sft, pt, dpo"},
-        {"rl: kto\n", "YAML:1: rl=kto: not supported; supported: dpo, ipo, simpo"},
+        {"stage: ppo\n",
+                "YAML:1: stage=ppo: this file trains by reinforcement learning (PPO), which ferry cannot do"},
+        {"stage: kt\n", "YAML:1: stage=kt: not supported; supported: sft, pt, dpo"},
+        {"rl: kto\n", "YAML:1: rl=kto: this file trains by KTO, which ferry cannot do"},
+        {"rl: other\n", "YAML:1: rl=other: not supported; supported: dpo, ipo, simpo"},
         {"optim: adafactor\n", "YAML:1: optim=adafactor: only AdamW is supported"},
-        {"fp16: true\n", "YAML:1: fp16=true: fp16 and fp8 are not supported; supported: bf16, fp32"},
-        {"deepspeed: ds.json\n", "YAML:1: deepspeed=ds.json: DeepSpeed configurations are not supported yet; "
-                                 "set sharding_strategy and cpu_offload"},
+        {"fp16: true\n",
+                "YAML:1: fp16=true: fp16 and fp8 are not supported; bf16 needs no loss scale: set bf16"},
+        {"deepspeed: /nowhere.json\n",
+                "YAML:1: deepspeed=/nowhere.json: /nowhere.json: cannot open: No such file or directory"},
         {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: not supported yet; remove it"},
         {"datasets:\n  - path: a.jsonl\n    shards: 4\n  - path: b.jsonl\n",
                 "YAML:3: datasets.0.shards=4: of a data set, path, data_files, type, split, weight and its "

@@ -196,7 +196,8 @@ static void test_said(void **state)
 	                "LoRA, with the defaults of LLaMA-Factory where nothing is set: lora_rank=8, "
 	                "lora_alpha=16, lora_target_modules=all-linear\n"},
 	        {LLAMA_FACTORY, "",
-	                ": without finetuning_type, LLaMA-Factory trains LoRA adapters; for every weight set "
+	                ": LLaMA-Factory trains LoRA adapters unless its file says otherwise; for every "
+	                "weight set "
 	                "finetuning_type=full\n"},
 	        {LLAMA_FACTORY, "", "!without dropout"},
 	        {LLAMA_FACTORY "finetuning_type: full\n", "", "!LoRA"},
@@ -209,6 +210,19 @@ static void test_said(void **state)
 	        {NULL, "lora_r=8 lora_dropout=0.1", "lora_dropout=0.1: ferry trains without dropout\n"},
 	        {"adapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n", "",
 	                "reading it as a configuration of axolotl"},
+	        {"adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+	                "",
+	                ": load_in_4bit=true: quantized bases are not supported yet; the base stays in bf16, "
+	                "2 "
+	                "bytes a parameter"},
+	        {"stage: sft\nfinetuning_type: lora\nquantization_bit: 4\nquantization_method: bnb\n", "",
+	                ": quantization_bit=4: quantized bases are not supported yet; the base stays in "
+	                "bf16, 2 "
+	                "bytes a parameter"},
+	        {"recipe: fp8-hybrid\n", "", "recipe=fp8-hybrid: ferry computes in bf16"},
+	        {"recipe: bf16\n", "",
+	                ": Surogate trains LoRA adapters unless its file says otherwise; for every "
+	                "weight set lora=false"},
 	        {"use_peft: true\nlora_target_modules: all-linear\n", "",
 	                "reading it as a configuration of TRL"},
 	};
@@ -227,19 +241,17 @@ static void test_said(void **state)
 	}
 }
 
-#define NOT_QUANTIZED "quantized weights are not supported yet, LoRA without quantization is; "
+#define NOT_QUANTIZED " is not supported; quantized weights cannot be trained"
 #define NO_SUCH_FORM "this form of LoRA is not supported; plain LoRA and use_rslora are"
 
 static const struct {
 	const char *yaml, *text;
 } refused[] = {
-        {"load_in_4bit: true\nbnb_4bit_quant_type: nf4\n",
-                "YAML:1: load_in_4bit=true: " NOT_QUANTIZED "remove it"},
-        {"adapter: qlora\nload_in_4bit: true\n",
-                "2 problems:\n  YAML:1: adapter=qlora: " NOT_QUANTIZED
-                "set it to lora\n  YAML:2: load_in_4bit=true: " NOT_QUANTIZED "remove it"},
-        {"stage: sft\nfinetuning_type: lora\nquantization_bit: 4\nquantization_method: bnb\n",
-                "YAML:3: quantization_bit=4: " NOT_QUANTIZED "remove it"},
+        {"load_in_4bit: true\nbnb_4bit_quant_type: nf4\n", "YAML:1: load_in_4bit=true" NOT_QUANTIZED},
+        {"stage: sft\nfinetuning_type: full\nquantization_bit: 4\nquantization_method: bnb\n",
+                "YAML:3: quantization_bit=4" NOT_QUANTIZED},
+        {"gptq: true\n", "YAML:1: gptq=true: quantized weights are not supported yet, LoRA without "
+                         "quantization is; remove it"},
         {"adapter: llama-adapter\n", "YAML:1: adapter=llama-adapter: of adapters only lora is supported"},
         {"adapter: lora\nlora_alpha: 16\n",
                 "YAML:1: adapter=lora: needs lora_r, for which axolotl has no default"},
@@ -287,19 +299,17 @@ static const struct {
                 "YAML:14: model._component_=torchtune.models.llama3_1.lora_llama3_1_8b: needs "
                 "lora_attn_modules, as in [q_proj, v_proj]"},
         {TORCHTUNE "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: True\n  quantize_base: True\n",
-                "2 problems:\n  YAML:16: model.apply_lora_to_output=True: only matrices of the blocks can "
-                "have "
-                "adapters; set it to False\n  YAML:17: model.quantize_base=True: " NOT_QUANTIZED "remove it"},
+                "YAML:16: model.apply_lora_to_output=True: only matrices of the blocks can have adapters; "
+                "set it to False"},
         {"model:\n  _component_: torchtune.models.llama3.qlora_llama3_8b\n",
-                "YAML:2: model._component_=torchtune.models.llama3.qlora_llama3_8b: " NOT_QUANTIZED
-                "write lora in place of qlora"},
+                "YAML:2: model._component_=torchtune.models.llama3.qlora_llama3_8b: needs "
+                "lora_attn_modules, as in [q_proj, v_proj]"},
         {"model:\n  _component_: torchtune.models.llama3.llama3_8b\n  lora_rank: 8\n",
                 "YAML:3: model.lora_rank=8 has no effect without a model._component_ of LoRA; add that, or "
                 "remove the key"},
         {"metric_logger:\n  log_dir: a\nrun_val_every_n_steps: 20\nquantizer:\n  groupsize: 256\n",
-                "2 problems:\n  YAML:3: run_val_every_n_steps=20: set eval_data or eval_split, and "
-                "eval_steps\n  "
-                "YAML:5: quantizer.groupsize=256: quantization-aware training is not supported; remove it"},
+                "YAML:5: quantizer.groupsize=256: this file trains with rounding to a quantized format, "
+                "which ferry cannot do"},
         {"use_lora: true\n", "YAML:1: use_lora=true: needs lora_rank"},
 };
 

@@ -71,7 +71,8 @@ static void test_understood(void **state)
 static const struct {
 	const char *yaml, *text;
 } refused[] = {
-        {LLAMA_FACTORY "stage: rm\n", "YAML:5: stage=rm: not supported; supported: sft, pt, dpo"},
+        {LLAMA_FACTORY "stage: rm\n",
+                "YAML:5: stage=rm: this file trains a reward model, which ferry cannot do"},
         {LLAMA_FACTORY "stage: dpo\npref_loss: kto_pair\n",
                 "YAML:6: pref_loss=kto_pair: not supported; supported: sigmoid, hinge, ipo, simpo"},
         {LLAMA_FACTORY "stage: dpo\npref_loss: orpo\n",
@@ -82,9 +83,10 @@ static const struct {
                 "YAML:6: ref_model=other: the reference is the model as it is before training; remove it"},
         {LLAMA_FACTORY "stage: dpo\npacking: true\n",
                 "YAML:6: packing=bfd is set, but pairs are not packed; set packing=off"},
-        {AXOLOTL "rl: orpo\n", "YAML:5: rl=orpo: not supported; supported: dpo, ipo, simpo"},
-        {AXOLOTL "rl: kto\n", "YAML:5: rl=kto: not supported; supported: dpo, ipo, simpo"},
-        {AXOLOTL "rl: grpo\n", "YAML:5: rl=grpo: not supported; supported: dpo, ipo, simpo"},
+        {AXOLOTL "rl: orpo\n", "YAML:5: rl=orpo: this file trains by ORPO, which ferry cannot do"},
+        {AXOLOTL "rl: kto\n", "YAML:5: rl=kto: this file trains by KTO, which ferry cannot do"},
+        {AXOLOTL "rl: grpo\n",
+                "YAML:5: rl=grpo: this file trains by reinforcement learning, which ferry cannot do"},
         {AXOLOTL "rl: simpo\ncpo_alpha: 1.0\n",
                 "YAML:6: cpo_alpha=1.0: the loss of the chosen answer cannot be added; set it to 0"},
         {AXOLOTL "rl: dpo\nmax_prompt_len: 256\n", "YAML:6: max_prompt_len=256: only max_length limits a "

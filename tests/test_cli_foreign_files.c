@@ -1,0 +1,200 @@
+/* links: cli */
+/* Files that other tools' files name (DeepSpeed's JSON), and trainers with words of their own. */
+#include "cli/cli.h"
+#include "tests/cli_round.h"
+
+#define ZERO_FILE "/tmp/ferry_cli_zero.json"
+#define FSDP_FILE "/tmp/ferry_cli_fsdp.json"
+
+static const char zero3[] =
+        "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": "
+        "true},\n"
+        "  \"offload_param\": {\"device\": \"cpu\"}, \"overlap_comm\": true, \"sub_group_size\": 1e9},\n"
+        " \"bf16\": {\"enabled\": \"auto\"}, \"fp16\": {\"enabled\": false, \"loss_scale\": 0},\n"
+        " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": [0.8, 0.95], "
+        "\"eps\": 1e-7}},\n"
+        " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 30, \"warmup_type\": "
+        "\"linear\"}},\n"
+        " \"gradient_clipping\": 0.5, \"train_micro_batch_size_per_gpu\": \"auto\", \"train_batch_size\": "
+        "12,\n"
+        " \"steps_per_print\": 100}\n";
+static const char fsdp[] =
+        "{\"fsdp_offload_params\": true, \"backward_prefetch\": \"backward_post\", \"xla\": false}\n";
+
+static const char with_zero[] = "model_name_or_path: m\noptim: adamw_torch\nper_device_train_batch_size: 3\n"
+                                "deepspeed: " ZERO_FILE "\n";
+static const char accelerate_zero[] = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+                                      "deepspeed_config:\n  deepspeed_config_file: " ZERO_FILE "\n";
+static const char with_fsdp[] =
+        "model_name_or_path: m\noptim: adamw_torch\nfsdp: full_shard\nfsdp_config: " FSDP_FILE "\n";
+static const char surogate[] =
+        "model: m\nrecipe: bf16\nper_device_train_batch_size: 2\nsequence_len: 2048\nsample_packing: true\n"
+        "cpu_training: true\nlora: true\nlora_rank: 16\nlora_alpha: 32\nlora_target_modules:\n  - all\n"
+        "lora_dtype: bf16\nlmhead_chunks: 4\ngpus: 1\nadamw_beta2: 0.95\nlr_scheduler_type: "
+        "cosine\nfinal_lr_fraction: 0.1\n"
+        "validation_split_ratio: 0.2\ndatasets:\n  - path: rows.jsonl\n    type: conversation\n"
+        "    messages_field: prompt\n    samples: 500\n";
+static const char version1[] =
+        "model: m\nmodel_class: llm\npeft_config:\n  name: lora\n  r: 4\n  lora_alpha: 32\n  target_modules: "
+        "all\n"
+        "kernel_config:\n  name: auto\ndist_config:\n  name: deepspeed\n  config_file: " ZERO_FILE "\n"
+        "train_dataset: rows.jsonl\nmicro_batch_size: 1\ncutoff_len: 2048\nmax_steps: 10\nsample_backend: "
+        "hf\n";
+static const char pretraining[] =
+        "base_model: m\nsequence_len: 512\npretraining_dataset:\n  - path: a.jsonl\n    type: pretrain\n"
+        "    text_column: body\n    split: train[:5%]\n";
+
+static const struct {
+	const char *yaml, *key, *text;
+} understood[] = {
+        {zero3, "sharding_strategy", "FULL_SHARD"},
+        {zero3, "cpu_offload", "on"},
+        {zero3, "adam_beta1", "0.8"},
+        {zero3, "adam_beta2", "0.95"},
+        {zero3, "adam_epsilon", "1e-07"},
+        {zero3, "max_grad_norm", "0.5"},
+        {zero3, "warmup_steps", "30"},
+        {zero3, "lr_scheduler_type", "constant_with_warmup"},
+        {zero3, "per_device_train_batch_size", "12"},
+        {with_zero, "sharding_strategy", "FULL_SHARD"},
+        {with_zero, "cpu_offload", "on"},
+        {with_zero, "per_device_train_batch_size", "3"},
+        {with_zero, "gradient_accumulation_steps", "4"},
+        {accelerate_zero, "cpu_offload", "on"},
+        {accelerate_zero, "max_grad_norm", "0.5"},
+        {"zero_optimization:\n  stage: 2\n  offload_optimizer:\n    device: cpu\n", "cpu_offload",
+                "gradients,optimizer"},
+        {"zero_optimization:\n  stage: 3\n  offload_optimizer:\n    device: none\n", "cpu_offload", "off"},
+        {"zero_optimization:\n  stage: 1\n", "sharding_strategy", "SHARD_GRAD_OP"},
+        {"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n", "sharding_strategy",
+                "NO_SHARD"},
+        {with_fsdp, "cpu_offload", "on"},
+        {with_fsdp, "backward_prefetch", "BACKWARD_POST"},
+        {with_fsdp, "sharding_strategy", "FULL_SHARD"},
+        {"base_model: m\nsequence_len: 9\ngradient_checkpointing: false\nfsdp_config:\n"
+         "  activation_checkpointing: true\n",
+                "activations", "recompute"},
+        {"base_model: m\nsequence_len: 9\nfsdp_config:\n  fsdp_activation_checkpointing: true\n"
+         "gradient_checkpointing: false\n",
+                "activations", "recompute"},
+        {surogate, "lora_rank", "16"},
+        {surogate, "lora_target_modules", "all-linear"},
+        {surogate, "cpu_offload", "on"},
+        {surogate, "packing", "bfd"},
+        {surogate, "adam_beta2", "0.95"},
+        {surogate, "min_lr_rate", "0.1"},
+        {surogate, "eval_split", "0.2"},
+        {surogate, "max_samples", "500"},
+        {surogate, "field_messages", "prompt"},
+        {surogate, "data_format", "messages"},
+        {version1, "lora_rank", "4"},
+        {version1, "lora_target_modules", "all-linear"},
+        {version1, "data", "rows.jsonl"},
+        {version1, "cpu_offload", "on"},
+        {version1, "max_length", "2048"},
+        {pretraining, "data", "a.jsonl"},
+        {pretraining, "field_text", "body"},
+        {pretraining, "data_format", "text"},
+        {pretraining, "long_rows", "split"},
+        {pretraining, "data_split", "train[:5%]"},
+        {"sequence_len: 500_000\nbase_model: m\n", "max_length", "500000"},
+};
+
+static void file_put(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void test_understood(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(understood) / sizeof(*understood); i++) {
+		struct config c;
+
+		if (parse(&c, VERB_TRAIN, understood[i].yaml, ""))
+			fail_msg("case %zu (%s): %s", i, understood[i].key, err_text());
+		if (strcmp(config_text(&c, understood[i].key), understood[i].text))
+			fail_msg("case %zu: %s is %s, not %s", i, understood[i].key,
+			        config_text(&c, understood[i].key), understood[i].text);
+		config_free(&c);
+		assert_round_trip(understood[i].yaml, "");
+	}
+}
+
+/* Values that stand in two files and differ are named with both places. */
+static void test_contradiction(void **state)
+{
+	struct config c;
+
+	(void)state;
+	assert_int_equal(
+	        parse(&c, VERB_TRAIN, "max_grad_norm: 1\ndeepspeed: " ZERO_FILE "\n", ""), ERR_INPUT);
+	assert_string_equal(message(),
+	        ZERO_FILE ":6: gradient_clipping was already set at YAML:1 by max_grad_norm, to "
+	                  "another value; keep one of them");
+	config_free(&c);
+}
+
+static void test_said(void **state)
+{
+	static const struct {
+		const char *yaml, *says;
+	} rows[] = {{zero3, "reading it as a configuration of DeepSpeed"},
+	        {surogate, "reading it as a configuration of Surogate"},
+	        {version1, "reading it as a configuration of LLaMA-Factory (version 1)"},
+	        {"zero_optimization:\n  stage: 2\nscheduler:\n  type: WarmupLR\n", "ferry warms up linearly"},
+	        {"base_model: m\nsequence_len: 9\neot_tokens: [a]\n",
+	                "eot_tokens=a: ferry trains on the end-of-turn token that the chat template writes"},
+	        {"optim: adamw_torch\npush_to_hub: true\n", "push_to_hub=true: ferry uploads nothing"},
+	        {"base_model: m\nsequence_len: 9\nevals_per_epoch: 4\n",
+	                "evals_per_epoch=4 has no effect without rows to evaluate on"},
+	        {"base_model: m\nsequence_len: 9\nspecial_tokens:\n  bos_token: <s>\n",
+	                "special_tokens.bos_token=<s>: ferry takes the model's own"},
+	        {"base_model: m\nsequence_len: 9\ngradient_checkpointing: false\nfsdp_config:\n"
+	         "  activation_checkpointing: true\n",
+	                "fsdp_config.activation_checkpointing=true: activations are computed again, "
+	                "though "}};
+	struct config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		if (parse(&c, VERB_TRAIN, rows[i].yaml, ""))
+			fail_msg("case %zu: %s", i, err_text());
+		if (!strstr(logged, rows[i].says))
+			fail_msg("case %zu: %s", i, logged);
+		config_free(&c);
+	}
+}
+
+/* A command line without a file is read in the words of the program that it was written for. */
+static void test_command_line(void **state)
+{
+	struct config c;
+
+	(void)state;
+	check_ok(parse(&c, VERB_TRAIN, NULL,
+	        "--model_name_or_path m --stage sft --finetuning_type lora --lora_target all --template qwen "
+	        "--dataset a.jsonl --lazy_preprocess true --lora_rank 8 --lora_alpha 16"));
+	assert_string_equal(config_text(&c, "lora_target_modules"), "all-linear");
+	assert_string_equal(config_text(&c, "lora_rank"), "8");
+	config_free(&c);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_understood),
+	        cmocka_unit_test(test_contradiction), cmocka_unit_test(test_said),
+	        cmocka_unit_test(test_command_line)};
+	int failed;
+
+	file_put(ZERO_FILE, zero3);
+	file_put(FSDP_FILE, fsdp);
+	failed = parse_run_tests(tests);
+	unlink(ZERO_FILE);
+	unlink(FSDP_FILE);
+	return failed;
+}
