@@ -64,7 +64,7 @@ static inline int preference_reads(enum preference_kind kind, int what)
 	switch (kind) {
 #define PREFERENCE_READS(id, name, other, reads)                                                             \
 	case PREFERENCE_##id:                                                                                \
-		return ((reads)&what) != 0;
+		return (what & (reads)) != 0;
 		PREFERENCE_LOSSES(PREFERENCE_READS)
 #undef PREFERENCE_READS
 	case PREFERENCE_OFF:

@@ -127,10 +127,11 @@ static int search_refuse(struct search *s, const char *path, const char *why)
 
 static int version_of(enum cuda_library_kind kind, void *function)
 {
+	typedef size_t version_function(void);
 	int version = 0;
 
 	if (!libraries[kind].version_by_pointer)
-		return (int)((size_t(*)(void))(uintptr_t)function)();
+		return (int)((version_function *)(uintptr_t)function)();
 	((int (*)(int *))(uintptr_t)function)(&version);
 	return version;
 }

@@ -70,7 +70,9 @@ template <class T, int N, int HELD> struct norm_part {
 	}
 	__device__ __forceinline__ float at(int k, int j) const
 	{
-		return span_get(held[k], j);
+		const span<T, N> &s = held[k];
+
+		return span_get(s, j);
 	}
 };
 

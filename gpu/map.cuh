@@ -64,11 +64,13 @@ static __device__ __forceinline__ void words_store(void *to, const vec<uint32_t,
 #ifdef FERRY_SIMT
 	*(vec<uint32_t, 4> *)to = from;
 #else
+	/* clang-format off */
 	asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
 	             :
 	             : "l"(__cvta_generic_to_global(to)), "r"(from.at[0]), "r"(from.at[1]), "r"(from.at[2]),
 	             "r"(from.at[3])
 	             : "memory");
+	/* clang-format on */
 #endif
 }
 
@@ -102,10 +104,12 @@ static __device__ __forceinline__ void span_store(bf16 *to, const span<bf16, 4> 
 #ifdef FERRY_SIMT
 	*(vec<uint32_t, 2> *)to = s.part;
 #else
+	/* clang-format off */
 	asm volatile("st.global.v2.u32 [%0], {%1, %2};"
 	             :
 	             : "l"(__cvta_generic_to_global(to)), "r"(s.part.at[0]), "r"(s.part.at[1])
 	             : "memory");
+	/* clang-format on */
 #endif
 }
 

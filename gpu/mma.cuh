@@ -30,6 +30,7 @@ static __device__ __forceinline__ uint32_t shared_address(const void *at)
 	return (uint32_t)__cvta_generic_to_shared(at);
 }
 
+/* clang-format off */
 /* Four 8x8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l % 8 of matrix
  * l / 8, 16 bytes, aligned to 16; lane l receives elements 2 (l % 4) and the next of row l / 4 of each
  * matrix.
@@ -69,6 +70,7 @@ static __device__ __forceinline__ void cp_async_4(void *shared, const void *glob
 	             : "r"(shared_address(shared)), "l"(global), "r"(valid)
 	             : "memory");
 }
+/* clang-format on */
 
 /* Ends a group of this thread's copies. */
 static __device__ __forceinline__ void cp_async_commit()

@@ -14,10 +14,9 @@ struct field {
 	size_t at;
 };
 
-#define MODEL(key, kind, field)                                                                              \
-	{                                                                                                    \
-		key, kind, offsetof(struct model_config, field)                                              \
-	}
+/* clang-format off */
+#define MODEL(key, kind, field) {key, kind, offsetof(struct model_config, field)}
+/* clang-format on */
 static const struct field model_fields[] = {
         MODEL("num_attention_heads", I64, H),
         MODEL("num_key_value_heads", I64, KV),
@@ -44,10 +43,9 @@ static const struct field model_fields[] = {
         MODEL("pad_token_id", I64, pad_id),
 };
 
-#define ROPE(key, kind, field)                                                                               \
-	{                                                                                                    \
-		key, kind, offsetof(struct rope_config, field)                                               \
-	}
+/* clang-format off */
+#define ROPE(key, kind, field) {key, kind, offsetof(struct rope_config, field)}
+/* clang-format on */
 static const struct field rope_fields[] = {
         ROPE("rope_theta", REAL, theta),
         ROPE("rope_type: kind", INT, kind),
@@ -65,10 +63,9 @@ static const struct field rope_fields[] = {
         ROPE("dimensions of rotary frequencies", I64, frequency_dim),
 };
 
-#define BLOCK(key, kind, field)                                                                              \
-	{                                                                                                    \
-		key, kind, offsetof(struct block_config, field)                                              \
-	}
+/* clang-format off */
+#define BLOCK(key, kind, field) {key, kind, offsetof(struct block_config, field)}
+/* clang-format on */
 static const struct field block_fields[] = {
         BLOCK("num_attention_heads", I64, H),
         BLOCK("num_key_value_heads", I64, KV),

@@ -25,22 +25,13 @@ struct family_tensor {
 
 /* Rows of a list of tensors: a tensor that always exists, and one that depends on a flag and the flag's
  * default. */
-#define TENSOR(ROLE, text)                                                                                   \
-	{                                                                                                    \
-		.role = ROLE_##ROLE, .name = text                                                            \
-	}
+/* clang-format off */
+#define TENSOR(ROLE, text) {.role = ROLE_##ROLE, .name = text}
 #define TENSOR_IF(ROLE, text, flag, if_absent)                                                               \
-	{                                                                                                    \
-		.role = ROLE_##ROLE, .name = text, .when = flag, .otherwise = if_absent                      \
-	}
-#define TENSOR_IN(tensor_set, ROLE, text)                                                                    \
-	{                                                                                                    \
-		.role = ROLE_##ROLE, .name = text, .set = tensor_set                                         \
-	}
-#define TENSORS_END                                                                                          \
-	{                                                                                                    \
-		.role = ROLE_COUNT                                                                           \
-	}
+	{.role = ROLE_##ROLE, .name = text, .when = flag, .otherwise = if_absent}
+#define TENSOR_IN(tensor_set, ROLE, text) {.role = ROLE_##ROLE, .name = text, .set = tensor_set}
+#define TENSORS_END {.role = ROLE_COUNT}
+/* clang-format on */
 
 /* A key that no file has, for a setting that is fixed. */
 #define FAMILY_NO_KEY ""

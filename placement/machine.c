@@ -14,6 +14,7 @@
 
 enum need { NEED_ALWAYS, NEED_GPU, NEED_NO_GPU, NEED_NEVER };
 
+/* clang-format off */
 #define BYTES(key_name, field, least, need, default_text)                                                    \
 	{                                                                                                    \
 		{.name = key_name,                                                                           \
@@ -32,6 +33,7 @@ enum need { NEED_ALWAYS, NEED_GPU, NEED_NO_GPU, NEED_NEVER };
 		        .max = most},                                                                        \
 		        need, default_text                                                                   \
 	}
+/* clang-format on */
 
 static const struct machine_key {
 	struct config_key value;

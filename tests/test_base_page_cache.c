@@ -142,7 +142,7 @@ static int try_what_was_there_in_part(void)
 	unsigned char before[PAGES];
 	int at = 0, found;
 
-	for (int run = 1; at + 2 * run<PAGES; at += 2 * run + run % 3, run += run> 12 ? 29 : 1)
+	for (int run = 1; PAGES > at + 2 * run; at += 2 * run + run % 3, run += run > 12 ? 29 : 1)
 		read_pages(at + run, run);
 	read_pages(PAGES - 1, 1);
 	found = resident(0, PAGES);

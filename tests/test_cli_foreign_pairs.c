@@ -138,7 +138,7 @@ static void test_refused(void **state)
 
 /* What is said of a file beside its settings. */
 static const struct {
-	const char *yaml, *says, *not ;
+	const char *yaml, *says, *hides;
 } said[] = {
         {AXOLOTL SET("chatml.intel") "rl: simpo\n", "rl=simpo: axolotl adds the chosen answer's own loss",
                 NULL},
@@ -156,7 +156,7 @@ static void test_said(void **state)
 		struct config c;
 
 		assert_int_equal(parse(&c, VERB_TRAIN, said[i].yaml, ""), 0);
-		if (!strstr(logged, said[i].says) || (said[i].not &&strstr(logged, said[i].not )))
+		if (!strstr(logged, said[i].says) || (said[i].hides && strstr(logged, said[i].hides)))
 			fail_msg("case %zu: %s", i, logged);
 		config_free(&c);
 	}

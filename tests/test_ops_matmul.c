@@ -487,6 +487,7 @@ int main(void)
 #ifndef FERRY_TEST_CUDA
 	int is_started = getenv("TEST_EXPECTS") != NULL;
 #endif
+	/* clang-format off */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random_shapes),
 		cmocka_unit_test(test_cut_shapes),
@@ -500,6 +501,7 @@ int main(void)
 		{"test_forced or test_expected", is_started ? test_expected : test_forced, NULL, NULL, NULL},
 #endif
 	};
+	/* clang-format on */
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
 }

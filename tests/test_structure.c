@@ -252,6 +252,7 @@ static struct source made(const char *path, char *text)
 
 static void test_files(void **state)
 {
+	static char kernel[] = "new/x.cu", kernel_header[] = "new/x.cuh";
 	char *text = mem_alloc(1, 8 * FILE_LINES_MAX), *at = text;
 	struct source source = made("new/x.c", text);
 
@@ -280,7 +281,7 @@ static void test_files(void **state)
 	sprintf(text, "int i;\n");
 	source_check(&source);
 	check_said(1, "say first");
-	source.path = (char *)(uintptr_t) "new/x.cu";
+	source.path = kernel;
 	source_check(&source);
 	check_said(1, "say first");
 	sprintf(text, "/* links: base */\n/* also: cuda */\n\n#include <x.h>\n");
@@ -298,7 +299,7 @@ static void test_files(void **state)
 	sprintf(text, "/* links: base */\n/* not: asan */\n/* it forks */\n\n/* x */\n");
 	source_check(&source);
 	check_said(0, "");
-	source.path = (char *)(uintptr_t) "new/x.cuh";
+	source.path = kernel_header;
 	source_check(&source);
 	check_said(1, "the guard is not #ifndef FERRY_NEW_X_CUH");
 	sprintf(text, "// x\n#ifndef FERRY_NEW_X_CUH\n");

@@ -117,9 +117,13 @@ static void check_class(const json_t *ranges, unsigned class, const char *name)
 	const json_t *range;
 	size_t i;
 
-	json_array_foreach(ranges, i, range) for (int64_t c = json_integer_value(json_array_get(range, 0));
-	                                          c <= json_integer_value(json_array_get(range, 1)); c++)
-	        member[c] = 1;
+	json_array_foreach(ranges, i, range)
+	{
+		int64_t last = json_integer_value(json_array_get(range, 1));
+
+		for (int64_t c = json_integer_value(json_array_get(range, 0)); c <= last; c++)
+			member[c] = 1;
+	}
 	assert_true(json_array_size(ranges) > 0);
 	for (uint32_t c = 0; c < UNICODE_END; c++)
 		if (unicode_is(c, class) != member[c])

@@ -84,7 +84,7 @@ static void naive_unigram(struct token_list *ids, const char *text, size_t len)
 		at -= i > 0 ? bytes[i] : (size_t)-i;
 		chosen[at] = (int8_t)i;
 	}
-	for (at = 0; at<len; at += chosen[at]> 0 ? bytes[(int)chosen[at]] : (size_t)-chosen[at])
+	for (at = 0; len > at; at += chosen[at] > 0 ? bytes[(int)chosen[at]] : (size_t)-chosen[at])
 		if (chosen[at] > 0 || !ids->count || ids->ids[ids->count - 1] != 0)
 			assert_int_equal(token_list_add(ids, chosen[at] > 0 ? chosen[at] : 0), 0);
 	mem_free(best);

@@ -6,7 +6,7 @@
 
 /* Addresses far apart. Every size field has its own value, so that the tests find it. */
 enum { PLACE = 1 << 24 };
-#define AT(i) ((dev_addr){(uint64_t)(i)*PLACE})
+#define AT(i) ((dev_addr){PLACE * (uint64_t)(i)})
 
 /* Fields that several rows share. */
 #define NORM_SHAPE .rows = 5, .groups = 1, .cols = 7, .x_stride = 8, .y_stride = 9, .dtype = DTYPE_F32

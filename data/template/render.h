@@ -12,13 +12,15 @@
 
 #include <time.h>
 
+struct binding {
+	struct binding *next;
+	int id;
+	struct value value; /* VALUE_ABSENT: not set any more */
+};
+
 struct scope {
 	struct scope *parent;
-	struct binding {
-		struct binding *next;
-		int id;
-		struct value value; /* VALUE_ABSENT: not set any more */
-	} * first;
+	struct binding *first;
 	int kept; /* it, or a scope inside it, defines a macro */
 };
 

@@ -34,14 +34,16 @@ struct piece_list {
 int piece_list_add(struct piece_list *list, size_t start, size_t end, int32_t id);
 void piece_list_free(struct piece_list *list);
 
+struct added_node {
+	int32_t child, sibling; /* first child, next child of the same parent; -1 = none */
+	int32_t id;             /* the content that ends here, or -1 */
+	unsigned flags;
+	unsigned char byte;
+};
+
 /* A trie over contents; node 0 is the root. */
 struct added_set {
-	struct added_node {
-		int32_t child, sibling; /* first child, next child of the same parent; -1 = none */
-		int32_t id;             /* the content that ends here, or -1 */
-		unsigned flags;
-		unsigned char byte;
-	} * nodes;
+	struct added_node *nodes;
 	int64_t count, cap;
 	int32_t root_child[256]; /* node by first byte, 0 = none */
 };

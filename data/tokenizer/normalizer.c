@@ -361,10 +361,9 @@ static int load_bert(struct normalizer_step *step, const json_t *spec, const cha
 }
 
 /* Rows of kinds that only load a number. */
-#define PLAIN(row_name, row_run)                                                                             \
-	{                                                                                                    \
-		.name = row_name, .keys = "type", .run = row_run                                             \
-	}
+/* clang-format off */
+#define PLAIN(row_name, row_run) {.name = row_name, .keys = "type", .run = row_run}
+/* clang-format on */
 
 static const struct normalizer_kind form_kinds[] = {[NORMAL_FORM_C] = PLAIN("NFC", run_form),
         [NORMAL_FORM_D] = PLAIN("NFD", run_form),

@@ -30,18 +30,20 @@ struct vocab_slot {
 	int32_t id; /* -1 = empty */
 };
 
+struct vocab_entry {
+	uint64_t offset : 40; /* into bytes */
+	uint64_t kind : 2;    /* enum vocab_kind */
+	uint64_t present : 1;
+	uint32_t len_bytes;
+};
+
 struct vocab {
-	int in_bytes;         /* set it before the first entry, like */
-	int later_wins;       /* a repeated word gets its later id, instead of an error */
-	size_t longest_bytes; /* of all entries */
-	int64_t id_end;       /* one past the highest id */
-	int64_t entry_count;  /* ids that have an entry */
-	struct vocab_entry {
-		uint64_t offset : 40; /* into bytes */
-		uint64_t kind : 2;    /* enum vocab_kind */
-		uint64_t present : 1;
-		uint32_t len_bytes;
-	} * entries; /* [cap], by id */
+	int in_bytes;                /* set it before the first entry, like */
+	int later_wins;              /* a repeated word gets its later id, instead of an error */
+	size_t longest_bytes;        /* of all entries */
+	int64_t id_end;              /* one past the highest id */
+	int64_t entry_count;         /* ids that have an entry */
+	struct vocab_entry *entries; /* [cap], by id */
 	int64_t cap;
 	struct str bytes;
 	struct vocab_slot *slots; /* entries of all kinds */

@@ -61,7 +61,7 @@ static int32_t longest(
         const struct vocab *v, const char *text, size_t len_bytes, size_t prefix_bytes, size_t *end)
 {
 	*end = len_bytes < v->longest_bytes ? len_bytes : v->longest_bytes;
-	while (*end<len_bytes && * end> 0 && ((unsigned char)text[*end] & 0xc0) == 0x80)
+	while (*end > 0 && *end < len_bytes && ((unsigned char)text[*end] & 0xc0) == 0x80)
 		--*end;
 	while (*end > prefix_bytes) {
 		uint32_t c;

@@ -166,9 +166,9 @@ static void test_fragments(void **state)
 
 	(void)state;
 	for (int i = 0; i < 16 * 16; i++)
-		a[i] = bf16_from_f32((float)(rng_below(1, 1, (uint64_t)i, 64)) - 32);
+		a[i] = bf16_from_f32((float)rng_below(1, 1, (uint64_t)i, 64) - 32);
 	for (int i = 0; i < 16 * 8; i++)
-		b[i] = bf16_from_f32((float)(rng_below(1, 2, (uint64_t)i, 64)) - 32);
+		b[i] = bf16_from_f32((float)rng_below(1, 2, (uint64_t)i, 64) - 32);
 	for (int load = 0; load < 3; load++) {
 		simt_set_order((uint64_t)load);
 		check_ok(planted_start_product(out, a, b, (enum fragment_load)load));

@@ -37,6 +37,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 /* Objects instead of macros, because members of cudaLaunchConfig_t have the same names. */
+/* clang-format off */
 #define SIMT_INDEX(name, function)                                                                           \
 	static const struct {                                                                                \
 		struct {                                                                                     \
@@ -49,6 +50,7 @@
 			operator unsigned() const { return function().z; }                                   \
 		} z;                                                                                         \
 	} name __attribute__((unused)) = {}
+/* clang-format on */
 SIMT_INDEX(threadIdx, simt_thread_index);
 SIMT_INDEX(blockIdx, simt_block_index);
 SIMT_INDEX(blockDim, simt_block_size);

@@ -40,10 +40,9 @@ typedef struct {
 	int blocking;
 } ncclConfig_t;
 
-#define NCCL_CONFIG_INITIALIZER                                                                              \
-	{                                                                                                    \
-		sizeof(ncclConfig_t), INT_MIN                                                                \
-	}
+/* clang-format off */
+#define NCCL_CONFIG_INITIALIZER {sizeof(ncclConfig_t), INT_MIN}
+/* clang-format on */
 
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
