@@ -1,28 +1,25 @@
-/* A model's weights: from its files, except for tensors that another source has, as adapters or
- * what a run trained.
+/* A model's weights: from its files, except for tensors that another source has, as adapters or what a run
+ * trained.
  *
- *     overlay_open(&overlay, dir, model, &top, has);
- *     hf_export_write(&options, model, overlay_source(overlay));
- *     overlay_close(overlay);
+ *     overlay_set(&overlay, import, &top, has, context);
+ *     hf_export_write(&options, model, &overlay.source);
  */
 #ifndef FERRY_CHECKPOINT_OVERLAY_H
 #define FERRY_CHECKPOINT_OVERLAY_H
 
 #include "checkpoint/hf_import.h"
 
-struct overlay;
+struct overlay {
+	struct plane_source source; /* one thread at a time */
+	const struct plane_source *top;
+	int (*has)(const void *context, int tensor);
+	const void *context;
+	struct hf_import *files;
+};
 
-/* `has` says whether `top` has the tensor; it gets top's context. `top` and the model must outlive the
- * overlay. Errors of hf_import_open. */
-int overlay_open(struct overlay **overlay, const char *dir, struct model *model,
-        const struct plane_source *top, int (*has)(void *context, int tensor));
-
-/* The model's files. */
-const struct hf_import *overlay_import(const struct overlay *overlay);
-
-/* One thread at a time. */
-const struct plane_source *overlay_source(const struct overlay *overlay);
-
-void overlay_close(struct overlay *overlay);
+/* `has` says whether `top` has the tensor. All that is given must outlive the overlay, which stays where it
+ * is. */
+void overlay_set(struct overlay *overlay, struct hf_import *files, const struct plane_source *top,
+        int (*has)(const void *context, int tensor), const void *context);
 
 #endif

@@ -15,7 +15,7 @@
 #ifndef FERRY_CHECKPOINT_PLANE_IO_H
 #define FERRY_CHECKPOINT_PLANE_IO_H
 
-#include "optim/plane.h"
+#include "optim/weight_format.h"
 
 #include <stdint.h>
 
@@ -23,9 +23,10 @@ enum { PLANE_PIECE_COUNT = 512 << 10 };
 
 struct plane_source {
 	void *context;
-	/* Computes fp32 weights, for a source that has no planes; NULL: it has planes, and the callbacks
-	 * below. checkpoint/weights.h reads both. */
+	/* Computes fp32 weights, for a source without planes, or with none of some tensors. NULL: it has
+	 * planes of all. checkpoint/weights.h reads both. */
 	int (*floats)(void *context, int tensor, int64_t first_element, int64_t count, float *dst);
+	/* Copies elements of a plane. NULL: it has none. */
 	int (*read)(
 	        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst);
 	/* Sets *at to the host address of these elements if they are contiguous in host memory, unchanged
@@ -45,6 +46,8 @@ struct plane_sink {
 	/* Returns the host address of these elements if they are contiguous in host memory; any thread fills
 	 * them. NULL: use write. The callback may be NULL. */
 	void *(*at)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count);
+	/* The format in which the owner keeps the tensor's weights; it takes only its planes. NULL: fp32. */
+	const struct weight_format *(*format)(void *context, int tensor);
 	int is_zero; /* 1: planes are zero at first, so the transfer may skip zeros */
 };
 

@@ -137,7 +137,8 @@ static int write_model_dir(const char *dir, const struct checkpoint_save *save)
 	export.dir = dir;
 	export.existing = HF_EXPORT_REFUSE;
 	export.side = save->side;
-	return hf_export_write(&export, save->model, save->source);
+	return hf_export_write(
+	        &export, save->model, save->weights_source ? save->weights_source : save->source);
 }
 
 /* Writes hf/ and adds its files to the manifest. */

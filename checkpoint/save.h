@@ -48,6 +48,7 @@ struct checkpoint_save {
 	json_t *training;  /* an object with all that resuming needs besides planes; rank 0's is written */
 	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
 	const struct hf_export *weights; /* dtype and shard_bytes of weights in hf/; NULL: no weights there */
+	const struct plane_source *weights_source; /* their source; NULL: `source` */
 	int total_limit; /* number of newest checkpoints to keep, besides those that ferry may not remove; 0:
 	                    all */
 	/* Rank 0 calls it before the checkpoint gets its name. Returns 0, or an error that ends the save

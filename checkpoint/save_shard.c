@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/adapter.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -21,9 +20,9 @@ unsigned save_planes_of(const struct checkpoint_save *save, int tensor)
 {
 	const struct model_tensor *t = &save->model->tensors[tensor];
 
-	if (save->leaves_frozen && !t->trainable && !model_tensor_is_adapter(t))
+	if (save->leaves_frozen && model_tensor_is_of_base(t))
 		return 0;
-	return planes_of_tensor(save->planes, t->trainable, model_tensor_is_wide(t));
+	return save->planes & planes_of_unit(model_tensor_format(t, DTYPE_F32), t->trainable, save->state);
 }
 
 /* "m:model.norm.weight[0:64]" */

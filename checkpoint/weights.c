@@ -63,9 +63,13 @@ static int split(enum format format, uint16_t *hi, int16_t *lo, const void *src,
 	return WEIGHTS_NOT_FINITE;
 }
 
-/* Whether the sink needs the low half of numbers in this format. It is zero at first. */
-static int needs_lo(const struct weights_target *t, enum format format)
+/* Whether the sink takes the low half of numbers in this format. */
+static int needs_lo(const struct weights_target *t, enum format format, int tensor)
 {
+	const struct weight_format *kept = t->sink->format ? t->sink->format(t->sink->context, tensor) : NULL;
+
+	if (kept && !plane_is_in(PLANE_LO, kept->planes))
+		return 0;
 	return !format_fits(format, DTYPE_BF16) || !t->sink->is_zero;
 }
 
@@ -73,7 +77,7 @@ int weights_put(struct weights_target *t, enum format format, int tensor, int64_
         const void *src)
 {
 	int64_t width = dtype_bytes(format_facts[format].element), most;
-	int keeps_lo = needs_lo(t, format), err = 0;
+	int keeps_lo = needs_lo(t, format, tensor), makes_lo = keeps_lo || format != FORMAT_BF16, err = 0;
 	uint16_t *hi = address(t, tensor, PLANE_HI, first, count), hi_piece[PUT_COUNT];
 	int16_t *lo = keeps_lo ? address(t, tensor, PLANE_LO, first, count) : NULL, lo_piece[PUT_COUNT];
 
@@ -81,10 +85,10 @@ int weights_put(struct weights_target *t, enum format format, int tensor, int64_
 		return convert_kernels()->bf16(src, count)
 		               ? WEIGHTS_NOT_FINITE
 		               : write_plane(t, tensor, PLANE_HI, first, count, src);
-	most = hi && (lo || !keeps_lo) ? count : PUT_COUNT;
+	most = hi && (lo || !makes_lo) ? count : PUT_COUNT;
 	for (int64_t at = 0, part; at < count && !err; at += part) {
 		uint16_t *to_hi = hi ? hi + at : hi_piece;
-		int16_t *to_lo = lo ? lo + at : keeps_lo ? lo_piece : NULL;
+		int16_t *to_lo = lo ? lo + at : makes_lo ? lo_piece : NULL;
 
 		part = min_i64(most, count - at);
 		err = split(format, to_hi, to_lo, (const char *)src + at * width, part);
@@ -166,6 +170,6 @@ int weights_get(const void **out, const struct plane_source *s, enum format form
 	assert(format == FORMAT_F32 || format == FORMAT_BF16);
 	if (format == FORMAT_F32)
 		return weights_read(s, tensor, first, count, buffer);
-	return s->floats ? read_rounded(s, tensor, first, count, buffer)
-	                 : plane_get(out, s, tensor, PLANE_HI, first, count, buffer);
+	return s->read ? plane_get(out, s, tensor, PLANE_HI, first, count, buffer)
+	               : read_rounded(s, tensor, first, count, buffer);
 }

@@ -36,30 +36,44 @@ static int find_checkpoint(char **path, const char *given)
 	return err;
 }
 
-/* For auto, takes the run's export_dtype from the config.yaml beside the checkpoint. */
-static int choose_dtype(enum safetensors_dtype *dtype, const struct config *c, const char *checkpoint)
-{
-	int wanted = c->export_dtype, err;
-	char *parent = NULL, *name = NULL, *file = NULL;
-	struct config run = {0};
+/* What the run said that wrote the checkpoint: the config.yaml beside it. */
+struct run {
+	int export_dtype; /* CONFIG_AUTO: unknown */
+	char *model;      /* NULL: unknown */
+};
 
-	err = temp_dir_split(&parent, &name, checkpoint);
+static int run_read(struct run *run, const struct config *asked, const char *checkpoint)
+{
+	char *parent = NULL, *name = NULL, *file = NULL;
+	struct config c = {0};
+	int err = temp_dir_split(&parent, &name, checkpoint);
+
+	*run = (struct run){.export_dtype = CONFIG_AUTO};
 	if (!err) {
 		file = file_join(parent, "config.yaml");
 		err = file ? 0 : ERR_NOMEM;
 	}
-	if (!err && wanted == CONFIG_AUTO && file_kind_of(file) == FILE_REGULAR) {
-		if (config_parse(&run, VERB_TRAIN, 1, &file))
-			log_warn("%s; exporting in bf16", err_text());
-		else
-			wanted = run.export_dtype;
-		config_free(&run);
+	if (!err && file_kind_of(file) == FILE_REGULAR) {
+		if (config_parse(&c, VERB_TRAIN, 1, &file)) {
+			if (asked->export_dtype == CONFIG_AUTO)
+				log_warn("%s; exporting in bf16", err_text());
+		} else {
+			run->export_dtype = c.export_dtype;
+			run->model = file_kind_of(c.model) == FILE_DIR ? mem_strdup(c.model) : NULL;
+		}
+		config_free(&c);
 	}
-	*dtype = wanted == CONFIG_AUTO ? SAFETENSORS_BF16 : (enum safetensors_dtype)wanted;
 	mem_free(parent);
 	mem_free(name);
 	mem_free(file);
 	return err;
+}
+
+static enum safetensors_dtype choose_dtype(const struct config *c, const struct run *run)
+{
+	int wanted = c->export_dtype == CONFIG_AUTO ? run->export_dtype : c->export_dtype;
+
+	return wanted == CONFIG_AUTO ? SAFETENSORS_BF16 : (enum safetensors_dtype)wanted;
 }
 
 static int report(const struct config *c, struct checkpoint *checkpoint, enum safetensors_dtype dtype)
@@ -81,17 +95,17 @@ static int report(const struct config *c, struct checkpoint *checkpoint, enum sa
 	return err;
 }
 
-static int checkpoint_has(void *checkpoint, int tensor)
+static int checkpoint_has(const void *checkpoint, int tensor)
 {
 	return checkpoint_manifest(checkpoint)->tensors[tensor].planes != 0;
 }
 
 /* The frozen weights are in the files of `model`; names of a whole model's text part are as those files have.
  */
-static int take_whole(struct model *model, const struct config *c)
+static int take_whole(struct model *model, const char *dir)
 {
 	struct model *base = NULL;
-	int err = model_open_path(&base, c->model);
+	int err = model_open_path(&base, dir);
 
 	if (!err)
 		model->whole = base->whole;
@@ -99,27 +113,28 @@ static int take_whole(struct model *model, const struct config *c)
 	return err;
 }
 
-/* Opens the model that the run's adapters were trained on. */
-static int open_base(struct overlay **overlay, const struct config *c, struct checkpoint *checkpoint,
-        struct model *model, const struct plane_source *own)
+/* Opens the model that the run began with, in `dir`. */
+static int open_base(struct hf_import **files, const struct config *c, const char *dir,
+        struct checkpoint *checkpoint, struct model *model)
 {
 	const char *then =
 	        json_string_value(json_object_get(checkpoint_manifest(checkpoint)->training, "base"));
 	char now[HF_HASH_BYTES];
+	const char *has = model->config.adapter_rank ? "an adapter" : "what the run trained";
 	int err;
 
-	if (!c->model)
+	if (!dir)
 		return err_set(ERR_INPUT,
-		        "%s has an adapter without its model; set model to the one that it was trained on",
-		        checkpoint_path(checkpoint));
-	err = overlay_open(overlay, c->model, model, own, checkpoint_has);
+		        "%s has %s without its model; set model to the one that the run began with",
+		        checkpoint_path(checkpoint), has);
+	err = hf_import_open(files, dir, model);
 	if (!err)
-		err = hf_import_hash(now, overlay_import(*overlay));
+		err = hf_import_hash(now, *files);
 	if (err || !then || !strcmp(then, now))
 		return err;
 	return err_set(ERR_INPUT,
-	        "%s=%s has other files of weights than the model that the adapter in %s was trained on",
-	        config_where(c, "model"), c->model, checkpoint_path(checkpoint));
+	        "%s=%s has other files of weights than the model that the run of %s began with",
+	        c->model ? config_where(c, "model") : "model", dir, checkpoint_path(checkpoint));
 }
 
 int cli_export(const struct config *c)
@@ -129,10 +144,13 @@ int cli_export(const struct config *c)
 	struct checkpoint *checkpoint = NULL;
 	struct model *model = NULL;
 	struct side_files side = {0};
-	struct overlay *overlay = NULL;
+	struct hf_import *files = NULL;
+	struct overlay overlay;
 	struct plane_source own;
 	struct topology here;
+	struct run run = {0};
 	char *path = NULL, *dir = NULL;
+	const char *base;
 	int err = find_checkpoint(&path, c->checkpoint);
 
 	if (!err)
@@ -141,8 +159,11 @@ int cli_export(const struct config *c)
 		dir = checkpoint_model_dir(checkpoint);
 		err = dir ? model_open_path(&model, dir) : ERR_NOMEM;
 	}
-	if (!err && c->model && checkpoint_leaves_frozen(checkpoint))
-		err = take_whole(model, c);
+	if (!err)
+		err = run_read(&run, c, path);
+	base = c->model ? c->model : run.model;
+	if (!err && base && checkpoint_leaves_frozen(checkpoint))
+		err = take_whole(model, base);
 	if (!err)
 		err = checkpoint_adapt(checkpoint, model);
 	if (!err)
@@ -150,11 +171,9 @@ int cli_export(const struct config *c)
 	if (!err)
 		own = checkpoint_source(checkpoint);
 	if (!err && checkpoint_leaves_frozen(checkpoint))
-		err = open_base(&overlay, c, checkpoint, model, &own);
-	if (!err && overlay)
+		err = open_base(&files, c, base, checkpoint, model);
+	if (!err && files)
 		err = pool_open_here(&options.pool, &here, 0, 1);
-	if (!err)
-		err = choose_dtype(&options.dtype, c, path);
 	if (!err)
 		err = side_files_read(&side, dir, NULL);
 	if (!err)
@@ -162,19 +181,22 @@ int cli_export(const struct config *c)
 	if (!err)
 		err = hf_config_apply(&side, model);
 	if (!err) {
+		options.dtype = choose_dtype(c, &run);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
 		options.side = &side;
-		err = hf_export_write(&options, model, overlay ? overlay_source(overlay) : &own);
+		overlay_set(&overlay, files, &own, checkpoint_has, checkpoint);
+		err = hf_export_write(&options, model, files ? &overlay.source : &own);
 	}
 	if (err == ERR_NONFINITE) /* of what was read */
 		err = err_reword(ERR_INPUT, "%s", err_text());
 	if (!err)
 		err = report(c, checkpoint, options.dtype);
-	overlay_close(overlay);
+	hf_import_close(files);
 	pool_close(options.pool);
 	side_files_free(&side);
 	model_close(model);
 	checkpoint_close(checkpoint);
+	mem_free(run.model);
 	mem_free(path);
 	mem_free(dir);
 	return err;

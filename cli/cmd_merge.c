@@ -17,12 +17,13 @@ struct parts {
 	struct model *model;
 	struct peft_config adapter;
 	struct peft *values;
-	struct overlay *overlay;
+	struct hf_import *files;
+	struct overlay overlay;
 	struct plane_source of_adapter;
 	struct side_files side;
 };
 
-static int adapter_has(void *context, int tensor)
+static int adapter_has(const void *context, int tensor)
 {
 	const struct parts *p = context;
 
@@ -51,13 +52,14 @@ static int parts_open(struct parts *p, const struct config *c)
 	if (err && err != ERR_NOMEM)
 		err = err_note(err, "%s", config_where(c, "lora_adapter"));
 	if (!err)
-		err = overlay_open(&p->overlay, c->model, p->model, &p->of_adapter, adapter_has);
+		err = hf_import_open(&p->files, c->model, p->model);
+	overlay_set(&p->overlay, p->files, &p->of_adapter, adapter_has, p);
 	return err;
 }
 
 static void parts_close(struct parts *p)
 {
-	overlay_close(p->overlay);
+	hf_import_close(p->files);
 	peft_close(p->values);
 	peft_config_free(&p->adapter);
 	model_close(p->model);
@@ -134,7 +136,7 @@ int cli_merge(const struct config *c)
 	if (!err) {
 		options.dtype = hf_export_dtype(c->export_dtype, parts.model);
 		options.side = &parts.side;
-		err = hf_export_write(&options, parts.model, overlay_source(parts.overlay));
+		err = hf_export_write(&options, parts.model, &parts.overlay.source);
 	}
 	if (err == ERR_NONFINITE) /* of what was read */
 		err = err_reword(ERR_INPUT, "%s", err_text());

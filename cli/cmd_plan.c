@@ -82,8 +82,8 @@ static int64_t disk_bytes(const struct session *s)
 		for (int t = 0; t < s->model->tensor_count; t++) {
 			const struct model_tensor *x = &s->model->tensors[t];
 
-			if ((x->trainable || model_tensor_is_adapter(x) || !adapters_leave_base(s)) &&
-			        planes_of_tensor(planes_of(state), x->trainable, model_tensor_is_wide(x)) &
+			if ((!model_tensor_is_of_base(x) || !session_leaves_base(s)) &&
+			        planes_of_unit(model_tensor_format(x, DTYPE_F32), x->trainable, state) &
 			                1u << p)
 				bytes += plane_bytes((enum plane)p, state, x->count);
 		}

@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "model/freeze.h"
 #include "placement/host_memory.h"
+#include "train/adapters.h"
 
 /* ---- parameters ---- */
 
@@ -25,7 +26,7 @@ static void trained_print(const struct session *s)
 		return;
 	model_trained_words(&text, s->model);
 	cli_say(s->config, "trains %s\n", text.data ? text.data : "");
-	if (!s->import && s->model->storage == FORMAT_COUNT)
+	if (!s->import && s->model->storage == FORMAT_COUNT && !session_rounds(s))
 		cli_say(s->config, "frozen weights count as fp32, because %s names no torch_dtype\n",
 		        s->config->model);
 	str_free(&text);

@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "device/device.h"
 #include "model/model_config.h"
+#include "optim/weight_format.h"
 
 #include <stdint.h>
 
@@ -39,13 +40,28 @@ struct model_tensor {
 	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
 	int in_adapter;              /* 1: an adapter's files hold it: A, B, or a module that trains whole */
 	enum format storage;         /* format of its first values; F32 if unknown */
+	int in_files;                /* 1: a run has its exact value in the model's files, at any time */
 	int first_stage, last_stage; /* that read it, in forward order */
+	/* A frozen tensor's format in memory; NULL: model_tensor_format chooses. */
+	const struct weight_format *kept;
 };
 
-/* Whether the tensor's first values may not fit in bf16, the format that crosses to the device. */
-static inline int model_tensor_is_wide(const struct model_tensor *tensor)
+/* The format of a tensor's weights in memory, with stages that compute in this dtype: fp32 if it trains; else
+ * the smallest that has all that stages read, and all of its value if that is nowhere else. */
+static inline const struct weight_format *model_tensor_format(
+        const struct model_tensor *tensor, enum dtype compute_dtype)
 {
-	return !format_fits(tensor->storage, DTYPE_BF16);
+	int rounds = tensor->in_files && compute_dtype == DTYPE_BF16;
+
+	if (tensor->trainable)
+		return &weight_formats[WEIGHT_FP32];
+	return tensor->kept ? tensor->kept : weight_format_for(rounds ? FORMAT_BF16 : tensor->storage);
+}
+
+/* 1 if it has the value of the model's files throughout a run: neither trained nor an adapter's. */
+static inline int model_tensor_is_of_base(const struct model_tensor *tensor)
+{
+	return !tensor->trainable && !tensor->in_adapter;
 }
 
 /* Smallest piece of forward and backward. A kind that the block lacks leaves its tensors to the kind that

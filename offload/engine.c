@@ -127,7 +127,8 @@ int engine_open(struct engine **out, const struct engine_options *options)
 	}
 	e->options.policy.replicas = options->world_size / e->options.shard_ranks;
 	rc = unit_map_open(&e->map, options->model, options->wrap, options->min_num_params,
-	        options->rank % e->options.shard_ranks, e->options.shard_ranks);
+	        options->policy.compute_dtype, options->rank % e->options.shard_ranks,
+	        e->options.shard_ranks);
 	if (!rc)
 		rc = engine_plan_all(e);
 	if (rc) {

@@ -21,7 +21,8 @@ static void plane_sides(const struct builder *b, enum plane plane, int u, int *s
 	int lo_is_read = plan_reads_lo(o);
 
 	sides[0] = sides[1] = 0;
-	if (plane == PLANE_HI || (plane == PLANE_LO && !o->inference && unit->is_wide)) {
+	if (plane == PLANE_HI || (plane == PLANE_LO && !o->inference && !unit->trainable &&
+	                                 plane_is_in(plane, unit->format->planes))) {
 		sides[0] = h->params_on_host || optimizer_on_host;
 		sides[1] = !h->params_on_host && (plane == PLANE_HI || lo_is_read || !sides[0]);
 	} else if (plane == PLANE_LO && o->inference) {

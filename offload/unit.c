@@ -181,41 +181,58 @@ out:
 	return rc;
 }
 
-enum tensor_kind { KIND_TRAINED, KIND_FROZEN, KIND_FROZEN_WIDE, KINDS };
+/* A unit of the policy, cut by kind: the part with trained tensors, or frozen ones of one format. */
+struct unit_part {
+	int of; /* the policy's unit */
+	int trainable;
+	const struct weight_format *format;
+};
 
-static enum tensor_kind kind_of(const struct model_tensor *t)
+static struct unit_part part_of(const struct unit_map *map, int tensor)
 {
-	return t->trainable ? KIND_TRAINED : model_tensor_is_wide(t) ? KIND_FROZEN_WIDE : KIND_FROZEN;
+	const struct model_tensor *t = &map->model->tensors[tensor];
+
+	return (struct unit_part){
+	        map->tensor_unit[tensor], t->trainable, model_tensor_format(t, map->compute_dtype)};
 }
 
-/* Splits a unit with several kinds of tensors into one for each kind. The first kind that occurs keeps number
- * and name. names has room for KINDS times as many. Returns the number of units or ERR_*. */
+static int part_is(const struct unit_part *a, const struct unit_part *b)
+{
+	return a->of == b->of && a->trainable == b->trainable && a->format == b->format;
+}
+
+static char *part_name(const struct unit_part *part, const char *name)
+{
+	return part->trainable ? mem_printf("%s, trained", name)
+	                       : mem_printf("%s, frozen %s", name, part->format->name);
+}
+
+/* Splits a unit with several kinds of tensors into parts. The first kind that occurs keeps number and name.
+ * names has room for every tensor's. Returns the number of units or ERR_*. */
 static int units_split(struct unit_map *map, int unit_count, char **names)
 {
-	static const char *const suffixes[KINDS] = {"trained", "frozen", "frozen fp32"};
-	const struct model *model = map->model;
-	int *part = mem_alloc((size_t)unit_count, KINDS * sizeof(*part)), count = unit_count;
-	char *is_taken = mem_alloc((size_t)unit_count, 1);
-	int rc = part && is_taken ? 0 : ERR_NOMEM;
+	int tensors = map->model->tensor_count, count = unit_count, rc = 0;
+	struct unit_part *parts = mem_alloc((size_t)(unit_count + tensors), sizeof(*parts));
 
-	for (int i = 0; i < unit_count * KINDS && !rc; i++)
-		part[i] = -1;
-	for (int t = 0; t < model->tensor_count && !rc; t++) {
-		enum tensor_kind kind = kind_of(&model->tensors[t]);
-		int u = map->tensor_unit[t], *to = &part[u * KINDS + (int)kind];
+	if (!parts)
+		return ERR_NOMEM;
+	for (int u = 0; u < unit_count; u++)
+		parts[u].of = -1;
+	for (int t = 0; t < tensors && !rc; t++) {
+		struct unit_part part = part_of(map, t);
+		int at = part.of;
 
-		if (*to < 0 && is_taken[u]) {
-			*to = count++;
-			names[*to] = mem_printf("%s, %s", names[u], suffixes[kind]);
-			rc = names[*to] ? 0 : ERR_NOMEM;
-		} else if (*to < 0) {
-			*to = u;
-			is_taken[u] = 1;
+		if (parts[at].of >= 0 && !part_is(&parts[at], &part))
+			for (at = unit_count; at < count && !part_is(&parts[at], &part);)
+				at++;
+		if (at == count) {
+			names[count++] = part_name(&part, names[part.of]);
+			rc = names[at] ? 0 : ERR_NOMEM;
 		}
-		map->tensor_unit[t] = *to;
+		parts[at] = part;
+		map->tensor_unit[t] = at;
 	}
-	mem_free(part);
-	mem_free(is_taken);
+	mem_free(parts);
 	return rc ? rc : count;
 }
 
@@ -271,7 +288,7 @@ static int units_layout(struct unit_map *map)
 
 		map->tensor_offset[i] = u->count;
 		u->trainable = model->tensors[i].trainable;
-		u->is_wide = !u->trainable && model_tensor_is_wide(&model->tensors[i]);
+		u->format = model_tensor_format(&model->tensors[i], map->compute_dtype);
 		u->count += round_up(model->tensors[i].count, UNIT_ALIGN);
 		u->tensor_count++;
 	}
@@ -296,11 +313,11 @@ static int units_layout(struct unit_map *map)
 }
 
 int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_policy policy,
-        int64_t min_num_params, int rank, int world_size)
+        int64_t min_num_params, enum dtype compute_dtype, int rank, int world_size)
 {
 	struct unit_map *map;
 	char **names = NULL;
-	int names_count = KINDS * (model->tensor_count + model->group_count + 1), rc;
+	int names_count = 2 * model->tensor_count + model->group_count + 1, rc;
 
 	if (world_size < 1 || rank < 0 || rank >= world_size)
 		return err_set(ERR_RANGE, "rank %d of %d ranks", rank, world_size);
@@ -311,6 +328,7 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 		goto out;
 	}
 	map->model = model;
+	map->compute_dtype = compute_dtype;
 	map->shard_rank = rank;
 	map->shard_ranks = world_size;
 	map->tensor_unit = mem_alloc((size_t)model->tensor_count, sizeof(int));
@@ -354,7 +372,7 @@ void unit_map_close(struct unit_map *map)
 
 unsigned unit_planes(const struct unit *u, enum adamw_state state)
 {
-	return planes_of_tensor(planes_of(state), u->trainable, u->is_wide);
+	return planes_of_unit(u->format, u->trainable, state);
 }
 
 int unit_map_stage_trains(const struct unit_map *map, int stage)

@@ -6,8 +6,8 @@
  * shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units are in the order of their first
  * use in forward.
  *
- * Trained and frozen tensors never share a unit. If the policy groups them, each kind becomes its own unit;
- * frozen bf16 weights and wider frozen weights are two kinds. So a unit is frozen or trained as a whole.
+ * Trained and frozen tensors never share a unit, nor do frozen ones of two formats (optim/weight_format.h).
+ * If the policy groups them, each kind becomes its own unit. So a unit is frozen or trained as a whole.
  *
  * This file is pure arithmetic: it allocates no planes and uses no device. `size` follows
  * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree given by the tensor names.
@@ -16,15 +16,15 @@
 #define FERRY_OFFLOAD_UNIT_H
 
 #include "model/model.h"
-#include "optim/plane.h"
+#include "optim/weight_format.h"
 
 enum wrap_policy { WRAP_TRANSFORMER, WRAP_SIZE, WRAP_NONE };
 enum { UNIT_ALIGN = 256 }; /* in elements; a block of 8-bit optimizer state never crosses a tensor or shard */
 
 struct unit {
-	int trainable; /* 0: frozen; the same for all its tensors */
-	int is_wide;   /* 1: frozen, with more precision than bf16, so the low half is kept */
-	int *tensors;  /* indices into the model's table, ascending */
+	int trainable;                      /* 0: frozen; the same for all its tensors */
+	const struct weight_format *format; /* of the weights in memory; the same for all its tensors */
+	int *tensors;                       /* indices into the model's table, ascending */
 	int tensor_count;
 	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
@@ -34,6 +34,7 @@ struct unit {
 
 struct unit_map {
 	const struct model *model;
+	enum dtype compute_dtype; /* of the stages; the formats of frozen weights follow from it */
 	struct unit *units;
 	int unit_count;
 	/* This rank and their number, among the ranks that share one copy of the model; other replicas do not
@@ -46,7 +47,7 @@ struct unit_map {
 
 /* min_num_params: WRAP_SIZE only. ERR_NOMEM, ERR_RANGE. The model must outlive the map. */
 int unit_map_open(struct unit_map **map, const struct model *model, enum wrap_policy policy,
-        int64_t min_num_params, int rank, int world_size);
+        int64_t min_num_params, enum dtype compute_dtype, int rank, int world_size);
 void unit_map_close(struct unit_map *map);
 
 /* The set of planes (bits) of the unit in a training run, without the gradient. */

@@ -115,13 +115,6 @@ unsigned planes_of(enum adamw_state state)
 	return PLANES_WEIGHT | PLANES_MOMENT | (adamw_state_has_scales(state) ? PLANES_SCALE : 0u);
 }
 
-unsigned planes_of_tensor(unsigned planes, int trainable, int is_wide)
-{
-	if (trainable)
-		return planes;
-	return planes & (is_wide ? (unsigned)PLANES_WEIGHT : 1u << PLANE_HI);
-}
-
 int plane_block(enum plane plane, enum adamw_state state)
 {
 	return plane_is_in(plane, PLANES_SCALE) ? adamw_state_block(state) : 1;

@@ -69,10 +69,6 @@ void plane_file_order(enum plane order[PLANE_SAVED_COUNT], enum adamw_state stat
 /* The planes in a checkpoint of a training run with this state. */
 unsigned planes_of(enum adamw_state state);
 
-/* The subset of a run's planes that one tensor has. A frozen tensor has no optimizer state, and a low half
- * only if its values need more than bf16. */
-unsigned planes_of_tensor(unsigned planes, int trainable, int is_wide);
-
 /* How many elements share one number of a plane, and how many numbers belong to `count` elements. */
 int plane_block(enum plane plane, enum adamw_state state);
 int64_t plane_numbers(enum plane plane, enum adamw_state state, int64_t count);

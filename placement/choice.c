@@ -360,7 +360,7 @@ static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 {
 	const struct engine_options *o = s->base;
 	struct unit_map *map = NULL;
-	int rc = unit_map_open(&map, o->model, o->wrap, o->min_num_params, 0, 1);
+	int rc = unit_map_open(&map, o->model, o->wrap, o->min_num_params, o->policy.compute_dtype, 0, 1);
 
 	if (rc)
 		return rc;

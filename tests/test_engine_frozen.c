@@ -274,7 +274,8 @@ static void plans_walk(struct model *model, const char *what)
 		char text[300];
 
 		snprintf(text, sizeof(text), "%s, case %d", what, n);
-		check_ok(unit_map_open(&map, model, wraps[n / 32], 3000, n >> 4 & 1, 1 + (n >> 4 & 1)));
+		check_ok(unit_map_open(
+		        &map, model, wraps[n / 32], 3000, DTYPE_F32, n >> 4 & 1, 1 + (n >> 4 & 1)));
 		check_ok(plan_build(&p, PLAN_TRAIN, map, &policy));
 		plan_walk(p, text);
 		plan_free(p);

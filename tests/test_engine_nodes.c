@@ -294,7 +294,7 @@ static void test_shards_are_placed(void **state)
 		struct plan *plan;
 		struct store *store;
 
-		check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, rank, 3));
+		check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_F32, rank, 3));
 		check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
 		check_ok(store_open(&store, device, plan, SLAB_PINNED, pool));
 		for (int i = 0; i < plan->buffer_count; i++) {

@@ -92,7 +92,7 @@ static void test_every_policy_is_accepted(void **state)
 				struct plan *plan;
 
 				policy.discard = discard;
-				check_ok(unit_map_open(&map, model, wrap, 10000, 0, 1));
+				check_ok(unit_map_open(&map, model, wrap, 10000, DTYPE_F32, 0, 1));
 				check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
 				check_ok(plan_check(plan));
 				plan_free(plan);
@@ -123,7 +123,7 @@ static void test_every_policy_of_several_ranks(void **state)
 		policy.replicas = world == 1 || count % 5 == 0 ? 2 : 1;
 		policy.keep_gathered = count / 2 % 2;
 		policy.reduce_dtype = count / 4 % 2 ? DTYPE_BF16 : DTYPE_F32;
-		check_ok(unit_map_open(&map, model, wrap, 10000, world - 1, world));
+		check_ok(unit_map_open(&map, model, wrap, 10000, DTYPE_F32, world - 1, world));
 		check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
 		check_ok(plan_check(plan));
 		plan_free(plan);
@@ -177,7 +177,7 @@ static void test_no_wait_is_redundant(void **state)
 		for (int n = tied; policy_number(n, &policy, &wrap); n += 12007) {
 			struct unit_map *map;
 
-			check_ok(unit_map_open(&map, model, wrap, 10000, 0, 1));
+			check_ok(unit_map_open(&map, model, wrap, 10000, DTYPE_F32, 0, 1));
 			for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
 				if (kinds[k] != PLAN_UPDATE || !policy.update_in_backward)
 					waits_are_all_needed(map, kinds[k], &policy);
@@ -199,7 +199,7 @@ static void test_bytes_follow_policy(void **state)
 	struct plan *on, *off, *spill, *shallow;
 
 	(void)state;
-	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_F32, 0, 1));
 	check_ok(plan_build(&on, PLAN_TRAIN, map, &policy));
 	/* hi, lo, m, v and bf16 gradients: 14 bytes an element, all of it on the host */
 	assert_int_equal(on->space_bytes[SPACE_STORE] / map->shard_total, 14);
@@ -237,7 +237,7 @@ static void test_cache_is_planned(void **state)
 	struct plan *with, *without;
 
 	(void)state;
-	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_F32, 0, 1));
 	policy.inference = 1;
 	model->config.block[2].window = 5;
 	for (int on_host = 0; on_host < 2; on_host++) {
@@ -279,7 +279,7 @@ static void test_residency_costs_and_spares(void **state)
 	int units, weights = 0, states = 0;
 
 	(void)state;
-	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_F32, 0, 1));
 	units = map->unit_count;
 	block = map->units[1].count;
 	assert_true(plan_residency_is_open(&policy));
@@ -345,7 +345,7 @@ static void test_size_wrap_follows_torch(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct unit_map *map;
 
-		check_ok(unit_map_open(&map, model, WRAP_SIZE, cases[i].min_num_params, 0, 1));
+		check_ok(unit_map_open(&map, model, WRAP_SIZE, cases[i].min_num_params, DTYPE_F32, 0, 1));
 		if (map->unit_count != cases[i].units)
 			fail_msg("min_num_params %lld: %d units, expected %d",
 			        (long long)cases[i].min_num_params, map->unit_count, cases[i].units);
@@ -369,8 +369,8 @@ static void test_shards_cover_every_element(void **state)
 					struct unit_map *map;
 					int64_t at, held, skipped;
 
-					check_ok(unit_map_open(
-					        &map, model, (enum wrap_policy)wrap, 10000, rank, world));
+					check_ok(unit_map_open(&map, model, (enum wrap_policy)wrap, 10000,
+					        DTYPE_F32, rank, world));
 					unit_map_locate(
 					        map, t, 0, model->tensors[t].count, &at, &held, &skipped);
 					if (held)
@@ -398,7 +398,7 @@ static void test_every_allocation_may_fail(void **state)
 		int rc;
 
 		mem_fault_arm(n, MEM_FAULT_ONCE);
-		rc = unit_map_open(&map, model, WRAP_SIZE, 10000, 0, 1);
+		rc = unit_map_open(&map, model, WRAP_SIZE, 10000, DTYPE_F32, 0, 1);
 		if (!rc)
 			rc = plan_build(&plan, PLAN_TRAIN, map, &default_policy);
 		if (!rc)

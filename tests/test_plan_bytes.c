@@ -260,7 +260,7 @@ static void traffic_check(
 	policy.replicas = replicas;
 	policy.keep_gathered = s->keep_gathered;
 	policy.reduce_dtype = reduce;
-	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, s->shard_ranks));
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_F32, 0, s->shard_ranks));
 	assert_int_equal(map->unit_count, L + 2);
 	check_ok(plan_build(&p, PLAN_TRAIN, map, &policy));
 	for (int u = 0; u < L + 2; u++) {

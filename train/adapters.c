@@ -8,7 +8,7 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "checkpoint/fresh_weights.h"
-#include "checkpoint/hf_import.h"
+#include "checkpoint/overlay.h"
 #include "checkpoint/peft.h"
 #include "checkpoint/weights.h"
 #include "comm/world.h"
@@ -167,33 +167,69 @@ int adapters_pattern(char **pattern, const struct session *s)
 	return *pattern ? 0 : ERR_NOMEM;
 }
 
-int adapters_leave_base(const struct session *s)
+int session_leaves_base(const struct session *s)
 {
-	return s->model->config.adapter_rank && s->config->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED;
+	const struct config *c = s->config;
+	int freezes = s->model->config.adapter_rank || c->freeze || c->trainable;
+
+	return freezes && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED && !s->keeps_base;
+}
+
+void adapters_find_base(struct session *s)
+{
+	for (int t = 0; t < s->model->tensor_count; t++)
+		s->model->tensors[t].in_files =
+		        session_leaves_base(s) && model_tensor_is_of_base(&s->model->tensors[t]);
+}
+
+static int is_exact(const void *session, int tensor)
+{
+	const struct session *s = session;
+	const struct unit_map *map = engine_units(s->engine);
+
+	return weight_format_keeps(
+	        map->units[map->tensor_unit[tensor]].format, s->model->tensors[tensor].storage);
+}
+
+int session_rounds(const struct session *s)
+{
+	for (int t = 0; t < s->model->tensor_count; t++)
+		if (!is_exact(s, t))
+			return 1;
+	return 0;
+}
+
+const struct plane_source *adapters_exact(
+        struct overlay *overlay, const struct session *s, const struct plane_source *planes)
+{
+	if (!session_rounds(s))
+		return planes;
+	overlay_set(overlay, s->import, planes, is_exact, s);
+	return &overlay->source;
 }
 
 int adapters_check_base(struct session *s, const json_t *resumed)
 {
 	const struct config *c = s->config;
 	const char *then = json_string_value(json_object_get(resumed, "base"));
+	const char *what;
 	int rc;
 
+	s->keeps_base = resumed && !then && !json_object_get(resumed, "adapter");
 	if (!ranks_reads_files(c, world_self()))
 		return 0;
 	if (then && c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM)
-		return err_set(ERR_INPUT,
-		        "%s=random: the run's adapters were trained on the model's files; remove it",
+		return err_set(ERR_INPUT, "%s=random: the run began with the model's files; remove it",
 		        config_where(c, "init_weights"));
-	if (!s->import || !adapters_leave_base(s))
+	if (!s->import || !session_leaves_base(s))
 		return 0;
 	rc = hf_import_hash(s->base, s->import);
 	if (rc || !then || !strcmp(then, s->base))
 		return rc;
+	what = s->model->config.adapter_rank ? "the run's adapters were trained on" : "the run began with";
 	return err_set(ERR_INPUT,
-	        "%s=%s has other files of weights than the model that the run's adapters were trained on; "
-	        "set "
-	        "model to that one",
-	        config_where(c, "model"), c->model);
+	        "%s=%s has other files of weights than the model that %s; set model to that one",
+	        config_where(c, "model"), c->model, what);
 }
 
 int session_read_weights(

@@ -17,8 +17,22 @@ int adapters_pattern(char **pattern, const struct session *s);
 int session_read_weights(
         void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count);
 
-/* Whether checkpoints leave the frozen weights to the model's files. */
-int adapters_leave_base(const struct session *s);
+/* Whether checkpoints leave the frozen weights to the model's files: with pretrained weights always, unless
+ * the run resumed a checkpoint that has them. */
+int session_leaves_base(const struct session *s);
+
+/* Marks the tensors that the model's files keep for the run (in_files), which memory may have rounded. Call
+ * once it is known what trains, before units are made. */
+void adapters_find_base(struct session *s);
+
+/* 1 if the engine has any rounded; a result then needs the files again. */
+int session_rounds(const struct session *s);
+
+/* A source of exact weights: those of `planes`, and of the model's files where memory has them rounded.
+ * `overlay` is its room. */
+struct overlay;
+const struct plane_source *adapters_exact(
+        struct overlay *overlay, const struct session *s, const struct plane_source *planes);
 
 /* Finds the hash of the model's files, which checkpoints name, or compares it with that of `resumed`, a
  * checkpoint's training state (NULL: a new run). Call with the files open. ERR_INPUT: other weights. */

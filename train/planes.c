@@ -21,9 +21,17 @@ static void *plane_at(void *context, int tensor, enum plane plane, int64_t first
 	return engine_plane_at(context, tensor, plane, first, count);
 }
 
+static const struct weight_format *format_of(void *context, int tensor)
+{
+	const struct unit_map *map = engine_units(context);
+
+	return map->units[map->tensor_unit[tensor]].format;
+}
+
 void planes_sink(struct plane_sink *sink, struct engine *e)
 {
-	*sink = (struct plane_sink){.context = e, .write = write_plane, .at = plane_at, .is_zero = 1};
+	*sink = (struct plane_sink){
+	        .context = e, .write = write_plane, .at = plane_at, .format = format_of, .is_zero = 1};
 }
 
 static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)

@@ -121,6 +121,13 @@ static void *scatter_at(void *context, int tensor, enum plane plane, int64_t fir
 	return s->copies > 1 ? NULL : s->own.at(s->own.context, tensor, plane, first, count);
 }
 
+static const struct weight_format *scatter_format(void *context, int tensor)
+{
+	const struct scatter *s = context;
+
+	return s->own.format(s->own.context, tensor);
+}
+
 /* Lists all tensors, cut where shards end, so that each range belongs to one shard. */
 static int ranges_all(struct plane_range **out, int64_t *out_count, const struct unit_map *map)
 {
@@ -160,8 +167,11 @@ static int scatter_end(struct scatter *s)
 
 static int scatter_all(struct scatter *s, ranks_fill *fill, void *context)
 {
-	const struct plane_sink sink = {
-	        .context = s, .write = scatter_write, .at = scatter_at, .is_zero = s->own.is_zero};
+	const struct plane_sink sink = {.context = s,
+	        .write = scatter_write,
+	        .at = scatter_at,
+	        .format = scatter_format,
+	        .is_zero = s->own.is_zero};
 	struct plane_range *ranges = NULL;
 	int64_t range_count = 0;
 	struct err why = {0};

@@ -1,4 +1,5 @@
 /* Writes results besides checkpoints: the model, and the gradients of a step. */
+#include "train/adapters.h"
 #include "train/collect.h"
 #include "train/fallback.h"
 #include "train/place.h"
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/hf_export.h"
+#include "checkpoint/overlay.h"
 #include "checkpoint/peft.h"
 #include "comm/world.h"
 #include "model/adapter.h"
@@ -80,12 +82,14 @@ static int export_model(void *context, const struct plane_source *source)
 	        .pool = t->session.pool,
 	        .may_appear = r->fallback ? NULL : run_owner_check,
 	};
+	struct overlay overlay;
 	int rc = dir ? 0 : ERR_NOMEM;
 
 	if (!rc && t->session.model->config.adapter_rank) /* small, so it may fit where the model does not */
 		rc = export_adapter(r, source);
 	if (!rc)
-		rc = hf_export_write(&export, t->session.model, source);
+		rc = hf_export_write(
+		        &export, t->session.model, adapters_exact(&overlay, &t->session, source));
 	if (rc) {
 		mem_free(dir);
 		return rc;

@@ -33,7 +33,7 @@ int64_t train_checkpoint_bytes(const struct trainer *t)
 	const struct checkpoint_save save = {.model = t->session.model,
 	        .planes = planes_of(state),
 	        .state = state,
-	        .leaves_frozen = adapters_leave_base(&t->session)};
+	        .leaves_frozen = session_leaves_base(&t->session)};
 	int64_t bytes = checkpoint_save_bytes(&save);
 
 	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + train_result_bytes(t) : bytes;

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/overlay.h"
 #include "checkpoint/saver.h"
 #include "comm/world.h"
 
@@ -73,7 +74,7 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	        .source = &s->source,
 	        .planes = planes_of(state),
 	        .state = state,
-	        .leaves_frozen = adapters_leave_base(&t->session),
+	        .leaves_frozen = session_leaves_base(&t->session),
 	        .side = &t->session.side,
 	        .training = train_state(t),
 	        .world = world_for_checkpoint(),
@@ -120,8 +121,10 @@ static int save_full(void *context, const struct plane_source *source)
 	const struct hf_export weights = {.dtype = train_export_dtype(full->trainer),
 	        .shard_bytes = full->trainer->config->max_shard_bytes};
 	struct checkpoint_save save = *full->save;
+	struct overlay overlay;
 
 	save.source = source;
+	save.weights_source = adapters_exact(&overlay, &full->trainer->session, source);
 	save.ranges = NULL;
 	save.range_count = 0;
 	save.weights = &weights;

@@ -467,6 +467,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	int here = ranks_on_node(s->config, s->machine, world_self(), o.world_size);
 	int rc = context_length_check(&s->model->config, s->config, s->train.data, s->eval.data, &o);
 
+	adapters_find_base(s);
 	if (!rc)
 		rc = ranks_strategy(&o, s->config, world_self(), o.world_size, here);
 
@@ -528,8 +529,10 @@ int session_load_weights(struct session *s)
 	                 ? world_agree(weights_draw(s))
 	                 : ranks_load(s->engine, s->config, session_read_weights, s);
 
-	hf_import_close(s->import);
-	s->import = NULL;
+	if (!session_rounds(s)) {
+		hf_import_close(s->import);
+		s->import = NULL;
+	}
 	return rc;
 }
 

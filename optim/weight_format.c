@@ -1,0 +1,24 @@
+/* Formats of weights: the table behind the list. */
+#include "optim/weight_format.h"
+
+const struct weight_format weight_formats[WEIGHT_FORMAT_COUNT] = {
+#define FACTS(id, name, keeps, planes) {name, DTYPE_##keeps, planes},
+        WEIGHT_FORMATS(FACTS)
+#undef FACTS
+};
+
+int weight_format_keeps(const struct weight_format *kept, enum format format)
+{
+	return format_fits(format, kept->keeps);
+}
+
+const struct weight_format *weight_format_for(enum format format)
+{
+	return &weight_formats[weight_format_keeps(&weight_formats[WEIGHT_BF16], format) ? WEIGHT_BF16
+	                                                                                 : WEIGHT_FP32];
+}
+
+unsigned planes_of_unit(const struct weight_format *format, int trainable, enum adamw_state state)
+{
+	return format->planes | (trainable ? planes_of(state) & ~(unsigned)PLANES_WEIGHT : 0);
+}
