@@ -94,10 +94,10 @@ static void show_counts(struct str *out, const struct shown *s)
 	        l->shortest, l->median, l->mean, l->p95, l->longest);
 	if (d->counts.truncated)
 		str_printf(out,
-		        "cut to max_length=%" PRId64 ": %" PRId64 " row%s; the longest had %" PRId64
+		        "cut to max_length=%" PRId64 ": %" PRId64 " row%s; the longest had %s%" PRId64
 		        " tokens\n",
 		        c->max_length, d->counts.truncated, plural_s(d->counts.truncated),
-		        d->counts.longest_tokens);
+		        d->counts.is_longest_cut ? "at least " : "", d->counts.longest_tokens);
 	if (d->counts.split)
 		str_printf(out,
 		        "split into rows of max_length=%" PRId64 ": %" PRId64

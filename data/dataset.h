@@ -103,6 +103,7 @@ struct dataset_counts {
 	int64_t empty;                  /* dropped records without tokens */
 	int64_t without_target;         /* kept rows without a target; of pairs, pairs left out for one */
 	int64_t longest_tokens;         /* before cutting */
+	int is_longest_cut;             /* 1: a longer text was not tokenized to its end */
 	int64_t turn_ends;              /* trained end-of-turn tokens of chats */
 	int64_t turn_ends_cut;          /* those that max_length cut off */
 	char without_target_first[256]; /* file:line of the first such row */

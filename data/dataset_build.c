@@ -456,9 +456,10 @@ static int fit(int64_t *kept, struct dataset_builder *b, int64_t token_count)
 		return 0;
 	if (o->long_rows == DATASET_LONG_ROWS_ERROR)
 		return err_set(ERR_INPUT,
-		        "%s: the row has %" PRId64 " tokens and max_length is %" PRId64
+		        "%s: the row has %s%" PRId64 " tokens and max_length is %" PRId64
 		        "; set long_rows=truncate, split or drop",
-		        b->where, token_count, o->max_length_tokens);
+		        b->where, counts->is_longest_cut ? "at least " : "", token_count,
+		        o->max_length_tokens);
 	if (o->long_rows == DATASET_LONG_ROWS_DROP) {
 		counts->dropped++;
 		*kept = 0;

@@ -10,6 +10,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* A chat is tokenized as a whole, also what max_length cuts off: its turns are found in its tokens. */
+enum { CHAT_BYTES_MAX = 32 << 20 };
+
 /* 1 for ShareGPT turns: the name of the speaker is not under "role". */
 static int are_turns(const struct dataset_builder *b, const json_t *turns)
 {
@@ -95,6 +98,18 @@ int dataset_builder_add_extras(struct dataset_builder *b, struct chat *chat, con
 	return chat_add_extras(chat, record, b->where);
 }
 
+/* The bytes of the texts in a value. */
+static size_t text_bytes(const json_t *value)
+{
+	size_t bytes = json_string_length(value), i;
+	const char *key;
+	json_t *item;
+
+	json_array_foreach(value, i, item) bytes += text_bytes(item);
+	json_object_foreach((json_t *)(uintptr_t)value, key, item) bytes += text_bytes(item);
+	return bytes;
+}
+
 int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat, enum dataset_inputs kind)
 {
 	const struct dataset_options *o = b->options;
@@ -103,6 +118,11 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat,
 
 	if (rc)
 		return rc;
+	if (text_bytes(chat->messages) > CHAT_BYTES_MAX)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: the chat has more than %d MiB of text, which is the limit; make several chats "
+		        "of it",
+		        b->where, CHAT_BYTES_MAX >> 20);
 	if (!o->chat_template)
 		return err_set(ERR_INPUT, "%s: chats need a chat template; set chat_template", b->where);
 	rc = chat_labels_make(l, o->chat_template, o->tokenizer, chat,

@@ -10,6 +10,8 @@
 #include "data/tokenizer/token_list.h"
 #include "data/tokenizer/tokenizer.h"
 
+enum { LONG_TEXT_BYTES = 4 << 20 };
+
 int dataset_builder_need_tokenizer(const struct dataset_builder *b)
 {
 	if (b->options->tokenizer)
@@ -46,6 +48,24 @@ static int is_trained(const struct dataset_builder *b, enum dataset_piece piece)
 	       (b->options->inputs & DATASET_INPUTS_PROMPTS && b->d->format != DATASET_FORMAT_PREFERENCE);
 }
 
+/* Lets the tokenizer stop where max_length cuts a long text. Shorter texts are tokenized whole, because the
+ * length of the longest row is shown. */
+static void limit_tokens(struct dataset_builder *b, size_t len_bytes)
+{
+	const struct dataset_options *o = b->options;
+	int is_split = o->long_rows == DATASET_LONG_ROWS_SPLIT && b->d->format == DATASET_FORMAT_TEXT;
+
+	b->ids->limit = o->max_length_tokens && !is_split && len_bytes > LONG_TEXT_BYTES
+	                        ? o->max_length_tokens + 1
+	                        : 0;
+}
+
+static void note_limit(struct dataset_builder *b)
+{
+	b->d->counts.is_longest_cut |= token_list_is_enough(b->ids);
+	b->ids->limit = 0;
+}
+
 int dataset_builder_say(
         struct dataset_builder *b, const char *text, size_t len_bytes, enum dataset_piece piece)
 {
@@ -54,10 +74,11 @@ int dataset_builder_say(
 	int trained = is_trained(b, piece), rc;
 
 	b->said_bytes = b->ids->count ? b->said_bytes : 0;
+	limit_tokens(b, len_bytes);
 	rc = b->said_bytes ? tokenizer_encode_more(b->options->tokenizer, b->ids, text, len_bytes)
 	                   : tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, add);
 	b->said_bytes += len_bytes;
-
+	note_limit(b);
 	if (rc < 0)
 		return err_note(rc, "%s", b->where);
 	while (rc == 0 && b->targets->count < b->ids->count)
@@ -115,8 +136,11 @@ int dataset_builder_add_said(struct dataset_builder *b)
 /* Sets b->ids to the ids of one text, with special tokens and the end-of-text id. */
 static int encode_text(struct dataset_builder *b, const char *text, size_t len_bytes)
 {
-	int rc = tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, ADD_SPECIAL_ALL);
+	int rc;
 
+	limit_tokens(b, len_bytes);
+	rc = tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, ADD_SPECIAL_ALL);
+	note_limit(b);
 	if (rc < 0)
 		return err_note(rc, "%s", b->where);
 	return dataset_builder_end_text(b, 0, DATASET_PIECE_ANSWER);

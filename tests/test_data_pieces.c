@@ -218,10 +218,170 @@ static void test_bytes(void **state)
 	}
 }
 
+/* ---- long rows ---- */
+
+/* Ids up to a limit are those of the whole text. */
+static void check_limit(const struct tokenizer *t, const char *text, size_t len, int64_t limit)
+{
+	struct token_list all = {0}, some = {.limit = limit};
+
+	assert_int_equal(tokenizer_encode(t, &all, text, len, ADD_SPECIAL_NONE), 0);
+	assert_int_equal(tokenizer_encode(t, &some, text, len, ADD_SPECIAL_NONE), 0);
+	assert_true(some.count == all.count || some.count >= limit);
+	assert_true(some.count <= all.count);
+	if (some.count)
+		assert_memory_equal(all.ids, some.ids, (size_t)some.count * sizeof(*some.ids));
+	token_list_free(&all);
+	token_list_free(&some);
+}
+
+static void test_limit(void **state)
+{
+	static const char *const own[] = {"plain.json", "rich.json", "fallback.json", "unigram.json",
+	        "wordpiece.json", "wordlevel.json", "affixed.json", "bpe.model", "unigram.model"};
+	static const int64_t limits[] = {1, 2, 7, 40, 300};
+	char *text = mem_alloc(1, 1 << 16);
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++) {
+		struct tokenizer *t = open_own(own[k]);
+
+		for (uint64_t trial = 0; trial < 120; trial++) {
+			size_t len = random_text(text, 9, trial, 60);
+
+			while (trial % 3 == 0 && len > 0 && len < 6000) { /* long words, and many of them */
+				memcpy(text + len, text, len);
+				len *= 2;
+			}
+			check_limit(t, text, len, limits[trial % 5]);
+		}
+		memset(text, 'a', 1 << 15); /* one word of many windows */
+		for (int i = 0; i < 5; i++)
+			check_limit(t, text, 1 << 15, limits[i]);
+		tokenizer_close(t);
+	}
+	mem_free(text);
+}
+
+/* A text of 5 MiB in one row: only as many tokens as max_length asks for are made. */
+static void test_long_text(void **state)
+{
+	enum { BYTES = 5 << 20 };
+	struct str row = {0};
+	struct dataset *d = NULL;
+	struct dataset_options o = {.max_length_tokens = 16};
+	char *path;
+
+	(void)state;
+	open_with("plain.json", NULL);
+	str_add(&row, "{\"prompt\":\"a\",\"completion\":\"");
+	while (row.len_bytes < BYTES)
+		str_add(&row, "the cat of Anna ");
+	str_add(&row, "\"}");
+	path = write_file("rows.jsonl", row.data);
+	o.path = path;
+	o.tokenizer = tokenizer;
+	assert_int_equal(dataset_open(&d, &o), 0);
+	assert_int_equal(dataset_row_tokens(d, 0), 16);
+	assert_int_equal(d->counts.truncated, 1);
+	assert_int_equal(d->counts.is_longest_cut, 1);
+	assert_true(d->counts.longest_tokens > 16 && d->counts.longest_tokens < 100);
+	check_text(d, 0, 0, 3, "athe");
+	dataset_close(d);
+	o.long_rows = DATASET_LONG_ROWS_ERROR;
+	assert_int_equal(dataset_open(&d, &o), ERR_INPUT);
+	assert_non_null(strstr(err_text(), "has at least "));
+	tokenizer_close(tokenizer);
+	str_free(&row);
+	mem_free(path);
+}
+
+static void refuse(const char *path, const char *says)
+{
+	struct dataset_options o = {.path = path, .tokenizer = tokenizer};
+	struct dataset *d = NULL;
+
+	assert_int_equal(dataset_open(&d, &o), ERR_UNSUPPORTED);
+	if (!strstr(err_text(), says) || !strstr(err_text(), path))
+		fail_msg("%s", err_text());
+}
+
+static void test_row_limits(void **state)
+{
+	struct str row = {0};
+	char *path, *csv;
+
+	(void)state;
+	open_with("plain.json", NULL);
+	path = write_file("rows.jsonl", "{\"text\":\"a\"}\n{\"text\":\"");
+	assert_int_equal(truncate(path, (int64_t)300 << 20), 0); /* a line of NULs */
+	refuse(path, "rows.jsonl:2: the row that begins here has more than 256 MiB");
+	mem_free(path);
+	csv = write_file("rows.csv", "text\na\n\"");
+	assert_int_equal(truncate(csv, (int64_t)300 << 20), 0);
+	refuse(csv, "rows.csv:3: the row that begins here has more than 256 MiB");
+	mem_free(csv);
+	str_add(&row, "{\"text\":\"a\",\"other\":[0");
+	while (row.len_bytes < 18000000)
+		str_add(&row, ",0,0,0,0,0,0,0,0");
+	str_add(&row, "]}");
+	path = write_file("rows.jsonl", row.data);
+	refuse(path, "rows.jsonl:1: the row has more than 8000000 numbers");
+	mem_free(path);
+	str_free(&row);
+	str_add(&row, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+	while (row.len_bytes < 34 << 20)
+		str_add(&row, "the cat of Anna ");
+	str_add(&row, "\"},{\"role\":\"assistant\",\"content\":\"b\"}]}");
+	path = write_file("rows.jsonl", row.data);
+	refuse(path, "rows.jsonl:1: the chat has more than 32 MiB");
+	mem_free(path);
+	str_free(&row);
+	tokenizer_close(tokenizer);
+}
+
+/* Replace steps that multiply a text end at a limit; a text that grows by the factors of real normalizers
+ * does not. */
+static void test_growth(void **state)
+{
+	static const char twice[] =
+	        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
+	struct str steps = {0}, text = {0};
+	struct token_list ids = {.limit = 10};
+	char *path = own_path("fallback.json"), *bytes = NULL;
+	size_t len;
+
+	(void)state;
+	assert_int_equal(file_read_all(path, 1 << 24, &bytes, &len), 0);
+	for (int count = 4; count <= 28; count += 24) {
+		str_add_bytes(&text, bytes, len);
+		str_add(&steps, "{\"type\":\"Sequence\",\"normalizers\":[");
+		for (int i = 0; i < count; i++) {
+			str_add(&steps, i ? "," : "");
+			str_add(&steps, twice);
+		}
+		str_add(&steps, "]}");
+		put_value(&text, "\"normalizer\":", ",\"post_processor\"", steps.data);
+		mem_free(write_file("tokenizer.json", text.data));
+		assert_int_equal(tokenizer_open(&tokenizer, temp_dir), 0);
+		assert_int_equal(tokenizer_encode(tokenizer, &ids, "aaaa", 4, ADD_SPECIAL_NONE),
+		        count == 4 ? 0 : ERR_UNSUPPORTED);
+		if (count > 4)
+			assert_non_null(strstr(err_text(), "normalizer makes a text longer than 16 MiB"));
+		tokenizer_close(tokenizer);
+		str_free(&steps);
+		str_free(&text);
+	}
+	token_list_free(&ids);
+	mem_free(bytes);
+	mem_free(path);
+}
+
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_pieces), cmocka_unit_test(test_bytes)};
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_bytes),
+	        cmocka_unit_test(test_limit), cmocka_unit_test(test_long_text),
+	        cmocka_unit_test(test_row_limits), cmocka_unit_test(test_growth)};
 	int rc;
 
 	if (!mkdtemp(temp_dir))

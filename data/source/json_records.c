@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "data/source/window.h"
 
+enum { VALUES_MAX = 8000000 };
+
 struct json_records {
 	char *path;
 	struct window w;
@@ -165,6 +167,38 @@ static int line_error(int rc)
 	        rc, "%.*send of line%s; repair or remove this row", (int)(at - text), text, at + strlen(end));
 }
 
+/* The number of JSON values in a text, at most: its separators outside of strings. */
+static int64_t count_values(const char *text, size_t len_bytes)
+{
+	int in_string = 0, escaped = 0;
+	int64_t count = 1;
+
+	for (size_t i = 0; i < len_bytes; i++) {
+		char c = text[i];
+
+		if (in_string) {
+			in_string = escaped || c != '"';
+			escaped = !escaped && c == '\\';
+		} else {
+			in_string = c == '"';
+			count += c == ',' || c == '[' || c == '{';
+		}
+	}
+	return count;
+}
+
+/* A value takes up to 50 bytes of memory and two bytes of the file. */
+static int check_values(const struct json_records *r, const char *where, size_t len_bytes)
+{
+	if (len_bytes < VALUES_MAX || count_values(r->w.data + r->w.start, len_bytes) <= VALUES_MAX)
+		return 0;
+	return err_set(ERR_UNSUPPORTED,
+	        "%s: the row has more than %d numbers, texts and lists, which is the limit; remove columns "
+	        "that "
+	        "ferry does not read, or make several rows of it",
+	        where, VALUES_MAX);
+}
+
 static int json_next(void *reader, json_t **record, char *where)
 {
 	struct json_records *r = reader;
@@ -186,6 +220,8 @@ static int json_next(void *reader, json_t **record, char *where)
 		snprintf(where, RECORDS_WHERE_BYTES, "%.400s:%" PRId64, r->path, r->w.line);
 		rc = window_line(&r->w, &len_bytes);
 	}
+	if (rc == 0)
+		rc = check_values(r, where, len_bytes);
 	if (rc == 0)
 		rc = r->is_array ? json_parse_exact(record, where, r->w.data + r->w.start, len_bytes, 1)
 		                 : line_error(json_parse_exact(

@@ -1,6 +1,7 @@
 /* A window that moves over a file's bytes: the bytes read and not yet used, and the line where they begin.
  *
- * The readers of JSON and CSV share it. It grows to the longest record; the file may have any size.
+ * The readers of JSON and CSV share it. It grows to the longest record, up to WINDOW_RECORD_BYTES; the file
+ * may have any size.
  */
 #ifndef FERRY_DATA_SOURCE_WINDOW_H
 #define FERRY_DATA_SOURCE_WINDOW_H
@@ -10,8 +11,11 @@
 
 struct bytes;
 
+enum { WINDOW_RECORD_BYTES = 256 << 20 };
+
 struct window {
 	struct bytes *bytes; /* owned */
+	char *path;
 	char *data;
 	size_t start, end, cap_bytes; /* data[start, end) is in memory */
 	int64_t line;                 /* of data[start], from 1 */
@@ -22,7 +26,8 @@ struct window {
 int window_open(struct window *w, struct bytes *bytes, const char *path);
 void window_close(struct window *w);
 
-/* Reads more bytes into the window; data may move. 1, 0 at the end of the file, or a negative ERR_*. */
+/* Reads more bytes into the window; data may move. 1, 0 at the end of the file, or a negative ERR_*:
+ * ERR_UNSUPPORTED for a record of more than WINDOW_RECORD_BYTES. */
 int window_fill(struct window *w);
 
 /* Moves the start past len_bytes, and counts lines. */

@@ -57,7 +57,7 @@ static int encode_symbols(const struct bpe *b, struct bpe_scratch *scratch, stru
 	int rc = token_list_reserve(segment, window - segment->count);
 
 	bpe_symbols_begin(&s, b, word, len_bytes);
-	while (rc == 0 && s.id != BPE_END) {
+	while (rc == 0 && s.id != BPE_END && !token_list_is_enough(ids)) {
 		size_t start = s.start, end = s.end;
 		int plain = !b->prefix && !b->suffix;
 		int32_t last;
@@ -91,7 +91,7 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *scratch, struct token_li
 	if (rc < 0 || whole == BPE_WHOLE_YES)
 		return rc;
 	rc = encode_symbols(b, scratch, ids, word, len_bytes);
-	if (rc == 0)
+	if (rc == 0 && !token_list_is_enough(ids))
 		note_whole(b, ids, before, id, whole);
 	return rc;
 }

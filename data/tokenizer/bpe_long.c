@@ -153,7 +153,7 @@ int bpe_encode_long(struct bpe_symbols *s, struct bpe_scratch *scratch, struct t
 	        .window = bpe_window(scratch)};
 	int rc = merge_at(&l, scratch->now, 0);
 
-	while (rc == 0 && !(l.ended && l.at + l.window >= l.symbols->count)) {
+	while (rc == 0 && !token_list_is_enough(ids) && !(l.ended && l.at + l.window >= l.symbols->count)) {
 		int64_t to = 0, k = scratch->now[0].count * 7 / 8;
 		int stays = 0;
 

@@ -25,6 +25,23 @@ struct normalizer_kind {
 	        size_t *head);
 };
 
+static size_t most_bytes(size_t len_bytes)
+{
+	if (len_bytes <= NORMALIZER_BYTES / NORMALIZER_GROWTH)
+		return NORMALIZER_BYTES;
+	return len_bytes < NORMALIZER_BYTES_MAX / NORMALIZER_GROWTH ? len_bytes * NORMALIZER_GROWTH
+	                                                            : NORMALIZER_BYTES_MAX;
+}
+
+static int too_long(const struct normal_text *in)
+{
+	return err_set(ERR_UNSUPPORTED,
+	        "the tokenizer's normalizer makes a text longer than %zu MiB, which is the limit for this "
+	        "text; "
+	        "take the tokenizer.json that belongs to the model",
+	        in->most_bytes >> 20);
+}
+
 /* ---- character by character */
 
 /* Maps a character to out[4]; returns the number of characters. */
@@ -223,7 +240,8 @@ static int run_replace(
 	int rc;
 
 	*head = in->head_bytes;
-	while ((rc = pattern_next(step->pattern, &search, &start, &end)) > 0) {
+	while ((rc = pattern_next(step->pattern, &search, &start, &end)) > 0 &&
+	        out->len_bytes <= in->most_bytes) {
 		str_add_bytes(out, in->text + done, start - done);
 		str_add_bytes(out, step->content, step->content_bytes);
 		done = end;
@@ -252,6 +270,8 @@ static int run_prepend(
 	if (in->len_bytes == 0 || in->front == NORMAL_FRONT_JOINED ||
 	        (in->front == NORMAL_FRONT_SPACE && has_space))
 		return 0;
+	if (step->content_bytes > in->most_bytes)
+		return too_long(in);
 	*head = in->head_bytes ? in->head_bytes + step->content_bytes : 0;
 	str_add_bytes(out, step->content, step->content_bytes);
 	str_add_bytes(out, in->text, in->len_bytes);
@@ -482,6 +502,7 @@ int normalizer_run(const struct normalizer *n, struct normal_text *out, const ch
 	out->text = text;
 	out->len_bytes = len_bytes;
 	out->front = front;
+	out->most_bytes = most_bytes(len_bytes);
 	out->head_bytes = len_bytes > 0 ? (size_t)utf8_get(text, &c) : 0;
 	for (int i = 0; i < n->step_count; i++) {
 		const struct normalizer_step *step = &n->steps[i];
@@ -496,6 +517,8 @@ int normalizer_run(const struct normalizer *n, struct normal_text *out, const ch
 		if (rc > 0) {
 			if (str_check(buffer) < 0)
 				return ERR_NOMEM;
+			if (buffer->len_bytes > out->most_bytes)
+				return too_long(out);
 			out->text = buffer->data ? buffer->data : "";
 			out->len_bytes = buffer->len_bytes;
 			out->head_bytes = head;

@@ -12,7 +12,12 @@
 #include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/pattern.h"
 
-enum { NORMALIZER_STEPS_MAX = 32 };
+enum {
+	NORMALIZER_STEPS_MAX = 32,
+	NORMALIZER_GROWTH = 32, /* NFKC: 18 */
+	NORMALIZER_BYTES = 16 << 20,
+	NORMALIZER_BYTES_MAX = 1 << 30
+};
 
 struct normalizer_kind;
 
@@ -46,11 +51,13 @@ struct normal_text {
 	const char *text; /* the caller's text, or in one of the buffers */
 	size_t len_bytes;
 	enum normal_front front;
+	size_t most_bytes; /* a longer result is an error */
 	size_t head_bytes; /* bytes that come from the first character of the caller's text */
 	struct str buffers[2];
 };
 
-/* Normalizes text (valid UTF-8). */
+/* Normalizes text (valid UTF-8). ERR_UNSUPPORTED if the text grows beyond measure: NORMALIZER_GROWTH times,
+ * if that is more than NORMALIZER_BYTES, or beyond NORMALIZER_BYTES_MAX. */
 int normalizer_run(const struct normalizer *n, struct normal_text *out, const char *text, size_t len_bytes,
         enum normal_front front);
 void normal_text_free(struct normal_text *t);

@@ -7,7 +7,14 @@
 struct token_list {
 	int32_t *ids;
 	int64_t count, cap;
+	int64_t limit; /* encoding a text may stop at this count: the ids before are those of the whole text;
+	                  0 = none */
 };
+
+static inline int token_list_is_enough(const struct token_list *list)
+{
+	return list->limit && list->count >= list->limit;
+}
 
 /* Makes room for at least extra_count more ids. 0, or ERR_NOMEM with the list unchanged. */
 int token_list_reserve(struct token_list *list, int64_t extra_count);

@@ -1,6 +1,7 @@
 /* Opens tokenizers, and encodes and decodes texts. */
 #include "data/tokenizer/tokenizer.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -12,6 +13,7 @@
 #include "data/tokenizer/unicode.h"
 
 enum { FILE_BYTES_MAX = 512 << 20, CONTEXT_TOKENS = 4 /* bytes of a character */ };
+enum { ENOUGH = INT_MIN }; /* no error: ids->limit is reached */
 
 /* Replaces the bytes of a tokenizer.model by the text of its tokenizer.json. */
 static int convert_model(char **text, size_t *len_bytes, const char *path, const struct beside *beside)
@@ -149,14 +151,18 @@ static int encode_word(void *user, const char *text, size_t len_bytes)
 {
 	struct encoding *e = user;
 
-	return e->t->model.kind->encode(&e->t->model, e->model, e->ids, text, len_bytes);
+	int rc = e->t->model.kind->encode(&e->t->model, e->model, e->ids, text, len_bytes);
+
+	return rc == 0 && token_list_is_enough(e->ids) ? ENOUGH : rc;
 }
 
 static int encode_part(void *user, const char *text, size_t len_bytes)
 {
 	struct encoding *e = user;
 
-	return e->t->model.kind->encode_part(&e->t->model, e->model, e->ids, text, len_bytes);
+	int rc = e->t->model.kind->encode_part(&e->t->model, e->model, e->ids, text, len_bytes);
+
+	return rc == 0 && token_list_is_enough(e->ids) ? ENOUGH : rc;
 }
 
 /* Encodes a piece of raw text: normalizes it, searches it for added tokens, and splits the rest into words.
@@ -173,7 +179,7 @@ static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, 
 		return rc;
 	e->words.is_joined = front == NORMAL_FRONT_JOINED;
 	added_begin(&e->normalized, &e->t->normalized, e->text.text, e->text.len_bytes);
-	while (rc == 0 && added_next(&e->normalized, &p)) {
+	while (rc == 0 && !token_list_is_enough(e->ids) && added_next(&e->normalized, &p)) {
 		size_t head = in_front && e->text.head_bytes > p.start ? e->text.head_bytes - p.start : 0;
 
 		rc = p.id >= 0 ? token_list_add(e->ids, p.id)
@@ -197,12 +203,12 @@ static int encode_text(
 		        (unsigned char)text[valid_bytes]);
 	e.words.part = t->model.kind->encode_part ? encode_part : NULL;
 	added_begin(&e.raw, &t->raw, text, len_bytes);
-	while (rc == 0 && added_next(&e.raw, &p))
+	while (rc == 0 && !token_list_is_enough(ids) && added_next(&e.raw, &p))
 		rc = p.id >= 0 ? token_list_add(ids, p.id)
 		               : encode_piece(&e, text + p.start, p.end - p.start, p.start == 0,
 		                         goes_on && p.start == 0);
 	encoding_free(&e);
-	return rc;
+	return rc == ENOUGH ? 0 : rc;
 }
 
 struct text {
