@@ -57,6 +57,7 @@ enum chat_change {
 	CHAT_CHANGE_INSIDE,  /* a few letters more in the middle of its content */
 	CHAT_CHANGE_LAST_OF_CONTENT = CHAT_CHANGE_INSIDE,
 	CHAT_CHANGE_NO_THOUGHT, /* no thought before its content */
+	CHAT_CHANGE_CALLS,      /* one more argument in its calls of tools */
 };
 
 /* Copies a chat into *out with this change of message `i`: 1, 0 if the message has nothing to change, or

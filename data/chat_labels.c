@@ -28,6 +28,7 @@ struct work {
 	struct chat_turn *turns;
 	struct borders *borders; /* of each turn */
 	int64_t turn_count, message_count;
+	int is_marked;
 	int is_in_pieces;   /* the turns are pieces of turns: */
 	int64_t open_count; /* so many of them have no end */
 	int is_trial;       /* a test chat of a built-in template: no advice in errors */
@@ -173,7 +174,8 @@ static int find_turns(struct work *w, enum chat_turns turns)
 {
 	int rc = choose_turns(w, turns);
 
-	if (!rc && chat_template_marks(w->t, w->chat))
+	w->is_marked = chat_template_marks(w->t, w->chat);
+	if (!rc && w->is_marked)
 		rc = marked_turns(w);
 	else if (!rc)
 		rc = chat_turns_find(w->turns, w->turn_count, w->t, w->chat, &w->full, w->rendered_bytes);
@@ -182,6 +184,7 @@ static int find_turns(struct work *w, enum chat_turns turns)
 	w->turns[0] =
 	        (struct chat_turn){.message = w->turns[w->turn_count - 1].message, .end = w->full.len_bytes};
 	w->turn_count = 1;
+	w->is_marked = w->is_in_pieces = 0;
 	return 0;
 }
 
@@ -373,8 +376,24 @@ static int check_tools(const struct work *w)
 	        chat_template_name(w->t));
 }
 
+/* Whether only blanks follow in a turn. */
+static int is_last(const struct work *w, int64_t at, int64_t limit)
+{
+	char *text = NULL;
+	int blank;
+
+	if (at + 1 >= limit)
+		return 1;
+	if (tokenizer_decode(
+	            w->tokenizer, &text, NULL, w->l->ids.ids + at + 1, limit - at - 1, SKIP_SPECIAL_OFF))
+		return 0;
+	blank = !text[strspn(text, " \t\r\n")];
+	mem_free(text);
+	return blank;
+}
+
 /* Where a turn's labels end, and in *is_end whether an end-of-turn token is there; -1: it has none. Earlier
- * turns may end with a token that is no end of an answer. */
+ * turns may end with a token that is no end of an answer. Behind the end, marks have nothing but blanks. */
 static int64_t find_end(int *is_end, const struct work *w, int64_t i)
 {
 	const struct borders *b = &w->borders[i];
@@ -383,10 +402,19 @@ static int64_t find_end(int *is_end, const struct work *w, int64_t i)
 	enum chat_end which = has_body ? CHAT_END_FIRST : CHAT_END_LAST;
 
 	end = chat_template_find_end(w->t, w->l->ids.ids, from, b->limit, which);
+	if (end >= 0 && w->is_marked && !is_last(w, end, b->limit))
+		end = -1;
 	*is_end = end >= 0;
 	if (end < 0 && w->turns[i].message + 1 < w->message_count)
 		end = chat_template_find_pause(w->t, w->l->ids.ids, from, b->limit, which);
 	return end;
+}
+
+/* Whether the next message goes on with this turn: a template may put two answers in a row into one. */
+static int goes_on(const struct work *w, int64_t i)
+{
+	return i + 1 < w->turn_count && w->turns[i + 1].message == w->turns[i].message + 1 &&
+	       w->turns[i + 1].start == w->turns[i].end;
 }
 
 static int label_turns(struct work *w)
@@ -399,13 +427,13 @@ static int label_turns(struct work *w)
 		int is_end;
 		int64_t end = find_end(&is_end, w, i);
 
-		if (end < 0 && (!w->open_count || i + 1 == w->turn_count))
+		if (end < 0 && !goes_on(w, i) && (!w->open_count || i + 1 == w->turn_count))
 			return no_end(w, turn);
 		rc = w->is_in_pieces ? 0 : check_calls(w, turn);
 		for (int64_t k = w->borders[i].first; k < (end < 0 ? w->borders[i].limit : end + 1); k++)
 			l->labels.ids[k] = l->ids.ids[k];
 		if (end < 0)
-			w->open_count--;
+			w->open_count -= w->open_count > 0;
 		else if (!rc && is_end)
 			rc = add_end(l, end);
 	}

@@ -62,7 +62,7 @@ int chat_template_marks(const struct chat_template *t, const struct chat *chat);
 int chat_template_add_tail(const struct chat_template *t, struct jinja_output *out);
 
 /* What add_generation_prompt appends to a chat like this (mem_free), "" if nothing. *header_bytes: how much
- * of it stands before every answer. */
+ * of it is the header of every answer. */
 int chat_template_prompt(
         const struct chat_template *t, const struct chat *chat, char **prompt, size_t *header_bytes);
 

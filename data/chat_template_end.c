@@ -82,20 +82,43 @@ static int is_special(int *yes, const struct tokenizer *tokenizer, int32_t id)
 	return rc;
 }
 
-/* The first special token of a text, or -1. */
-static int first_special(int32_t *id, const struct tokenizer *tokenizer, const char *text, size_t len_bytes)
+/* Special tokens that follow each other. */
+enum { RUN_MAX = 8 };
+struct run {
+	int32_t ids[RUN_MAX];
+	int count;
+};
+
+/* The first special tokens of a text. */
+static int first_special(
+        struct run *run, const struct tokenizer *tokenizer, const char *text, size_t len_bytes)
 {
 	struct token_list ids = {0};
 	int rc = tokenizer_encode(tokenizer, &ids, text, len_bytes, ADD_SPECIAL_NONE), yes = 0;
 
-	*id = -1;
-	for (int64_t i = 0; !rc && !yes && i < ids.count; i++) {
+	run->count = 0;
+	for (int64_t i = 0; !rc && (yes || !run->count) && run->count < RUN_MAX && i < ids.count; i++) {
 		rc = is_special(&yes, tokenizer, ids.ids[i]);
 		if (yes)
-			*id = ids.ids[i];
+			run->ids[run->count++] = ids.ids[i];
 	}
 	token_list_free(&ids);
 	return rc;
+}
+
+static int32_t first_of(const struct run *run)
+{
+	return run->count ? run->ids[0] : -1;
+}
+
+/* The last of those that two runs begin with, or -1. */
+static int32_t last_shared(const struct run *a, const struct run *b)
+{
+	int n = 0;
+
+	while (n < a->count && n < b->count && a->ids[n] == b->ids[n])
+		n++;
+	return n ? a->ids[n - 1] : -1;
 }
 
 /* The end tokens in the model's files, at most CHAT_TEMPLATE_ENDS_MAX. */
@@ -160,23 +183,26 @@ static size_t header_in(const char *prompt, const char *text, size_t len_bytes)
 	return longest;
 }
 
-/* The least of the prompt that stands before each of the two answers, and not before a question too: all of
- * it if there is no such part. */
+/* The header of answers in a prompt: its beginning up to the end of the line or the marker that tells an
+ * answer from a question. What follows in the prompt, such as the begin of a thought, not every answer has.
+ * All of it if there is no such place, or if the answers of the text have another header. */
 static size_t header_of(const char *prompt, const char *text)
 {
 	const char *ask[] = {strstr(text, FIRST), strstr(text, QUESTION)}, *answer = strstr(text, ANSWER);
-	size_t all = strlen(prompt), least = all, len;
+	size_t all = strlen(prompt), least = all, shared, header;
 
-	if (!ask[0] || !ask[1] || !answer)
+	if (!ask[0] || !ask[1] || !answer || answer > ask[1])
 		return all;
 	for (int i = 0; i < 2; i++) {
 		const char *to = strstr(ask[i], ANSWER);
+		size_t len = to ? header_in(prompt, ask[i], (size_t)(to - ask[i])) : all;
 
-		len = to ? header_in(prompt, ask[i], (size_t)(to - ask[i])) : all;
 		least = len < least ? len : least;
 	}
-	len = answer < ask[1] ? header_in(prompt, answer, (size_t)(ask[1] - answer)) : 0;
-	return least > len ? least : all;
+	shared = header_in(prompt, answer, (size_t)(ask[1] - answer));
+	header = shared + strcspn(prompt + shared, "\n>]");
+	header += header < all;
+	return header <= least ? header : all;
 }
 
 /* Renders a question alone, with and without a prompt for its answer. *prompt: what that appends, "" if the
@@ -224,9 +250,10 @@ int chat_template_prompt(
 	return rc;
 }
 
-/* The special token after each of the two answers of a chat and after its first question, or -1. *tail: the
- * text up to the first one if the second answer ends the text. */
-static int probe(int32_t behind[3], char **tail, struct chat_template *t, const struct tokenizer *tokenizer)
+/* The special tokens after each of the two answers of a chat and after its first question. *tail: the text up
+ * to the first of them if the second answer ends the text. */
+static int probe(
+        struct run behind[3], char **tail, struct chat_template *t, const struct tokenizer *tokenizer)
 {
 	struct jinja_output out;
 	struct chat chat = {0};
@@ -236,7 +263,7 @@ static int probe(int32_t behind[3], char **tail, struct chat_template *t, const 
 	chat.messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content",
 	        FIRST, "role", "assistant", "content", ANSWER, "role", "user", "content", QUESTION, "role",
 	        "assistant", "content", ANSWER);
-	behind[0] = behind[1] = behind[2] = -1;
+	behind[0].count = behind[1].count = behind[2].count = 0;
 	rc = chat.messages ? chat_template_render(t, &out, &chat, 4, CHAT_PROMPT_OFF) : ERR_NOMEM;
 	json_decref(chat.messages);
 	if (rc == ERR_INPUT)
@@ -255,7 +282,7 @@ static int probe(int32_t behind[3], char **tail, struct chat_template *t, const 
 			break;
 		rc = first_special(&behind[i], tokenizer, at, (size_t)(next - at));
 		if (!rc && !i)
-			*tail = text_to_special(at, tokenizer, behind[0]);
+			*tail = text_to_special(at, tokenizer, first_of(&behind[0]));
 		is_last = i && at == next;
 		at = strstr(at, ANSWER);
 	}
@@ -269,7 +296,8 @@ static int probe(int32_t behind[3], char **tail, struct chat_template *t, const 
 
 int chat_template_find_ends(struct chat_template *t, const struct chat_template_options *o)
 {
-	int32_t own[CHAT_TEMPLATE_ENDS_MAX], behind[3];
+	int32_t own[CHAT_TEMPLATE_ENDS_MAX], first;
+	struct run behind[3]; /* the answers and the question */
 	int own_count = 0, rc = read_ends(own, &own_count, o);
 
 	if (!rc)
@@ -280,13 +308,18 @@ int chat_template_find_ends(struct chat_template *t, const struct chat_template_
 	}
 	if (rc)
 		return rc;
-	if (behind[0] >= 0 && behind[0] == behind[1])
-		add_end(t, behind[0]);
+	first = first_of(&behind[0]);
+	add_end(t, last_shared(&behind[0], &behind[1]));
+	/* a template may leave the last answer open; then questions must end with it too, as it may begin
+	 * them */
+	if (!behind[1].count && first == first_of(&behind[2]))
+		add_end(t, first);
 	for (int i = 0; i < own_count; i++)
 		add_end(t, own[i]);
-	if (behind[0] >= 0 && behind[0] == behind[2] && !is_end(t, behind[0]) && is_end(t, behind[1]))
-		t->pause = behind[0];
-	if (!is_end(t, behind[0])) { /* it begins a turn, as of a user, and ends none */
+	if (first >= 0 && first == first_of(&behind[2]) && !is_end(t, first) &&
+	        is_end(t, first_of(&behind[1])))
+		t->pause = first;
+	if (!is_end(t, first)) { /* it begins a turn, as of a user, and ends none */
 		mem_free(t->tail);
 		t->tail = NULL;
 	}

@@ -71,8 +71,17 @@ static int find_change(size_t *start, size_t *end, struct finder *f, int64_t mes
 	return rc;
 }
 
-/* Finds the place of a message, a thought included. A change from `first` on, as the template may refuse a
- * chat or write it in another way if the content is replaced. */
+static int has_words(const struct finder *f, int64_t message)
+{
+	const json_t *content =
+	        json_object_get(json_array_get(f->chat->messages, (size_t)message), "content");
+	const char *words = json_string_value(content);
+
+	return words && words[strspn(words, " \t\r\n")];
+}
+
+/* Finds the place of a message, a thought and calls of tools included. A change from `first` on, as the
+ * template may refuse a chat or write it in another way if the content is replaced. */
 static int find_place(struct place *p, struct finder *f, int64_t message, enum chat_change first)
 {
 	size_t start, end;
@@ -88,6 +97,13 @@ static int find_place(struct place *p, struct finder *f, int64_t message, enum c
 	rc = find_change(&start, &end, f, message, CHAT_CHANGE_NO_THOUGHT);
 	if (rc == 1 && start < p->start)
 		p->start = start;
+	if (rc >= 0)
+		rc = find_change(&start, &end, f, message, CHAT_CHANGE_CALLS);
+	if (rc == 1 && start < p->start)
+		p->start = start;
+	/* without its calls, the results of the tools may be gone too */
+	if (rc == 1 && (end > p->end || !has_words(f, message)))
+		p->end = end;
 	return rc < 0 ? rc : 0;
 }
 
@@ -131,7 +147,8 @@ static int place_beside(
 
 /* ---- headers ---- */
 
-/* The last place of the longest beginning of the prompt in [from, to): its length, and *end behind it. */
+/* The last place of the longest beginning of the prompt that begins in [from, to): its length, and *end
+ * behind it. It may reach into a thought, whose begin is in the prompt of some templates. */
 static size_t find_header(size_t *end, const struct finder *f, size_t from, size_t to)
 {
 	size_t longest = 0;
@@ -139,7 +156,8 @@ static size_t find_header(size_t *end, const struct finder *f, size_t from, size
 	for (size_t at = from; f->prompt_bytes && at < to; at++) {
 		size_t len = 0;
 
-		while (len < f->prompt_bytes && at + len < to && f->text[at + len] == f->prompt[len])
+		while (len < f->prompt_bytes && at + len < f->len_bytes &&
+		        f->text[at + len] == f->prompt[len])
 			len++;
 		if (len && len >= longest) {
 			longest = len;
@@ -147,11 +165,6 @@ static size_t find_header(size_t *end, const struct finder *f, size_t from, size
 		}
 	}
 	return longest;
-}
-
-static int is_header(const struct finder *f, size_t len_bytes)
-{
-	return len_bytes && len_bytes >= f->header_bytes;
 }
 
 /* Whether the whole prompt stands directly before `at`: nothing else can be the header then. */
@@ -203,7 +216,7 @@ static int start_after(size_t *start, struct finder *f, int64_t message, const s
 
 static int find_start(struct chat_turn *turn, struct finder *f, const struct place *own)
 {
-	size_t from = 0, end = 0;
+	size_t from = 0, end = 0, len;
 	int rc;
 
 	turn->start = own->start;
@@ -212,8 +225,11 @@ static int find_start(struct chat_turn *turn, struct finder *f, const struct pla
 	rc = end_before(&from, f, turn->message, own);
 	if (rc)
 		return rc;
-	if (is_header(f, find_header(&end, f, from, own->start)))
+	len = find_header(&end, f, from, own->start);
+	if (len && len == f->prompt_bytes && end <= own->end)
 		turn->start = end;
+	else if (len && len >= f->header_bytes)
+		turn->start = end - len + f->header_bytes;
 	else /* without a header, the blank before an answer is its own: "[/INST] Hello" */
 		while (turn->start > from && f->text[turn->start - 1] == ' ')
 			turn->start--;

@@ -5,8 +5,8 @@
  * writes them, also in chats that begin with the assistant or have several answers in a row.
  *
  * A turn begins behind its header, which the model does not write: the text that add_generation_prompt
- * appends (chat_template_prompt), between the place of the message before and its own. A thought before the
- * content belongs to the turn. The turn ends where the next place begins.
+ * appends (chat_template_prompt) or at least the header in it, between the place of the message before and
+ * its own. A thought before the content belongs to the turn. The turn ends where the next place begins.
  */
 #ifndef FERRY_DATA_CHAT_TURNS_H
 #define FERRY_DATA_CHAT_TURNS_H

@@ -289,9 +289,22 @@ static void test_rare_templates(void **state)
 	        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}"
 	        "{{ '!' if loop.last and m.role == 'user' }}{{ '<|im_end|>\n' }}"
 	        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+	static const char left_open[] = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + "
+	                                "m.content }}{{ '<|im_end|>\n' if not loop.last }}"
+	                                "{% endfor %}{% if add_generation_prompt %}{{ "
+	                                "'<|im_end|>\n<|im_start|>assistant\n' }}{% endif %}";
+	/* two tokens behind an answer: the end is the last of them */
+	static const char two[] =
+	        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|></s>' }}{% endfor %}";
 	static const char rows[] = ROW(U("a") "," A("b") "," U("c") "," A("d"));
 
 	(void)state;
+	check(ROW(U("a") "," A("b")), (struct setting){.template = left_open},
+	        TURN("user", "a") "<|im_start|>assistant\n{b<|im_end|>}", 1);
+	check(rows, (struct setting){.template = two},
+	        "<|user|>a<|end|></s><|assistant|>{b<|end|></s>}<|user|>c<|end|></s><|assistant|>{d<|end|></"
+	        "s>}",
+	        2);
 	check(rows, (struct setting){.template = pieces},
 	        TURN("user", "a") "<|im_start|>assistant\n{(t)} {b<|im_end|>}\n" TURN(
 	                "user", "c") "<|im_start|>assistant\n{(t)} {d<|im_end|>}\n",
@@ -427,12 +440,8 @@ static void test_refused(void **state)
 	        {ROW(U("a") "," A("b")), "llama3",
 	                "choose another template with chat_template; this tokenizer works with chatml, "
 	                "llama2, "},
-	        /* the last answer is left open */
 	        {ROW(U("a") "," A("b")),
-	                "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}{{ "
-	                "'<|im_end|>\n' if not loop.last }}"
-	                "{% endfor %}{% if add_generation_prompt %}{{ '<|im_end|>\n<|im_start|>assistant\n' "
-	                "}}{% endif %}",
+	                "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}",
 	                "writes no end-of-turn token"},
 	        /* {% generation %} without the end */
 	        {ROW(U("a") "," A("b")),
