@@ -545,5 +545,9 @@ void model_config_free(struct model_config *config)
 		config->rope[i].factors = NULL;
 	}
 	mem_free(config->block);
+	mem_free(config->value);
+	mem_free(config->value_reader);
 	config->block = NULL;
+	config->value = NULL;
+	config->value_reader = NULL;
 }

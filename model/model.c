@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "model/family.h"
-#include "model/stages.h"
+#include "model/tables.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -198,6 +198,8 @@ void model_tables_free(struct model *model)
 	mem_free(model->stages);
 	mem_free(model->groups);
 	mem_free(model->stage_tensor);
+	mem_free(model->values);
+	mem_free(model->stage_value);
 	mem_free(model->by_name);
 }
 
@@ -209,6 +211,8 @@ static int tables_build(struct model *model)
 		err = names_build(model);
 	if (!err)
 		err = model_stages_build(model);
+	if (!err)
+		err = model_values_build(model);
 	return err;
 }
 
@@ -252,6 +256,8 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 	model->tensors = NULL;
 	model->stages = NULL;
 	model->groups = NULL;
+	model->values = NULL;
+	model->stage_value = NULL;
 	model->role_tensor = model->stage_tensor = model->by_name = NULL;
 	err = tables_build(model);
 	if (err) {

@@ -74,6 +74,15 @@ struct model_stage {
 	int group;         /* that it is in */
 	const int *tensor; /* indices into the table, at most STAGE_TENSORS_MAX */
 	int tensor_count;
+	const int *value; /* indices into the model's values: those that it makes, then those that it reads */
+	int value_count;
+};
+
+/* A value [tokens, columns] that stages of later groups read (model/values.h). */
+struct model_value {
+	int64_t columns;
+	int maker; /* stage */
+	int reader_count;
 };
 
 /* Stages that run one after the other in forward and backward, while the weights of all of them are on the
@@ -97,6 +106,8 @@ struct model {
 	int stage_count;
 	struct model_group *groups; /* in the order of stages */
 	int group_count;
+	struct model_value *values;
+	int *stage_value;   /* the lists of all stages, one after the other */
 	int *stage_tensor;  /* the lists of all stages, one after the other */
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
 	const struct model_family *family;

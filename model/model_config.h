@@ -62,6 +62,20 @@ struct block_config {
 	} adapter[ROLE_COUNT]; /* by the role of A and of B (model/adapter.h) */
 };
 
+/* A stage by its kind and block (-1: outside of blocks), and values that it makes or reads (model/values.h). */
+struct stage_place {
+	enum stage_kind kind;
+	int layer;
+};
+struct value_config {
+	int64_t columns;
+	struct stage_place maker;
+};
+struct value_reader {
+	int value;
+	struct stage_place place;
+};
+
 /* A new field that changes numbers is also compared on resume: model/compare.c. */
 struct model_config {
 	const char *model_type; /* as in config.json: "llama", "gpt2", ... (static string) */
@@ -92,6 +106,9 @@ struct model_config {
 	double attention_scale;       /* of all blocks; 0: each has 1 / sqrt(D) */
 	int attention_scale_by_layer; /* block i divides it by i + 1 */
 	struct block_config *block;   /* [L] */
+	struct value_config *value;   /* that later layers read */
+	struct value_reader *value_reader;
+	int value_count, value_reader_count;
 	double embed_scale;    /* multiplies the embedding's output, rounded to the compute dtype; 0: 1 */
 	double residual_scale; /* multiplies the outputs of attention and the MLP before the residual sum; 0:
 	                          1 */

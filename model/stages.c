@@ -1,5 +1,5 @@
 /* Builds the stages of a model and their groups from its config and its tensors. */
-#include "model/stages.h"
+#include "model/tables.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -79,6 +79,7 @@ int plan_add_buffer(
 	        .persistent = layout == LAYOUT_PERSISTENT,
 	        .unit = -1,
 	        .micro = -1,
+	        .value = -1,
 	        .bytes = bytes,
 	        .first_op = -1,
 	        .last_op = -1,

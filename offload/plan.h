@@ -133,6 +133,8 @@ enum plan_space {
 	ROLE(LOSS, "loss")                                                                                   \
 	ROLE(NORM, "norm")                                                                                   \
 	ROLE(CACHE, "cache")                                                                                 \
+	ROLE(VALUE, "value")                                                                                 \
+	ROLE(VALUE_GRADIENT, "value gradient")                                                               \
 	ROLE(ROPE, "rope")
 
 #define PLAN_ROLE_ENUM(id, ...) ARG_##id,
@@ -168,6 +170,8 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(BLOCK_INPUTS, "block inputs", ACTIVATIONS)                                                         \
 	X(SPILLED_INPUTS, "spilled block inputs", ACTIVATIONS)                                               \
 	X(INPUT_GRADIENTS, "block input gradients", ACTIVATIONS)                                             \
+	X(VALUES, "values of layers", ACTIVATIONS)                                                           \
+	X(VALUE_GRADIENTS, "gradients of values", ACTIVATIONS)                                               \
 	X(CACHE, "cache", CACHE)                                                                             \
 	X(SCRATCH, "scratch", WORKSPACE)                                                                     \
 	X(ROPE_TABLE, "rope table", WORKSPACE)                                                               \
@@ -204,6 +208,7 @@ struct plan_buffer {
 	int layout_class; /* lower classes are placed first, at lower offsets */
 	enum dtype dtype; /* dtype of a unit's elements */
 	int unit, micro;  /* -1 if it has no meaning */
+	int value;        /* of the model's table: VALUES, VALUE_GRADIENTS */
 	int64_t bytes, offset;
 	int first_op, last_op; /* lifetime in program order, both included; -1 while unused */
 };

@@ -179,9 +179,12 @@ static int builder_alloc(struct builder *b)
 	b->spilled = ints_alloc(slots, -1);
 	b->acts_kept = ints_alloc(slots, -1);
 	b->dx = ints_alloc(micros, -1);
+	b->value = ints_alloc(b->model->config.value_count * micros + 1, -1);
+	b->value_grad = ints_alloc(b->model->config.value_count * micros + 1, -1);
 	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
 	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
-	        !b->state.cache || !b->x || !b->spilled || !b->acts_kept || !b->dx || !b->units)
+	        !b->state.cache || !b->x || !b->spilled || !b->acts_kept || !b->dx || !b->value ||
+	        !b->value_grad || !b->units)
 		return ERR_NOMEM;
 	for (int u = 0; u < units; u++)
 		b->units[u] = (struct unit_listing){
@@ -225,8 +228,22 @@ static void builder_close(struct builder *b)
 	mem_free(b->spilled);
 	mem_free(b->acts_kept);
 	mem_free(b->dx);
+	mem_free(b->value);
+	mem_free(b->value_grad);
 	mem_free(b->units);
 	intervals_free(b);
+}
+
+/* A pass begins with an embedding and ends with a head. */
+static int model_check(const struct model *model)
+{
+	const struct model_stage *first = &model->stages[0], *last = &model->stages[model->stage_count - 1];
+
+	if (first->kind != STAGE_EMBED)
+		return err_set(ERR_UNSUPPORTED, "plan: the model has no embedding");
+	if (last->kind != STAGE_HEAD)
+		return err_set(ERR_UNSUPPORTED, "plan: the model has no head, so nothing gives a loss");
+	return 0;
 }
 
 static int policy_check(const struct plan_policy *o, enum plan_kind kind)
@@ -254,6 +271,8 @@ int plan_build(
 	struct plan *p;
 	int rc = policy_check(policy, kind);
 
+	if (!rc)
+		rc = model_check(map->model);
 	if (rc)
 		return rc;
 	p = mem_alloc(1, sizeof(*p));

@@ -96,6 +96,7 @@ struct builder {
 	int *spilled;             /* [group][micro] block inputs in staging memory */
 	int *acts_kept;           /* [group][micro] */
 	int *dx;                  /* [micro] */
+	int *value, *value_grad;  /* [value][micro] */
 	int ring_last;            /* buffer of the last gradient returned to the ring; else -1 */
 	int first_micro;          /* of the pass */
 	int now; /* moment of the listing in a pass: the visit, or a few moments after the last */

@@ -45,6 +45,54 @@ static void stage_args(struct builder *b, int g, int m, int acts)
 	plan_add_arg(p, ARG_ROPE, b->state.rope, ACCESS_READ);
 }
 
+static int value_buffer(struct builder *b, enum buffer_kind kind, int value, int m, int64_t element_bytes)
+{
+	int64_t count = b->p->policy.max_tokens * b->model->values[value].columns;
+	int n = device_buffer(b, kind, LAYOUT_STREAM, count * element_bytes, m);
+
+	if (n >= 0)
+		b->p->buffers[n].value = value;
+	return n;
+}
+
+/* Adds the values that a stage makes or reads. What is made in forward stays until the maker's backward, and is
+ * made once more, with the same bits, if that group recomputes. */
+static void values_arg(struct builder *b, int s, int m)
+{
+	const struct model_stage *stage = &b->model->stages[s];
+	int is_backward = b->p->ops[b->p->op_count - 1].kind == PLAN_OP_BACKWARD;
+
+	for (int i = 0; i < stage->value_count; i++) {
+		int v = stage->value[i], is_maker = b->model->values[v].maker == s;
+		int *at = slot(b->value, b, v, m);
+
+		if (is_maker && b->p->ops[b->p->op_count - 1].kind == PLAN_OP_FORWARD)
+			*at = value_buffer(b, BUFFER_VALUES, v, m, dtype_bytes(b->p->policy.compute_dtype));
+		plan_add_arg(b->p, ARG_VALUE, *at, is_maker && !is_backward ? ACCESS_WRITE : ACCESS_READ);
+	}
+}
+
+/* Adds the gradients of these values: the first reader in backward writes the sum, the others add to it, and the
+ * maker reads it. Without a maker's backward there is no sum. */
+static void value_gradients_arg(struct builder *b, int s, int m)
+{
+	const struct model_stage *stage = &b->model->stages[s];
+
+	for (int i = 0; i < stage->value_count; i++) {
+		int v = stage->value[i], maker = b->model->values[v].maker;
+		int *at = slot(b->value_grad, b, v, m), is_first = *at < 0;
+
+		if (maker < b->train_stage)
+			continue;
+		if (is_first && maker != s)
+			*at = value_buffer(b, BUFFER_VALUE_GRADIENTS, v, m, 4);
+		plan_add_arg(b->p, ARG_VALUE_GRADIENT, *at,
+		        maker == s ? ACCESS_READ
+		        : is_first ? ACCESS_WRITE
+		                   : ACCESS_BOTH);
+	}
+}
+
 static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, int micro)
 {
 	return bytes ? device_buffer(b, kind, LAYOUT_WORK, bytes, micro) : -1;
@@ -61,6 +109,7 @@ static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kin
 		weights_arg(b, v, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 		stage_args(b, g, m, acts);
+		values_arg(b, s, m);
 		if (p->kind == PLAN_LOGITS)
 			plan_add_arg(p, ARG_CACHE, b->state.cache[s], ACCESS_BOTH);
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
@@ -134,6 +183,8 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 		stage_args(b, g, m, acts);
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+		values_arg(b, s, m);
+		value_gradients_arg(b, s, m);
 		plan_add_arg(p, ARG_DX, b->dx[m], g ? ACCESS_BOTH : ACCESS_READ);
 		gradients_arg(b, s);
 	}

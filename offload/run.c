@@ -32,7 +32,7 @@ dev_addr run_device_address(const struct run *r, int buffer)
 	return dev_at(r->dock->arena, r->plan->buffers[buffer].offset);
 }
 
-static dev_addr arg_address(const struct run *r, const struct plan_op *op, enum plan_role role)
+dev_addr run_arg_address(const struct run *r, const struct plan_op *op, enum plan_role role)
 {
 	int buffer = run_arg(r, op, role);
 
@@ -73,92 +73,6 @@ static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
 		        run_host_address(r, src), bytes);
 	return stream_copy_out(q, run_host_address(r, dst),
 	        from->unit >= 0 ? shard_address(r, src) : run_device_address(r, src), bytes);
-}
-
-/* ---- stages ---- */
-
-static void batch_addresses(const struct run *r, const struct plan_op *op, struct device_batch *batch)
-{
-	const struct host_batch *host = &r->step->micro[op->micro];
-	const struct plan_policy *o = &r->plan->policy;
-	struct plan_batch at = plan_batch_of(o);
-	dev_addr base = arg_address(r, op, ARG_BATCH);
-
-	*batch = (struct device_batch){
-	        .tokens = host->tokens,
-	        .targets = host->targets,
-	        .documents = host->documents,
-	        .id = base,
-	        .position = dev_at(base, at.position),
-	        .doc_start = dev_at(base, at.doc_start),
-	        .doc_end = dev_at(base, at.doc_end),
-	        .target_row = dev_at(base, at.target_row),
-	        .target_label = dev_at(base, at.target_label),
-	        .pairs = o->max_pairs ? host->pairs : 0,
-	        .pair_first = dev_at(base, at.pair_first),
-	        .pair_reference = dev_at(base, at.pair_reference),
-	};
-}
-
-/* Finds the addresses of the stage's tensors inside the buffers of their units. */
-static void tensor_addresses(struct run *r, const struct plan_op *op)
-{
-	const struct unit_map *map = r->plan->map;
-	const struct model_stage *stage = &map->model->stages[op->stage];
-
-	for (int i = 0; i < op->arg_count; i++) {
-		const struct plan_arg *arg = &r->plan->args[op->first_arg + i];
-		const struct plan_buffer *b = &r->plan->buffers[arg->buffer];
-		dev_addr *table = arg->role == ARG_WEIGHT ? r->weight : r->grad;
-
-		if (arg->role != ARG_WEIGHT && arg->role != ARG_GRADIENT)
-			continue;
-		for (int t = 0; t < stage->tensor_count; t++)
-			if (map->tensor_unit[stage->tensor[t]] == b->unit)
-				table[stage->tensor[t]] = dev_at(run_device_address(r, arg->buffer),
-				        map->tensor_offset[stage->tensor[t]] * dtype_bytes(b->dtype));
-	}
-}
-
-static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
-{
-	const struct model *model = r->plan->map->model;
-	struct device_batch batch;
-	struct stage_memory memory = {
-	        .dtype = r->plan->policy.compute_dtype,
-	        .weight = r->weight,
-	        .grad = r->grad,
-	        .x = arg_address(r, op, ARG_X),
-	        .y = arg_address(r, op, ARG_Y),
-	        .acts = arg_address(r, op, ARG_ACTS),
-	        .scratch = arg_address(r, op, ARG_SCRATCH),
-	        .dx = arg_address(r, op, ARG_DX),
-	        .rope_table = arg_address(r, op, ARG_ROPE),
-	        .loss = arg_address(r, op, ARG_LOSS),
-	        .state = arg_address(r, op, ARG_CACHE),
-	        .cached = r->plan->policy.cache,
-	        .rope_positions = r->plan->policy.rope_positions,
-	        .head_rows = r->plan->policy.head_rows,
-	        .grad_scale = r->step->grad_scale,
-	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
-	        .first_gradient = op->first,
-	        .preference = r->plan->policy.preference,
-	        .loss_weight = DEV_NONE,
-	};
-
-	if (r->plan->policy.max_pairs && op->kind == PLAN_OP_HEAD)
-		memory.loss_weight = dev_at(memory.loss, 4 * r->plan->policy.max_targets);
-	batch_addresses(r, op, &batch);
-	tensor_addresses(r, op);
-	if (op->kind == PLAN_OP_HEAD)
-		return model_head(
-		        model, r->plan->kind == PLAN_TRAIN ? HEAD_TRAIN : HEAD_LOSS, q, &memory, &batch);
-	if (op->kind == PLAN_OP_LOGITS)
-		return model_logits(
-		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);
-	if (op->kind == PLAN_OP_BACKWARD)
-		return model_backward(model, op->stage, q, &memory, &batch);
-	return model_forward(model, op->stage, q, &memory, &batch);
 }
 
 /* ---- gradients and updates on the device ---- */
@@ -252,7 +166,7 @@ static int part_sumsq(struct run *r, struct stream *q, const struct plan_op *op,
 	struct op sumsq = {.kind = OP_SUMSQ};
 
 	sumsq.sumsq = (struct op_sumsq){
-	        .partial = dev_at(arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
+	        .partial = dev_at(run_arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
 	        .x = dev_at(shard_address(r, src), part->at * dtype_bytes(dtype)),
 	        .count = part->count,
 	        .dtype = dtype,
@@ -267,7 +181,7 @@ static int part_round(struct run *r, struct stream *q, const struct plan_op *op,
 
 	round.cast_sumsq = (struct op_cast_sumsq){
 	        .dst = dev_at(shard_address(r, run_arg(r, op, ARG_DST)), 2 * part->at),
-	        .partial = dev_at(arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
+	        .partial = dev_at(run_arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
 	        .src = dev_at(shard_address(r, run_arg(r, op, ARG_SRC)), 4 * part->at),
 	        .count = round_up(part->count, UNIT_ALIGN),
 	};
@@ -335,9 +249,9 @@ static int queue_join(struct run *r, struct stream *q, const struct plan_op *op)
 	if (run_arg(r, op, ARG_LO) < 0) /* without lo, hi alone is the weight */
 		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_HI));
 	join.join = (struct op_join){
-	        .dst = arg_address(r, op, ARG_DST),
-	        .hi = arg_address(r, op, ARG_HI),
-	        .lo = arg_address(r, op, ARG_LO),
+	        .dst = run_arg_address(r, op, ARG_DST),
+	        .hi = run_arg_address(r, op, ARG_HI),
+	        .lo = run_arg_address(r, op, ARG_LO),
 	        .count = r->plan->map->units[op->unit].count,
 	};
 	return stream_op(q, &join);
@@ -379,7 +293,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_LOGITS:
 	case PLAN_OP_RECOMPUTE:
 	case PLAN_OP_BACKWARD:
-		return queue_stage(r, q, op);
+		return run_queue_stage(r, q, op);
 	case PLAN_OP_ZERO:
 		return run_queue_zero(r, q, op);
 	case PLAN_OP_ROUND:
@@ -529,12 +443,13 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->calls = mem_alloc((size_t)plan->op_count, sizeof(*r->calls));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
+	r->value = mem_alloc((size_t)model->config.value_count + 1, sizeof(*r->value));
 	r->norm_first = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_first));
 	r->norm_host = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_host));
 	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
 	r->norm_by_finish = mem_alloc((size_t)model->tensor_count, 1);
-	if (r->events && r->calls && r->weight && r->grad && r->norm_first && r->norm_host && r->loss_host &&
-	        r->norm_by_finish) {
+	if (r->events && r->calls && r->weight && r->grad && r->value && r->norm_first && r->norm_host &&
+	        r->loss_host && r->norm_by_finish) {
 		for (int t = 0; t < model->tensor_count; t++)
 			r->norm_host[t] = -1;
 		plan_norm_slots(model, r->norm_first);
@@ -559,6 +474,7 @@ void run_close(struct run *r)
 	mem_free(r->calls);
 	mem_free(r->weight);
 	mem_free(r->grad);
+	mem_free(r->value);
 	mem_free(r->norm_first);
 	mem_free(r->norm_host);
 	mem_free(r->norm_by_finish);

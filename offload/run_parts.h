@@ -1,4 +1,4 @@
-/* Shared by offload/run*.c and private to them. run.c and run_gradient.c queue operations; run_work.c does
+/* Shared by offload/run*.c and private to them. run.c, run_stage.c and run_gradient.c queue operations; run_work.c does
  * the work of the cpu queue. */
 #ifndef FERRY_OFFLOAD_RUN_PARTS_H
 #define FERRY_OFFLOAD_RUN_PARTS_H
@@ -14,13 +14,14 @@ struct run_call {
 struct run {
 	const struct plan *plan;
 	const struct dock *dock;
-	struct event **events;   /* per operation; NULL if none waits for it */
-	struct run_call *calls;  /* per operation */
-	dev_addr *weight, *grad; /* per tensor; of the stage being queued */
-	int64_t *norm_first;     /* per tensor: first block in the NORM buffer */
-	int *norm_host;          /* per tensor: buffer of its sums of squares on the host */
-	char *norm_by_finish;    /* per tensor: 1 if FINISH made its sums, 0 for SUMSQ */
-	int *loss_host;          /* per micro: buffer */
+	struct event **events;     /* per operation; NULL if none waits for it */
+	struct run_call *calls;    /* per operation */
+	dev_addr *weight, *grad;   /* per tensor; of the stage being queued */
+	struct stage_value *value; /* per value of the model; of the stage being queued */
+	int64_t *norm_first;       /* per tensor: first block in the NORM buffer */
+	int *norm_host;            /* per tensor: buffer of its sums of squares on the host */
+	char *norm_by_finish;      /* per tensor: 1 if FINISH made its sums, 0 for SUMSQ */
+	int *loss_host;            /* per micro: buffer */
 	const struct run_step *step;
 };
 
@@ -32,6 +33,12 @@ dev_addr run_device_address(const struct run *r, int buffer);
 
 /* Buffer of the first argument with that role, or -1. */
 int run_arg(const struct run *r, const struct plan_op *op, enum plan_role role);
+
+/* Its address on the device, or DEV_NONE. */
+dev_addr run_arg_address(const struct run *r, const struct plan_op *op, enum plan_role role);
+
+/* Queue forward, backward, loss or logits of a stage. */
+int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op);
 
 /* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
 int run_queue_work(struct run *r, struct stream *q, int op);

@@ -85,6 +85,7 @@ struct rig {
 	int buffer_count, first_gradient;
 	dev_addr *weight, *grad;
 	dev_addr x[RIG_GROUPS_MAX], acts[RIG_GROUPS_MAX]; /* of each group */
+	struct stage_value *value;
 	dev_addr shared_acts, scratch, head_scratch, embed_scratch, dx, rope, loss, loss_weight, logits,
 	        batch[6], pair_first, pair_reference;
 };
@@ -120,6 +121,10 @@ static inline void rig_take_all(struct rig *r)
 			        model_scratch_bytes(r->model, g, r->dtype, r->max_tokens, r->max_targets, 0));
 	}
 	rig_take(r, &r->shared_acts, most_acts);
+	for (int v = 0; v < c->value_count; v++) {
+		rig_take(r, &r->value[v].at, r->max_tokens * r->model->values[v].columns * e);
+		rig_take(r, &r->value[v].grad, r->max_tokens * r->model->values[v].columns * 4);
+	}
 	rig_take(r, &r->dx, stream);
 	rig_take(r, &r->rope, model_rope_table_count(r->model, r->rope_positions) * 4);
 	rig_take(r, &r->loss, r->max_targets * 4);
@@ -172,7 +177,8 @@ static inline void rig_open_as(struct rig *r, const char *device, const struct m
 	r->buffers = mem_alloc(RIG_BUFFERS_MAX, sizeof(*r->buffers));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
-	assert_true(r->buffers && r->weight && r->grad);
+	r->value = mem_alloc((size_t)model->config.value_count + 1, sizeof(*r->value));
+	assert_true(r->buffers && r->weight && r->grad && r->value);
 	device_register(&backend_host);
 	device_register(&backend_meta);
 	check_ok(device_open(&r->device, device, &options));
@@ -211,6 +217,7 @@ static inline void rig_close(struct rig *r)
 	mem_free(r->buffers);
 	mem_free(r->weight);
 	mem_free(r->grad);
+	mem_free(r->value);
 	*r = (struct rig){0};
 }
 
@@ -290,6 +297,7 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	return (struct stage_memory){.dtype = r->dtype,
 	        .weight = r->weight,
 	        .grad = r->grad,
+	        .value = r->value,
 	        .scratch = r->scratch,
 	        .dx = r->dx,
 	        .rope_table = r->rope,
@@ -340,6 +348,8 @@ static inline void rig_backward(struct rig *r, const struct device_batch *batch,
 {
 	const struct model *model = r->model;
 
+	for (int v = 0; v < model->config.value_count; v++)
+		r->value[v].writes_grad = 1;
 	for (int g = model->group_count - 2; g >= 0; g--) {
 		int first = model->groups[g].first_stage, end = first + model->groups[g].count;
 		struct stage_memory memory = rig_stage_memory(r, first, acts);
@@ -348,8 +358,11 @@ static inline void rig_backward(struct rig *r, const struct device_batch *batch,
 		for (int s = first; s < end && model->groups[g].layer >= 0 && acts == RIG_RECOMPUTE; s++)
 			check_ok(model_forward(model, s, r->stream, &memory, batch));
 		memory.recompute = 0;
-		for (int s = end - 1; s >= first; s--)
+		for (int s = end - 1; s >= first; s--) {
 			check_ok(model_backward(model, s, r->stream, &memory, batch));
+			for (int i = 0; i < model->stages[s].value_count; i++)
+				r->value[model->stages[s].value[i]].writes_grad = 0;
+		}
 	}
 }
 

@@ -109,6 +109,9 @@ int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes);
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
 
+/* The stage's n-th value, in the order of struct model_stage. */
+const struct stage_value *value_of(const struct stage_call *call, int n);
+
 /* A matrix of the table that multiplies rows. Matrices of blocks follow weight_in_out; embeddings and heads
  * do not. */
 struct linear {

@@ -30,27 +30,38 @@ struct cache_shape {
 };
 
 /* The buffers of one call. weight[t] is in the compute dtype. Gradients are added to grad[t], F32; DEV_NONE:
- * frozen. Both are indexed by tensor of the table and valid only for the stage's own tensors.
+ * frozen. Both are indexed by tensor of the table, value by value of the table; they are valid only for what is
+ * the stage's own.
  *
  *   x               [tokens, C] input of the group (of the head: output of the last block); embed has none
  *   y               [tokens, C] output of the group's last stage; DEV_NONE in a recomputing forward, which
- * then skips all that only y needs acts            model_acts_bytes: activations that a group's forward
- * leaves for its backward, which overwrites some; all stages of one group and micro-batch share them scratch
- * model_scratch_bytes: dead between calls in forward, but passed on from stage to stage within a group's
- * backward dx              [tokens, C] gradient of the residual stream: of y on entry to the group's last
- * stage, of x after its first; the head writes it, or it is DEV_NONE if nothing below trains; embed reads it
+ *                   then skips all that only y needs
+ *   acts            model_acts_bytes: activations that a group's forward leaves for its backward, which
+ *                   overwrites some; all stages of one group and micro-batch share them
+ *   scratch         model_scratch_bytes: dead between calls in forward, but passed on from stage to stage
+ *                   within a group's backward
+ *   dx              [tokens, C] gradient of the residual stream: of y on entry to the group's last stage, of x
+ *                   after its first; the head writes it, or it is DEV_NONE if nothing below trains; embed
+ *                   reads it
  *   loss            F32 [targets], head only
  *   grad_scale      multiplies d(sum of losses)
  *   state           generation: the stage's model_state_bytes, such as keys and values; doc_start and doc_end
- *                   are then those of op_attention_cached. DEV_NONE: tokens see only tokens of their
- * micro-batch first_gradient  1: gradients that are products (model_gradient_is_product) are overwritten, not
- * added to head_rows       rows of logits that the head computes at once (model_head_rows) recompute       1:
- * this forward only refills acts for a backward, at every stage of the group
+ *                   are then those of op_attention_cached. DEV_NONE: tokens see only tokens of their micro-batch
+ *   first_gradient  1: gradients that are products (model_gradient_is_product) are overwritten, not added to
+ *   head_rows       rows of logits that the head computes at once (model_head_rows)
+ *   recompute       1: this forward only refills acts for a backward, at every stage of the group
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
+struct stage_value {
+	dev_addr at;   /* [tokens, columns], compute dtype; its maker writes it, in every forward */
+	dev_addr grad; /* F32, sum of its readers' gradients; DEV_NONE: not wanted, or nobody computed one */
+	int writes_grad; /* 1: this reader is the first in backward and overwrites it; others add to it */
+};
+
 struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
+	const struct stage_value *value;
 	dev_addr x, y, acts, scratch, dx, rope_table, loss, state;
 	int64_t rope_positions, head_rows;
 	struct cache_shape cached;

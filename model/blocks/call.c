@@ -44,6 +44,11 @@ dev_addr grad_of(const struct stage_call *call, enum tensor_role role)
 	return address_of(call, role, call->memory->grad);
 }
 
+const struct stage_value *value_of(const struct stage_call *call, int n)
+{
+	return &call->memory->value[call->model->stages[call->stage].value[n]];
+}
+
 void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count)
 {
 	call_op(call, &(struct op){.kind = OP_ADD,
