@@ -62,7 +62,7 @@ struct block_config {
 	} adapter[ROLE_COUNT]; /* by the role of A and of B (model/adapter.h) */
 };
 
-/* A stage by its kind and block (-1: outside of blocks), and values that it makes or reads (model/values.h). */
+/* A stage by its kind and block (-1: outside of blocks). Values that stages make and read: model/values.h. */
 struct stage_place {
 	enum stage_kind kind;
 	int layer;

@@ -1,9 +1,9 @@
 /* Values that stages of later layers read: how a family says them.
  *
- * Between groups passes the residual stream, and nothing else unless it is said here. Such a value, [tokens, columns]
- * in the compute dtype, is made by one stage and read by later ones: keys and values that several layers share, or a
- * layer's part of an embedding. The plan keeps it until the maker's backward, and the F32 sum of the gradients that
- * its readers compute.
+ * Between groups passes the residual stream, and nothing else unless it is said here. Such a value, [tokens,
+ * columns] in the compute dtype, is made by one stage and read by later ones: keys and values that several
+ * layers share, or a layer's part of an embedding. The plan keeps it until the maker's backward, and the F32
+ * sum of the gradients that its readers compute.
  *
  *     int v = config_value_add(c, 2 * KV * D, (struct stage_place){STAGE_ATTN, 4});
  *     err = config_value_read(c, v, (struct stage_place){STAGE_ATTN, 6});

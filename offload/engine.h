@@ -125,9 +125,8 @@ void engine_snapshot_begin(struct engine *engine);
 int engine_snapshot_settle(struct engine *engine);
 
 /* One optimizer step at this learning rate. total_targets: what the loss is a mean over, the targets of the
- * step over all ranks, or its pairs; with 0 the
- * step is skipped without an update, and the loss is 0. ERR_NONFINITE only if updates run inside backward.
- * spans as in run_execute. */
+ * step over all ranks, or its pairs; with 0 the step is skipped without an update, and the loss is 0.
+ * ERR_NONFINITE only if updates run inside backward. spans as in run_execute. */
 int engine_step(struct engine *engine, struct engine_result *result, const struct host_batch *micro,
         int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans);
 int engine_flush(struct engine *engine);

@@ -55,8 +55,8 @@ static int value_buffer(struct builder *b, enum buffer_kind kind, int value, int
 	return n;
 }
 
-/* Adds the values that a stage makes or reads. What is made in forward stays until the maker's backward, and is
- * made once more, with the same bits, if that group recomputes. */
+/* Adds the values that a stage makes or reads. What is made in forward stays until the maker's backward. It
+ * is made once more, with the same bits, if that group recomputes. */
 static void values_arg(struct builder *b, int s, int m)
 {
 	const struct model_stage *stage = &b->model->stages[s];
@@ -72,8 +72,8 @@ static void values_arg(struct builder *b, int s, int m)
 	}
 }
 
-/* Adds the gradients of these values: the first reader in backward writes the sum, the others add to it, and the
- * maker reads it. Without a maker's backward there is no sum. */
+/* Adds the gradients of these values: the first reader in backward writes the sum, the others add to it, and
+ * the maker reads it. Without a maker's backward there is no sum. */
 static void value_gradients_arg(struct builder *b, int s, int m)
 {
 	const struct model_stage *stage = &b->model->stages[s];

@@ -3,8 +3,8 @@
  * A test that includes this has its own table of kinds, in which attention's row stands for two kinds: blocks
  * without V are of the odd one. With act the MLP's activation:
  *
- *     maker   h = norm(x);  u = K h;           y = x + O (act(u) * u)     u is a value for later layers
- *     reader  h = norm(x);  q = Q h;           y = x + O (act(q) * u)     the gradients of all readers' u are added
+ *     maker   u = K norm(x);  y = x + O (act(u) * u)     u is a value for later layers
+ *     reader  q = Q norm(x);  y = x + O (act(q) * u)     its gradient of u joins those of other readers
  *
  * It keeps u or q for backward, has scratch of its own, and a state of generation that cannot go back. */
 #ifndef FERRY_TESTS_ODD_STAGE_H
@@ -297,8 +297,8 @@ static inline void odd_divide(struct block_config *b)
 	b->stage_count = 4;
 }
 
-/* Layers: 0 a wider MLP; 1 the maker alone; 2 a reader, divided; 3 attention alone, with other heads; 4 a reader;
- * 5 an MLP alone, narrower; 6 as Llama has them, divided. */
+/* Layers: 0 a wider MLP; 1 the maker alone; 2 a reader, divided; 3 attention alone, with other heads; 4 a
+ * reader; 5 an MLP alone, narrower; 6 as Llama has them, divided. */
 static inline struct model *odd_model(void)
 {
 	struct model *model = model_from(

@@ -1,8 +1,8 @@
 /* links: offload model_families model_blocks host_cpu device_meta */
 /* also: usual */
-/* Layers as data: a model of blocks that differ in sizes, in their stages and in their groups, with a kind of stage
- * that ferry lacks and a value that several layers share. Its gradients, its plans, and training with and without
- * offload. */
+/* Layers as data: a model of blocks that differ in sizes, in their stages and in their groups, with a kind of
+ * stage that ferry lacks and a value that several layers share. Its gradients, its plans, and training with
+ * and without offload. */
 #include "tests/engine_rig.h"
 #include "tests/model_rig.h"
 #include "tests/odd_stage.h"
@@ -142,8 +142,8 @@ static double loss_of(struct rig *r, const struct rig_batch *b, enum head_mode m
 	return sum;
 }
 
-/* Along each tensor's own gradient the loss changes by that gradient's length: of every kind of stage, through all
- * layers, and through the value that two layers read. */
+/* Along each tensor's own gradient the loss changes by that gradient's length: of every kind of stage,
+ * through all layers, and through the value that two layers read. */
 static void test_gradients(void **state)
 {
 	struct model *model = odd_model();
@@ -172,8 +172,7 @@ static void test_gradients(void **state)
 		slope = loss_of(&r, &b, HEAD_LOSS, RIG_KEEP);
 		set_weights(&r, t, grad, -step);
 		slope = (slope - loss_of(&r, &b, HEAD_LOSS, RIG_KEEP)) / (2 * step);
-		if (!(fabs(slope - norm) <=
-		            0.01 * norm + 2e-3)) /* rounding of losses near 100 over the step */
+		if (!(fabs(slope - norm) <= 0.01 * norm + 2e-3)) /* rounding */
 			fail_msg("%s: gradient %.6g, slope %.6g", model->tensors[t].name, norm, slope);
 		checked++;
 		mem_free(grad);
@@ -303,7 +302,7 @@ static int64_t parameter_count(void)
 	return count;
 }
 
-/* Offload, activations, wrapping and the order of micro-batches change no bit, and all is planned to the byte. */
+/* Offload, activations and wrapping change no bit, and all is planned to the byte. */
 static void test_training(void **state)
 {
 	static const char *const parts[] = {NULL, "norm", "layers.4.", "layers.1."};

@@ -9,6 +9,7 @@
  * begins with its purpose. Files and functions are short. No notes of unfinished work remain. Each
  * complaint names file and line.
  */
+#include "tests/structure_comments.h"
 #include "tests/structure_tree.h"
 
 enum { FILE_LINES_MAX = 600, FUNCTION_LINES_MAX = 90 };
@@ -170,6 +171,7 @@ static void source_check(const struct source *source)
 	if (ends_in(source->path, ".h") || ends_in(source->path, ".cuh"))
 		guard_check(source->path, source->text);
 	first_line_check(source->path, source->text);
+	comments_check(source->path, source->text);
 }
 
 /* ---- all files ---- */
@@ -240,6 +242,23 @@ static void test_lines(void **state)
 	        "/* TO"
 	        "DO */");
 	check_said(1, "left for later");
+}
+
+static void test_comments(void **state)
+{
+	(void)state;
+	comments_check("x",
+	        "/* Two words:\n *\n *   acts     what forward leaves\n *   scratch  dead between  "
+	        "calls\n */\n");
+	comments_check("x", "/* a  b  c\n * d  b  e */\n");
+	check_said(0, "");
+	comments_check("x", "/* y  output  acts  model_acts_bytes: what a forward leaves\n"
+	                    " * for its backward scratch  model_scratch_bytes:  dead between calls */\n");
+	check_said(2, "x:2: gaps in a comment, and no table");
+	comments_check("x",
+	        "	/* 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 "
+	        "0123456789 0123456789 0123456789 */\n");
+	check_said(1, "x:1: a wider comment");
 }
 
 static struct source made(const char *path, char *text)
@@ -384,6 +403,7 @@ int main(void)
 	        cmocka_unit_test(test_lines),
 	        cmocka_unit_test(test_files),
 	        cmocka_unit_test(test_folders),
+	        cmocka_unit_test(test_comments),
 	        cmocka_unit_test(test_circles),
 	        cmocka_unit_test(test_sources),
 	};

@@ -15,7 +15,7 @@ OP_ATTENTION_LIST(CPU_DECLARE)
  * Else two passes compute it twice: one over blocks of queries for dq, one over blocks of keys for dk and dv.
  * Both ways have the same tiles and order of sums, so the number of workers changes no bit.
  *
- * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout,  ds = p (dout v^T - delta) scale,
+ * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout, ds = p (dout v^T - delta) scale,
  * dq = ds k,  dk = ds^T q. If a score is s = cap tanh(scale q.k / cap), ds has the factor 1 - (s / cap)^2
  * too. A sink has p = exp(sink - lse) in each row and no value, hence dsink = -sum(p delta). */
 struct attention_grad_run {

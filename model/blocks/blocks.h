@@ -30,8 +30,7 @@ struct cache_shape {
 };
 
 /* The buffers of one call. weight[t] is in the compute dtype. Gradients are added to grad[t], F32; DEV_NONE:
- * frozen. Both are indexed by tensor of the table, value by value of the table; they are valid only for what is
- * the stage's own.
+ * frozen. Both are indexed by tensor of the table, `value` by value. They are valid only for the stage's own.
  *
  *   x               [tokens, C] input of the group (of the head: output of the last block); embed has none
  *   y               [tokens, C] output of the group's last stage; DEV_NONE in a recomputing forward, which
@@ -40,14 +39,16 @@ struct cache_shape {
  *                   overwrites some; all stages of one group and micro-batch share them
  *   scratch         model_scratch_bytes: dead between calls in forward, but passed on from stage to stage
  *                   within a group's backward
- *   dx              [tokens, C] gradient of the residual stream: of y on entry to the group's last stage, of x
- *                   after its first; the head writes it, or it is DEV_NONE if nothing below trains; embed
- *                   reads it
+ *   dx              [tokens, C] gradient of the residual stream: of y on entry to the group's last stage,
+ *                   of x after its first; the head writes it, or it is DEV_NONE if nothing below trains;
+ *                   embed reads it
  *   loss            F32 [targets], head only
  *   grad_scale      multiplies d(sum of losses)
- *   state           generation: the stage's model_state_bytes, such as keys and values; doc_start and doc_end
- *                   are then those of op_attention_cached. DEV_NONE: tokens see only tokens of their micro-batch
- *   first_gradient  1: gradients that are products (model_gradient_is_product) are overwritten, not added to
+ *   state           generation: the stage's model_state_bytes, such as keys and values; doc_start and
+ *                   doc_end are then those of op_attention_cached. DEV_NONE: tokens see only tokens of their
+ *                   micro-batch
+ *   first_gradient  1: gradients that are products (model_gradient_is_product) are overwritten, not added
+ *                   to
  *   head_rows       rows of logits that the head computes at once (model_head_rows)
  *   recompute       1: this forward only refills acts for a backward, at every stage of the group
  *
