@@ -93,7 +93,7 @@ static void test_no_head_and_no_embedding(void **state)
 		assert_int_equal(model->group_count, groups - 1);
 		for (int s = 0; s < model->stage_count; s++)
 			assert_true(model->stages[s].kind != (i ? STAGE_EMBED : STAGE_HEAD));
-		check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+		check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_F32, 0, 1));
 		assert_int_equal(map->unit_count, groups - 1);
 		for (int u = 0; u < map->unit_count; u++)
 			assert_string_not_equal(map->units[u].name, i ? "embedding" : "head");
@@ -394,7 +394,7 @@ static void test_state_of_generation(void **state)
 		with_state += own > 0;
 	}
 	assert_int_equal(with_state, 6);
-	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_F32, 0, 1));
 	check_ok(plan_build(&plan, PLAN_LOGITS, map, &policy));
 	check_ok(plan_check(plan));
 	assert_int_equal(plan_bytes_of(plan, SPACE_DEVICE, BUFFER_CACHE), bytes);
