@@ -99,7 +99,8 @@ struct job {
 static void job_make(struct job *job, const char *out, int64_t step, int total_limit)
 {
 	*job = (struct job){.model = model_make(), .planes = {.number = step}};
-	job->source = (struct plane_source){&job->planes, planes_read, NULL, planes_done};
+	job->source =
+	        (struct plane_source){.context = &job->planes, .read = planes_read, .done = planes_done};
 	job->save = (struct checkpoint_save){.output_dir = out,
 	        .step = step,
 	        .model = &job->model,
