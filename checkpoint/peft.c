@@ -11,6 +11,7 @@
 #include "checkpoint/weights.h"
 #include "model/adapter.h"
 #include "model/families/text_part.h"
+#include "model/family.h"
 
 #include <string.h>
 
@@ -53,10 +54,14 @@ static int list_has(const json_t *list, const json_t *item)
 	return 0;
 }
 
-/* PEFT's name. The adapter of a text part fits the whole model, of which it was made. */
+/* PEFT's name, by the modules of transformers. The adapter of a text part fits the whole model, of which it
+ * was made. */
 static char *peft_name(const struct model *model, const char *name)
 {
 	static const char base[] = "model.";
+
+	if (model->family->head_alias && family_is_head(model->family, name))
+		name = model->family->head_alias;
 
 	if (!model->whole || strncmp(name, base, sizeof(base) - 1))
 		return mem_printf("%s%s", PEFT_PREFIX, name);

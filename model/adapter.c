@@ -3,9 +3,11 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"
+#include "model/family.h"
 #include "model/name_pattern.h"
 
 #include <inttypes.h>
@@ -123,19 +125,43 @@ static int expression_fits(const void *pattern, const char *name)
 	return name_pattern_matches(pattern, name);
 }
 
-/* Sets `chosen` of the matrices that a name or an expression means to `mark`. ERR_INPUT: it means none; 0 may
- * also mean other modules, of other parts of a whole model too. */
-static int mark_matches(char *chosen, char mark, const struct model *model, const char *name, int is_asked)
+/* Whether a name or an expression means the head, also where a tied model has no tensor for it, or by the
+ * name that transformers has for its module. 1, 0, ERR_*. */
+static int means_head(const struct model *model, const char *name, const struct name_pattern *pattern)
 {
-	int is_all = !strcmp(name, all_linear), found = 0, others = 0, fits, err = 0;
+	const char *const heads[] = {family_head_name(model->family), model->family->head_alias};
+	int found = 0;
+
+	for (int i = 0; i < 2 && !found; i++) {
+		char *module =
+		        heads[i] ? mem_strndup(heads[i], (size_t)(strrchr(heads[i], '.') - heads[i])) : NULL;
+
+		if (heads[i])
+			found = !module   ? ERR_NOMEM
+			        : pattern ? name_pattern_matches(pattern, module)
+			                  : !strcmp(name, module);
+		mem_free(module);
+	}
+	return found;
+}
+
+/* Sets `chosen` of the matrices that a name or an expression means to `mark`, and *found, if it means any.
+ * ERR_INPUT: it means modules that cannot have adapters. */
+static int mark_matches(char *chosen, char mark, int *found, const struct model *model, const char *name)
+{
+	int is_all = !strcmp(name, all_linear), others = 0, err = 0;
 	const char *own = model_text_name(model, name);
 	struct name_pattern *pattern = NULL;
 
 	if (!is_all && is_expression(name))
 		err = name_pattern_open(&pattern, NULL, name);
+	if (!err && !is_all)
+		others = means_head(model, own, pattern);
+	err = others < 0 ? others : err;
 	for (int i = 0; i < model->tensor_count && !err; i++) {
 		const struct model_tensor *t = &model->tensors[i];
 		char *module = pattern && t->rank > 1 ? module_of(t) : NULL;
+		int fits;
 
 		if (pattern)
 			fits = module        ? name_fits(model, module, expression_fits, pattern)
@@ -149,39 +175,72 @@ static int mark_matches(char *chosen, char mark, const struct model *model, cons
 		else if (fits && role_adapter(t->role) == ROLE_COUNT)
 			others = 1;
 		else if (fits)
-			chosen[i] = mark, found = 1;
+			chosen[i] = mark, *found = 1;
 	}
 	name_pattern_close(pattern);
-	if (err || is_all || (!mark && (others || model->whole || !is_asked)))
+	if (err || is_all || !others)
 		return err;
-	return found && !(others && is_expression(name)) ? 0 : fail_name(model, name, others);
+	if (!mark) {
+		*found = 1;
+		return 0;
+	}
+	return *found && !is_expression(name) ? 0 : fail_name(model, name, 1);
 }
 
-/* A name, an expression, or an array of names. */
-static int mark_all(char *chosen, char mark, const struct model *model, const json_t *targets, int is_asked)
+/* Names that mean no module of this model. Lists for several models have some, and PEFT passes over them: it
+ * is an error if nothing else is there. Of a user's list, a warning; an exclusion that excludes nothing is a
+ * slip. */
+static int check_missing(const struct model *model, const struct str *missing, int is_any, int is_target,
+        const struct adapter_options *o)
 {
-	const json_t *item;
-	size_t i;
-	int err = 0;
+	struct str modules = {0};
+	int err = str_check(missing);
 
-	if (json_is_string(targets))
-		return mark_matches(chosen, mark, model, json_string_value(targets), is_asked);
-	if (!json_is_array(targets))
+	if (err || !missing->len_bytes || (!is_target && (model->whole || !o->is_asked)))
+		return err;
+	if (!is_any || !is_target)
+		return fail_name(model, missing->data, 0);
+	if (!o->is_asked)
+		return 0;
+	list_modules(&modules, model);
+	err = str_check(&modules);
+	if (!err)
+		log_warn("%s: the model has no module %s; it has %s", o->called.targets, missing->data,
+		        modules.data);
+	str_free(&modules);
+	return err;
+}
+
+/* A name, an expression, or an array of names: targets, or what is excluded. */
+static int mark_all(char *chosen, int is_target, const struct model *model, const json_t *names,
+        const struct adapter_options *o)
+{
+	size_t count = json_is_array(names) ? json_array_size(names) : 1;
+	struct str missing = {0};
+	int is_any = 0, err = 0;
+
+	if (!json_is_array(names) && !json_is_string(names))
 		return err_set(ERR_INPUT, "neither a name nor a list of names");
-	if (!json_array_size(targets))
+	if (!count)
 		return err_set(ERR_INPUT, "the list is empty");
-	json_array_foreach(targets, i, item)
-	{
-		const char *name = json_string_value(item);
+	for (size_t i = 0; i < count && !err; i++) {
+		const char *name = json_string_value(json_is_array(names) ? json_array_get(names, i) : names);
+		int found = 0;
 
-		if (!err && !name)
+		if (!name)
 			err = err_set(ERR_INPUT, "an entry is not a name");
-		else if (!err && is_expression(name))
+		else if (json_is_array(names) && is_expression(name))
 			err = err_set(ERR_INPUT,
 			        "%.80s: an expression stands alone, not in a list; name modules", name);
-		else if (!err)
-			err = mark_matches(chosen, mark, model, name, is_asked);
+		else
+			err = mark_matches(chosen, (char)is_target, &found, model, name);
+		if (!err && !found && strcmp(name, all_linear) != 0)
+			str_printf(&missing, "%s%.80s", missing.len_bytes ? ", " : "", name);
+		is_any |= found;
 	}
+	if (!err)
+		err = check_missing(model, &missing, is_any, is_target, o);
+	str_free(&missing);
 	return err;
 }
 
@@ -340,7 +399,7 @@ static int ends_with(const void *end, const char *name)
  * so "norm" means "input_layernorm" too. 1, 0, ERR_*. */
 static int is_within(const struct model *model, const char *name, const struct model_tensor *t)
 {
-	int fits = 0;
+	int fits = t->role == ROLE_HEAD_W ? means_head(model, name, NULL) : 0;
 
 	for (const char *dot = strchr(t->name, '.'); dot && !fits; dot = strchr(dot + 1, '.')) {
 		char *module = mem_strndup(t->name, (size_t)(dot - t->name));
@@ -351,45 +410,66 @@ static int is_within(const struct model *model, const char *name, const struct m
 	return fits;
 }
 
-/* Marks the tensors of modules that train whole. ERR_INPUT: a name that fits none, or a tied embedding, which
- * the head reads too. */
-static int mark_saved(char *marked, const struct model *model, const json_t *saved)
+/* Marks the tensors of modules that have such a name. 1: there are some; 0; ERR_UNSUPPORTED: an embedding
+ * that the head reads too. */
+static int mark_saved_name(char *marked, const struct model *model, const char *name)
 {
-	size_t count = json_is_array(saved) ? json_array_size(saved) : 1;
+	int found = model->config.tied ? means_head(model, model_text_name(model, name), NULL) : 0;
+	int is_tied = found;
+
+	for (int t = 0; t < model->tensor_count && found >= 0; t++) {
+		const struct model_tensor *tensor = &model->tensors[t];
+		int fits = model_tensor_is_adapter(tensor) ? 0 : is_within(model, name, tensor);
+
+		if (fits)
+			found = fits;
+		if (fits <= 0)
+			continue;
+		is_tied |= tensor->role == ROLE_EMBED && model->config.tied;
+		marked[t] = 1;
+	}
+	return found > 0 && is_tied ? err_set(ERR_UNSUPPORTED,
+	                                      "%.80s: the model ties its embedding to its head, one tensor "
+	                                      "where PEFT trains a "
+	                                      "copy of one of them; untie them first: save the model with "
+	                                      "transformers and "
+	                                      "tie_word_embeddings=False",
+	                                      name)
+	                            : found;
+}
+
+/* Marks the tensors of modules that train whole. Names that fit none are treated as those of targets. */
+static int mark_saved(char *marked, const struct model *model, const struct adapter_options *o, int may_warn)
+{
+	size_t count = json_is_array(o->saved) ? json_array_size(o->saved) : 1;
+	const char *missing = NULL;
+	int is_any = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		const json_t *item = json_is_array(saved) ? json_array_get(saved, i) : saved;
+		const json_t *item = json_is_array(o->saved) ? json_array_get(o->saved, i) : o->saved;
 		const char *name = json_string_value(item);
-		int found = 0;
+		int found;
 
 		if (!name || !*name)
 			return err_set(ERR_INPUT, "neither a name nor a list of names");
-		for (int t = 0; t < model->tensor_count; t++) {
-			const struct model_tensor *tensor = &model->tensors[t];
-			int fits = model_tensor_is_adapter(tensor) ? 0 : is_within(model, name, tensor);
-
-			if (fits < 0)
-				return fits;
-			if (!fits)
-				continue;
-			if (tensor->role == ROLE_EMBED && model->config.tied)
-				return err_set(ERR_UNSUPPORTED,
-				        "%.80s is tied to the head, which the adapter's file cannot say",
-				        name);
-			marked[t] = found = 1;
-		}
-		if (!found)
-			return err_set(ERR_INPUT, "%.80s: the model has no such module%s", name,
-			        model->config.tied ? " apart from its embedding" : "");
+		found = mark_saved_name(marked, model, name);
+		if (found < 0)
+			return found;
+		is_any |= found;
+		missing = found ? missing : name;
 	}
+	if (missing && !is_any && o->is_asked)
+		return err_set(ERR_INPUT, "%.80s: the model has no such module", missing);
+	if (missing && o->is_asked && may_warn)
+		log_warn("%s: the model has no module %.80s", o->called.saved, missing);
 	return 0;
 }
 
 /* A module that trains whole has no adapter, as in PEFT. */
-static int drop_saved(char *chosen, const struct model *model, const json_t *saved)
+static int drop_saved(char *chosen, const struct model *model, const struct adapter_options *o)
 {
 	char *marked = mem_alloc((size_t)model->tensor_count, 1);
-	int err = marked ? mark_saved(marked, model, saved) : ERR_NOMEM;
+	int err = marked ? mark_saved(marked, model, o, 1) : ERR_NOMEM;
 
 	for (int t = 0; t < model->tensor_count && !err; t++)
 		if (marked[t])
@@ -398,10 +478,10 @@ static int drop_saved(char *chosen, const struct model *model, const json_t *sav
 	return err;
 }
 
-static int set_saved(struct model *model, const json_t *saved)
+static int set_saved(struct model *model, const struct adapter_options *o)
 {
 	char *marked = mem_alloc((size_t)model->tensor_count, 1);
-	int err = marked ? mark_saved(marked, model, saved) : ERR_NOMEM;
+	int err = marked ? mark_saved(marked, model, o, 0) : ERR_NOMEM;
 
 	for (int t = 0; t < model->tensor_count && !err; t++)
 		model->tensors[t].in_adapter |= marked[t];
@@ -418,16 +498,15 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 {
 	struct model_config changed = model->config;
 	char *chosen = mem_alloc((size_t)model->tensor_count, 1);
-	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets, o->is_asked), o->called.targets)
-	                 : ERR_NOMEM;
+	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets, o), o->called.targets) : ERR_NOMEM;
 
 	changed.adapter_rank = 0;
 	if (!err && o->exclude)
-		err = noted(mark_all(chosen, 0, model, o->exclude, o->is_asked), o->called.exclude);
+		err = noted(mark_all(chosen, 0, model, o->exclude, o), o->called.exclude);
 	if (!err)
 		err = noted(o->layers ? keep_layers(chosen, model, o->layers) : 0, o->called.layers);
 	if (!err && o->saved)
-		err = noted(drop_saved(chosen, model, o->saved), o->called.saved);
+		err = noted(drop_saved(chosen, model, o), o->called.saved);
 	if (!err)
 		err = noted(check_any(chosen, model), o->called.targets);
 	if (!err)
@@ -440,7 +519,7 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 	if (!err)
 		err = model_rebuild(model, &changed);
 	if (!err && o->saved)
-		err = noted(set_saved(model, o->saved), o->called.saved);
+		err = noted(set_saved(model, o), o->called.saved);
 	return err;
 }
 

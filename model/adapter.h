@@ -29,7 +29,8 @@ struct adapter_options {
 	const json_t *rank_pattern, *alpha_pattern;
 	/* Ends of names of modules that train whole, in place of an adapter; NULL: none. */
 	const json_t *saved;
-	int is_asked; /* refuse a pattern or an exclusion that names no module; 0: PEFT's file has such */
+	int is_asked; /* refuse a pattern or an exclusion that names no module, and warn of other names of
+	                 none; 0: PEFT's file has such */
 	struct {
 		const char *targets, *exclude, *layers, *rank_pattern, *alpha_pattern, *saved;
 	} called; /* in messages */

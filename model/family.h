@@ -92,7 +92,7 @@ struct model_family {
 	const char *base_class, *causal_class;
 	/* In module order; the tensors of a block are together. */
 	const struct family_tensor *tensors;
-	const char *head_alias;     /* another spelling of the head's name, or NULL */
+	const char *head_alias;     /* its name in the modules of transformers 5, if another; or NULL */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */
 	struct model_config

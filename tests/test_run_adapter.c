@@ -137,10 +137,87 @@ static void test_adapter_first(void **state)
 	assert_true(run_has("out/model/model.safetensors"));
 }
 
+/* Lists of targets for several models: what fits counts; if nothing does, an error. */
+static void test_other_models(void **state)
+{
+	(void)state;
+	make();
+	adapter_set("a", "target_modules", json_pack("[s,s,s,s]", "wq", "q_proj", "c_attn", "v_proj"));
+	adapter_set("a", "modules_to_save", json_pack("[s]", "score"));
+	merge(0);
+	assert_null(strstr(ferry_said(), "wq"));
+	adapter_set("a", "target_modules", json_pack("[s,s]", "wq", "c_attn"));
+	merge(2);
+	assert_said("target_modules: wq, c_attn: the model has no such module; it has: q_proj, k_proj");
+	adapter_set("a", "target_modules", json_pack("[s,s,s]", "q_proj", "v_proj", "lm_head"));
+	merge(2);
+	assert_said("lm_head: only the matrices of blocks can have adapters");
+	remove_run("out");
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/out lora_rank=2 max_steps=1 threads=1 "
+	        "lora_target_modules=q_proj,wq,c_attn lora_modules_to_save=score,norm",
+	        tiny.dir, tiny.data, work_dir);
+	assert_said("lora_target_modules: the model has no module wq, c_attn; it has q_proj, k_proj");
+	assert_said("lora_modules_to_save: the model has no module score");
+	assert_ferry(2, NULL,
+	        "train model=%s data=%s output_dir=%s/no lora_rank=2 lora_target_modules=wq,c_attn", tiny.dir,
+	        tiny.data, work_dir);
+	assert_said("wq, c_attn: the model has no such module; it has: q_proj");
+	assert_ferry(2, NULL,
+	        "train model=%s data=%s output_dir=%s/no lora_rank=2 lora_modules_to_save=score", tiny.dir,
+	        tiny.data, work_dir);
+	assert_said("score: the model has no such module");
+}
+
+/* The head of GPT-NeoX is embed_out in models and lm_head in the modules of transformers 5, so in adapters.
+ */
+static void test_head_name(void **state)
+{
+	static const char *const names[] = {"embed_out", "lm_head"};
+	char path[400], trained[400];
+	json_t *config;
+
+	(void)state;
+	write_file("neox.json",
+	        "{\"model_type\":\"gpt_neox\",\"vocab_size\":64,\"hidden_size\":32,"
+	        "\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4}");
+	assert_ferry(0, NULL, "init config=%s/neox.json output_dir=%s/neox overwrite=on", work_dir, work_dir);
+	for (int i = 0; i < 2; i++) {
+		struct adapter_file f;
+
+		remove_run("out");
+		assert_ferry(0, NULL,
+		        "train model=%s/neox data=%s output_dir=%s/out lora_rank=2 max_steps=1 threads=1 "
+		        "lora_modules_to_save=%s learning_rate=1e-2",
+		        work_dir, tiny.data, work_dir, names[i]);
+		path_of(path, "out/adapter/adapter_config.json");
+		assert_int_equal(json_read_file(&config, path, 1 << 20), 0);
+		assert_string_equal(
+		        json_string_value(json_array_get(json_object_get(config, "modules_to_save"), 0)),
+		        "lm_head");
+		json_decref(config);
+		adapter_open(&f, "out/adapter");
+		assert_non_null(json_object_get(f.header, "base_model.model.lm_head.weight"));
+		if (i) /* and as transformers 4 names it */
+			adapter_rename(&f, "lm_head", "embed_out");
+		adapter_close(&f);
+		if (i)
+			adapter_set("out/adapter", "modules_to_save", json_pack("[s]", "embed_out"));
+		remove_run("merged");
+		assert_ferry(0, NULL, "merge model=%s/neox lora_adapter=%s/out/adapter output_dir=%s/merged",
+		        work_dir, work_dir, work_dir);
+		path_of(path, "merged/model.safetensors");
+		path_of(trained, "out/model/model.safetensors");
+		assert_same_files(path, trained, names[i]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_two_names),
+	        cmocka_unit_test(test_other_models),
+	        cmocka_unit_test(test_head_name),
 	        cmocka_unit_test(test_overflow),
 	        cmocka_unit_test(test_last_skipped),
 	        cmocka_unit_test(test_adapter_first),
