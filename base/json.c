@@ -82,6 +82,11 @@ const char *json_big_digits(const json_t *value)
 	return json_object_size(value) == 1 ? json_string_value(json_object_get(value, get_big_key())) : NULL;
 }
 
+int json_is_map(const json_t *value)
+{
+	return json_is_object(value) && !json_big_digits(value);
+}
+
 json_t *json_big_integer(const char *digits)
 {
 	return json_pack("{s:s}", get_big_key(), digits);

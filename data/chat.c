@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "data/chat_calls.h"
+#include "data/chat_nulls.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -30,12 +32,6 @@ static int append(struct chat *chat, json_t *message, enum chat_train train)
 	if (!chat->messages || json_array_append_new(chat->messages, message))
 		return err_set(ERR_NOMEM, "out of memory for a chat");
 	return 0;
-}
-
-/* Not so for the object that stands for an integer beyond 64 bits. */
-static int is_object(const json_t *value)
-{
-	return json_is_object(value) && !json_big_digits(value);
 }
 
 /* ---- names ---- */
@@ -113,66 +109,6 @@ static int join_parts(json_t **out, const json_t *parts, const char *where, size
 	return *out ? 0 : err_set(ERR_NOMEM, "out of memory for a chat");
 }
 
-/* ---- tool calls ---- */
-
-/* Parses a call's arguments. */
-static int call_arguments(json_t *call)
-{
-	json_t *function = json_object_get(call, "function"), *object = NULL;
-	const json_t *arguments = json_object_get(json_is_object(function) ? function : call, "arguments");
-
-	if (!json_is_string(arguments))
-		return 0;
-	if (json_parse_exact(
-	            &object, "arguments", json_string_value(arguments), json_string_length(arguments), 1) ||
-	        !is_object(object)) {
-		json_decref(object); /* not an object: the template gets the text */
-		return 0;
-	}
-	if (json_object_set_new(json_is_object(function) ? function : call, "arguments", object))
-		return err_set(ERR_NOMEM, "out of memory for a chat");
-	return 0;
-}
-
-static int copy_calls(json_t **out, const json_t *calls, const char *where, size_t message)
-{
-	size_t i;
-	json_t *call;
-	int rc = 0;
-
-	if (!json_is_array(calls))
-		return err_set(ERR_INPUT, "%s: messages[%zu].tool_calls is %s; expected a list", where,
-		        message, json_kind_name(calls));
-	*out = json_deep_copy(calls);
-	if (!*out)
-		return err_set(ERR_NOMEM, "out of memory for a chat");
-	json_array_foreach(*out, i, call)
-	{
-		if (!is_object(call))
-			rc = err_set(ERR_INPUT, "%s: messages[%zu].tool_calls[%zu] is %s; expected an object",
-			        where, message, i, json_kind_name(call));
-		if (rc)
-			break;
-	}
-	return rc;
-}
-
-json_t *chat_parsed_calls(const json_t *message)
-{
-	json_t *calls = json_deep_copy(json_object_get(message, "tool_calls")), *copy, *call;
-	size_t i;
-	int rc = 0;
-
-	json_array_foreach(calls, i, call) rc |= call_arguments(call);
-	copy = json_copy((json_t *)(uintptr_t)message);
-	if (!calls || !copy || rc || json_object_set(copy, "tool_calls", calls)) {
-		json_decref(copy);
-		copy = NULL;
-	}
-	json_decref(calls);
-	return copy;
-}
-
 /* ---- messages ---- */
 
 /* Reads a training flag: 0 or 1, as a number or a boolean. */
@@ -234,7 +170,7 @@ static int copy_key(json_t *out, enum chat_train *train, const char *key, const 
 	if (!strcmp(key, "content") && json_is_array(value))
 		rc = join_parts(&copy, value, where, message);
 	else if (!strcmp(key, "tool_calls"))
-		rc = copy_calls(&copy, value, where, message);
+		rc = chat_copy_calls(&copy, value, where, message);
 	else
 		copy = json_deep_copy(value);
 	if (!rc && json_object_set_new(out, key, copy))
@@ -274,7 +210,7 @@ static int add_message(struct chat *chat, const json_t *message, const char *whe
 	json_t *out, *object;
 	int rc = 0;
 
-	if (!is_object(message))
+	if (!json_is_map(message))
 		return err_set(ERR_INPUT,
 		        "%s: messages[%zu] is %s; expected an object with \"role\" and \"content\"", where, i,
 		        json_kind_name(message));
@@ -298,7 +234,7 @@ static int add_message(struct chat *chat, const json_t *message, const char *whe
 	content = json_object_get(out, "content");
 	if (!rc && !json_object_get(out, "tool_calls") && !content)
 		rc = no_field(chat, message, ROW_FIELD_CONTENT, where, "messages", i);
-	if (!rc && !json_object_get(out, "tool_calls") && !json_is_string(content) && !is_object(content))
+	if (!rc && !json_object_get(out, "tool_calls") && !json_is_string(content) && !json_is_map(content))
 		rc = err_set(ERR_INPUT,
 		        "%s: messages[%zu].%s is %s; expected a text, or a list of text parts", where, i,
 		        content_key, json_kind_name(content));
@@ -347,7 +283,7 @@ static int call_message(json_t **out, const json_t *value, const char *where, si
 	size_t i;
 	int rc = json_parse_exact(&calls, "value", json_string_value(value), json_string_length(value), 1);
 
-	if (rc || (!is_object(calls) && !json_is_array(calls))) {
+	if (rc || (!json_is_map(calls) && !json_is_array(calls))) {
 		json_decref(calls);
 		return err_set(ERR_INPUT,
 		        "%s: conversations[%zu].value of a function_call must be JSON with name and "
@@ -448,7 +384,7 @@ static int wrap_tools(json_t **tools, const char *where)
 		return err_set(ERR_NOMEM, "out of memory for a chat");
 	json_array_foreach(*tools, i, tool)
 	{
-		if (!is_object(tool)) {
+		if (!json_is_map(tool)) {
 			rc = err_set(ERR_INPUT, "%s: tools[%zu] is %s; expected an object", where, i,
 			        json_kind_name(tool));
 			break;
@@ -489,10 +425,12 @@ int chat_add_extras(struct chat *chat, const json_t *record, const char *where)
 	if (!rc)
 		rc = value_or_json(&chat->kwargs, json_object_get(record, "chat_template_kwargs"),
 		        "chat_template_kwargs", where);
-	if (!rc && chat->kwargs && !is_object(chat->kwargs))
+	if (!rc && chat->kwargs && !json_is_map(chat->kwargs))
 		rc = err_set(ERR_INPUT, "%s: \"chat_template_kwargs\" is %s; expected an object", where,
 		        json_kind_name(chat->kwargs));
-	return rc;
+	if (!rc)
+		rc = chat->has_dropped_nulls = chat_drop_nulls(chat);
+	return rc < 0 ? rc : 0;
 }
 
 int chat_is_assistant(const json_t *message)

@@ -26,7 +26,8 @@ struct chat {
 	json_t *kwargs;                /* owned; more variables of the template; NULL = none */
 	enum chat_train *train;        /* [message count] the record's flag of each message */
 	int64_t train_cap;
-	int64_t prompt_count; /* the first prompt_count messages are the prompt, regardless of roles */
+	int has_dropped_nulls; /* from calls of tools and schemas: data/chat_nulls.h */
+	int64_t prompt_count;  /* the first prompt_count messages are the prompt, regardless of roles */
 };
 
 /* Appends a list of messages. ERR_INPUT and ERR_UNSUPPORTED name message and key. */
@@ -39,12 +40,8 @@ int chat_add_turns(struct chat *chat, const json_t *turns, const char *where);
 int chat_add_text(struct chat *chat, const char *role, const json_t *text, const char *where);
 
 /* Adds the other keys of a record: tools (a list, or its JSON as a string), documents, chat_template_kwargs.
- */
+ * Call it after the messages were added. */
 int chat_add_extras(struct chat *chat, const json_t *record, const char *where);
-
-/* A copy of a message with tool calls, whose arguments are objects. OpenAI's records have them as JSON in a
- * string, but most templates expect an object. NULL: no memory. */
-json_t *chat_parsed_calls(const json_t *message);
 
 /* 1 if the assistant speaks in the message. */
 int chat_is_assistant(const json_t *message);

@@ -7,9 +7,11 @@
 #include "base/mem.h"
 #include "base/name.h"
 #include "base/str.h"
+#include "data/chat_calls.h"
 #include "data/tokenizer/tokenizer.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <string.h>
 
 enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20 };
@@ -311,18 +313,27 @@ static json_t *or_null(json_t *value)
 
 enum calls { CALLS_PARSED, CALLS_AS_WRITTEN };
 
-/* Appends a message. Its content, if null beside calls of tools (OpenAI's form), is left out for a template
- * that does not test for it, as transformers does. */
-static int add_message(json_t *messages, json_t *message, int tests_null, enum calls calls)
+enum null_content { NULL_CONTENT_STAYS, NULL_CONTENT_OUT, NULL_CONTENT_EMPTY };
+
+static int has_null_content(const json_t *message)
+{
+	return json_object_get(message, "tool_calls") && json_is_null(json_object_get(message, "content"));
+}
+
+/* Appends a message with its content, if null beside calls of tools (OpenAI's form), in another form. */
+static int add_message(json_t *messages, json_t *message, enum null_content null, enum calls calls)
 {
 	json_t *copy;
+	int rc = 0;
 
 	if (!json_object_get(message, "tool_calls"))
 		return json_array_append(messages, message);
 	copy = calls == CALLS_PARSED ? chat_parsed_calls(message) : json_copy(message);
-	if (copy && !tests_null && json_is_null(json_object_get(copy, "content")))
-		json_object_del(copy, "content");
-	return json_array_append_new(messages, copy);
+	if (copy && null == NULL_CONTENT_OUT && has_null_content(copy))
+		rc = json_object_del(copy, "content");
+	if (copy && null == NULL_CONTENT_EMPTY && has_null_content(copy))
+		rc = json_object_set_new(copy, "content", json_string(""));
+	return json_array_append_new(messages, copy) | rc;
 }
 
 static int has_calls(const struct chat *chat, int64_t message_count)
@@ -333,15 +344,23 @@ static int has_calls(const struct chat *chat, int64_t message_count)
 	return 0;
 }
 
+/* A template that does not test for a null content gets none, as in transformers. */
+static enum null_content null_content_for(const struct chat_template *t, const struct chat *chat)
+{
+	int tests_null = template_for(t, chat) == t->plain ? t->plain_tests_null : t->tools_test_null;
+
+	return tests_null ? NULL_CONTENT_STAYS : NULL_CONTENT_OUT;
+}
+
 static int render(const struct chat_template *t, struct jinja_output *out, const struct chat *chat,
-        int64_t message_count, enum chat_prompt prompt, enum calls calls)
+        int64_t message_count, enum chat_prompt prompt, enum calls calls, enum null_content null)
 {
 	const struct jinja *template = template_for(t, chat);
-	int tests_null = template == t->plain ? t->plain_tests_null : t->tools_test_null, rc = 0;
+	int rc = 0;
 	json_t *variables = json_copy(t->variables), *messages = json_array();
 
 	for (int64_t i = 0; i < message_count; i++)
-		rc |= add_message(messages, json_array_get(chat->messages, (size_t)i), tests_null, calls);
+		rc |= add_message(messages, json_array_get(chat->messages, (size_t)i), null, calls);
 	if (chat->kwargs)
 		rc |= json_object_update(variables, chat->kwargs);
 	rc |= json_object_set_new(variables, "messages", messages);
@@ -354,9 +373,32 @@ static int render(const struct chat_template *t, struct jinja_output *out, const
 	return rc;
 }
 
+/* Names a null content if the template fails on it alone. `why` is the failure. */
+static int explain_null(const struct chat_template *t, const struct chat *chat, int64_t message_count,
+        enum chat_prompt prompt, struct err *why)
+{
+	struct jinja_output out = {0};
+	int64_t i = 0;
+	int rc;
+
+	while (i < message_count && !has_null_content(json_array_get(chat->messages, (size_t)i)))
+		i++;
+	rc = i < message_count
+	             ? render(t, &out, chat, message_count, prompt, CALLS_PARSED, NULL_CONTENT_EMPTY)
+	             : ERR_INPUT;
+	jinja_output_free(&out);
+	if (rc)
+		return err_give(why);
+	return err_set(ERR_INPUT,
+	        "messages[%" PRId64
+	        "].content is null, which the chat template does not take (%s); write \"\" there",
+	        i, why->text);
+}
+
 int chat_template_render(const struct chat_template *t, struct jinja_output *out, const struct chat *chat,
         int64_t message_count, enum chat_prompt prompt)
 {
+	enum null_content null = null_content_for(t, chat);
 	struct str names = {0};
 	struct err why = {0};
 	int rc;
@@ -372,13 +414,13 @@ int chat_template_render(const struct chat_template *t, struct jinja_output *out
 		str_free(&names);
 		return rc;
 	}
-	rc = render(t, out, chat, message_count, prompt, CALLS_PARSED);
+	rc = render(t, out, chat, message_count, prompt, CALLS_PARSED, null);
 	if (rc != ERR_INPUT || !has_calls(chat, message_count))
 		return rc;
 	err_take(&why, rc);
-	rc = render(t, out, chat, message_count, prompt,
-	        CALLS_AS_WRITTEN); /* as DeepSeek's template takes them */
-	return rc == ERR_INPUT ? err_give(&why) : rc;
+	rc = render(t, out, chat, message_count, prompt, CALLS_AS_WRITTEN,
+	        null); /* as DeepSeek's template takes them */
+	return rc == ERR_INPUT ? explain_null(t, chat, message_count, prompt, &why) : rc;
 }
 
 /* ---- open and close ---- */

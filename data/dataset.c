@@ -44,7 +44,7 @@ static int read_records(struct dataset_builder *b, struct records *records)
 		b->where = records_where(records);
 		b->read_bytes = records_position(records);
 		rc = 0;
-		if (!json_is_object(record) || json_big_digits(record))
+		if (!json_is_map(record))
 			rc = err_set(
 			        ERR_INPUT, "%s: %s; expected an object", b->where, json_kind_name(record));
 		if (rc == 0 && !b->first_columns[0])

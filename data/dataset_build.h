@@ -18,6 +18,8 @@ struct dataset_builder {
 	const struct dataset_options *options;
 	const struct row_names *names;
 	int is_other_role_told;
+	int is_nulls_told;
+	int is_call_told;
 	const char *path; /* of the set being read */
 	char split[SPLIT_NAME_BYTES];
 	struct split_part part;                /* of each set */

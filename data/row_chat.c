@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "data/chat_calls.h"
 #include "data/chat_labels.h"
 #include "data/dataset_build.h"
 
@@ -92,10 +93,32 @@ static int has_answer(const struct chat *chat)
 /* The columns that chat_add_extras looks at. */
 int dataset_builder_add_extras(struct dataset_builder *b, struct chat *chat, const json_t *record)
 {
+	int rc;
+
 	(void)dataset_builder_get(b, record, ROW_FIELD_TOOLS);
 	dataset_builder_note_read(b, "documents");
 	dataset_builder_note_read(b, "chat_template_kwargs");
-	return chat_add_extras(chat, record, b->where);
+	rc = chat_add_extras(chat, record, b->where);
+	if (!rc && chat->has_dropped_nulls && !b->is_nulls_told++)
+		log_warn("%s: members that are null in tool calls and schemas are left out in rows such as "
+		         "this "
+		         "one: they are keys of other rows, which Arrow puts there",
+		        b->where);
+	return rc;
+}
+
+static void warn_broken_call(struct dataset_builder *b, const struct chat *chat)
+{
+	int64_t message, call;
+
+	if (b->is_call_told || !chat_find_broken_call(chat, &message, &call))
+		return;
+	b->is_call_told = 1;
+	log_warn("%s: messages[%" PRId64 "].tool_calls[%" PRId64
+	         "]: the arguments are a text that is no JSON object; the chat template writes them as they "
+	         "are; "
+	         "write {} for a call without arguments",
+	        b->where, message, call);
 }
 
 /* The bytes of the texts in a value. */
@@ -140,6 +163,7 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat,
 		log_warn("%s: the chat template gets the role '%.40s' unchanged, and ferry does not train on "
 		         "it; if it stands for another role, " ROLE_KEYS,
 		        b->where, chat->other_role, chat->other_role);
+	warn_broken_call(b, chat);
 	b->d->counts.chats++;
 	b->d->counts.answered_chats += has_answer(chat);
 	count_ends(b);

@@ -1,4 +1,5 @@
 /* Columns of a data set: which of them no reader used, and chats that a cell holds as JSON. */
+#include "data/chat_calls.h"
 #include "data/dataset_build.h"
 
 #include "base/err.h"
@@ -59,6 +60,22 @@ void row_columns_end(struct dataset_builder *b)
 	b->columns = NULL;
 }
 
+/* Lists of messages and tools may hold each as JSON in a text. */
+static int parse_lists(const struct dataset_builder *b, const json_t *record)
+{
+	static const enum row_field lists[] = {ROW_FIELD_MESSAGES, ROW_FIELD_PROMPT, ROW_FIELD_COMPLETION,
+	        ROW_FIELD_CHOSEN, ROW_FIELD_REJECTED, ROW_FIELD_TOOLS};
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof(lists) / sizeof(lists[0]); i++) {
+		json_t *list = row_field(b->names, record, lists[i], NULL);
+
+		if (json_is_string(json_array_get(list, 0)))
+			rc = chat_parse_list(list);
+	}
+	return rc;
+}
+
 /* CSV has no lists, so a chat there is JSON in a text. */
 int row_columns_parse_chat(const struct dataset_builder *b, json_t *record)
 {
@@ -66,10 +83,10 @@ int row_columns_parse_chat(const struct dataset_builder *b, json_t *record)
 	const json_t *cell = row_field(b->names, record, ROW_FIELD_MESSAGES, &key);
 	const char *text = json_string_value(cell);
 	json_t *chat = NULL;
-	int rc;
+	int rc = parse_lists(b, record);
 
-	if (!text || text[strspn(text, " \t\r\n")] != '[')
-		return 0;
+	if (rc || !text || text[strspn(text, " \t\r\n")] != '[')
+		return rc;
 	rc = json_parse_exact(&chat, key, text, json_string_length(cell), 1);
 	if (rc == ERR_INPUT)
 		return err_reword(rc, "%s: \"%s\" is a text that begins with [ and is not JSON: %s", b->where,

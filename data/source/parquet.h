@@ -6,9 +6,9 @@
  * which the value begins a new element (0: a new row). From these, parquet_records.c joins leaves into
  * JSON objects.
  *
- * Supported: strings, integers, floats, booleans, decimals, lists, structs and maps; the encodings PLAIN,
- * dictionary, RLE, DELTA_* and BYTE_STREAM_SPLIT; pages of version 1 and 2; uncompressed, snappy, gzip,
- * zstd. Anything else is refused by name. Source: the Parquet project's format/README.md, Encodings.md,
+ * Supported: strings, integers, floats, booleans, decimals, JSON, lists, structs and maps; the encodings
+ * PLAIN, dictionary, RLE, DELTA_* and BYTE_STREAM_SPLIT; pages of version 1 and 2; uncompressed, snappy,
+ * gzip, zstd. Anything else is refused by name. Source: the Parquet project's format/README.md, Encodings.md,
  * LogicalTypes.md and parquet.thrift.
  */
 #ifndef FERRY_DATA_SOURCE_PARQUET_H
@@ -38,7 +38,8 @@ enum parquet_meaning {
 	PARQUET_MEANING_MAP,
 	PARQUET_MEANING_DECIMAL,
 	PARQUET_MEANING_UNSIGNED,
-	PARQUET_MEANING_FLOAT16
+	PARQUET_MEANING_FLOAT16,
+	PARQUET_MEANING_JSON
 };
 
 /* A node of the schema, in depth-first order; node 0 is the root. */

@@ -14,8 +14,9 @@ enum { TAIL_BYTES = 8, META_BYTES_MAX = 1 << 30, NODES_MAX = 10000, DEPTH_MAX = 
 
 /* Values of ConvertedType and fields of LogicalType in parquet.thrift that ferry uses. */
 enum { CONVERTED_MAP = 1, CONVERTED_MAP_KEY_VALUE = 2, CONVERTED_LIST = 3, CONVERTED_DECIMAL = 5 };
-enum { CONVERTED_UINT_8 = 11, CONVERTED_UINT_64 = 14 };
-enum { LOGICAL_MAP = 2, LOGICAL_LIST = 3, LOGICAL_DECIMAL = 5, LOGICAL_INTEGER = 10, LOGICAL_FLOAT16 = 15 };
+enum { CONVERTED_UINT_8 = 11, CONVERTED_UINT_64 = 14, CONVERTED_JSON = 19 };
+enum { LOGICAL_MAP = 2, LOGICAL_LIST = 3, LOGICAL_DECIMAL = 5, LOGICAL_INTEGER = 10 };
+enum { LOGICAL_JSON = 12, LOGICAL_FLOAT16 = 15 };
 
 static enum parquet_meaning meaning_of_converted(int64_t converted)
 {
@@ -27,6 +28,8 @@ static enum parquet_meaning meaning_of_converted(int64_t converted)
 		return PARQUET_MEANING_DECIMAL;
 	if (converted >= CONVERTED_UINT_8 && converted <= CONVERTED_UINT_64)
 		return PARQUET_MEANING_UNSIGNED;
+	if (converted == CONVERTED_JSON)
+		return PARQUET_MEANING_JSON;
 	return PARQUET_MEANING_NONE;
 }
 
@@ -46,6 +49,8 @@ static void read_logical(struct thrift *t, struct parquet_node *n)
 			n->meaning = PARQUET_MEANING_MAP;
 		if (f.id == LOGICAL_LIST)
 			n->meaning = PARQUET_MEANING_LIST;
+		if (f.id == LOGICAL_JSON)
+			n->meaning = PARQUET_MEANING_JSON;
 		if (f.id == LOGICAL_FLOAT16)
 			n->meaning = PARQUET_MEANING_FLOAT16;
 		if (f.id == LOGICAL_DECIMAL)

@@ -1,5 +1,10 @@
 /* Rows of a Parquet file as JSON objects: reads all columns of a row group at once, and joins their
- * levels. */
+ * levels.
+ *
+ * Objects inside a column lose their null members: all objects of a column have the same keys in Arrow, so a
+ * null is mostly a key of other rows, as in the arguments of tool calls. One null stays: the content of a
+ * message (OpenAI's form beside tool calls), because some templates test for it. Values of type JSON keep
+ * every null. */
 #include "data/source/records.h"
 
 #include <inttypes.h>
@@ -19,7 +24,11 @@ struct parquet_records {
 	struct parquet_column **columns; /* [leaf_count]; NULL between row groups */
 	int group;                       /* the next to open */
 	int64_t rows_left, row;          /* in the open group; rows returned of the file */
+	int depth;                       /* objects around the value that is read, the row counted as one */
 };
+
+/* A repeated node: an object, or what Parquet puts around each element of a list or pair of a map. */
+enum repeated { REPEATED_VALUE, REPEATED_FRAME };
 
 static int is_mine(const struct record_file *f)
 {
@@ -85,7 +94,7 @@ static json_t *decimal(const struct parquet_node *n, const union parquet_value *
 }
 
 /* Byte arrays that are not text (images) become null: JSON cannot hold them. */
-static json_t *leaf_value(const struct parquet_node *n, const union parquet_value *v)
+static json_t *plain_value(const struct parquet_node *n, const union parquet_value *v)
 {
 	json_t *text;
 	char digits[24];
@@ -147,17 +156,38 @@ static int take_absent(struct parquet_records *r, const struct parquet_node *n)
 	return 0;
 }
 
-/* Reads the value of a node and its descendants. After an error, *out may hold a part: json_decref it. */
-static int read_node(struct parquet_records *r, int at, json_t **out);
-
 static int new_value(json_t *value, json_t **out)
 {
 	*out = value;
 	return value ? 0 : err_set(ERR_NOMEM, "out of memory");
 }
 
+static int leaf_value(
+        struct parquet_records *r, const struct parquet_node *n, const union parquet_value *v, json_t **out)
+{
+	char where[64];
+	int rc;
+
+	if (n->meaning != PARQUET_MEANING_JSON || n->type != PARQUET_BYTE_ARRAY || !v->bytes.len_bytes)
+		return new_value(plain_value(n, v), out);
+	snprintf(where, sizeof(where), "column \"%.40s\", of type JSON", n->name);
+	rc = json_parse_exact(out, where, (const char *)v->bytes.data, v->bytes.len_bytes, 1);
+	return rc == ERR_INPUT ? err_note(rc, "%s: row %" PRId64, r->path, r->row + 1) : rc;
+}
+
+/* Reads the value of a node and its descendants. After an error, *out may hold a part: json_decref it. */
+static int read_node(struct parquet_records *r, int at, json_t **out);
+
+/* Whether a null member stays; the file's head says why. */
+static int keeps_null(const struct parquet_records *r, const char *name, enum repeated kind)
+{
+	enum { ROW = 1, MESSAGE = 2 };
+
+	return kind == REPEATED_FRAME || r->depth == ROW || (r->depth == MESSAGE && !strcmp(name, "content"));
+}
+
 /* Reads one element of a node that is present: a leaf's value, or the children by name. */
-static int read_present(struct parquet_records *r, int at, json_t **out)
+static int read_present(struct parquet_records *r, int at, enum repeated kind, json_t **out)
 {
 	const struct parquet_node *n = &r->p.nodes[at];
 	struct parquet_cell cell;
@@ -168,26 +198,28 @@ static int read_present(struct parquet_records *r, int at, json_t **out)
 		if (rc == 0 && !cell.value)
 			rc = damaged(r, "a value is missing");
 		if (rc == 0)
-			rc = new_value(leaf_value(n, cell.value), out);
+			rc = leaf_value(r, n, cell.value, out);
 		if (rc == 0)
 			parquet_column_take(r->columns[n->leaf]);
 		return rc;
 	}
 	rc = new_value(json_object(), out);
+	r->depth += kind == REPEATED_VALUE;
 	for (int child = at + 1; rc == 0 && child < n->end; child = r->p.nodes[child].end) {
 		json_t *value = NULL;
 
 		rc = read_node(r, child, &value);
-		if (rc < 0)
+		if (rc < 0 || (json_is_null(value) && !keeps_null(r, r->p.nodes[child].name, kind)))
 			json_decref(value);
 		else if (json_object_set_new(*out, r->p.nodes[child].name, value) < 0)
 			rc = err_set(ERR_INPUT, "%s: the name of a column is not UTF-8", r->path);
 	}
+	r->depth -= kind == REPEATED_VALUE;
 	return rc;
 }
 
 /* Reads the elements of a repeated node as an array. */
-static int read_repeated(struct parquet_records *r, int at, json_t **out)
+static int read_repeated(struct parquet_records *r, int at, enum repeated kind, json_t **out)
 {
 	const struct parquet_node *n = &r->p.nodes[at];
 	struct parquet_cell cell;
@@ -202,7 +234,7 @@ static int read_repeated(struct parquet_records *r, int at, json_t **out)
 	do {
 		json_t *value = NULL;
 
-		rc = read_present(r, at, &value);
+		rc = read_present(r, at, kind, &value);
 		if (rc < 0 || json_array_append_new(*out, value) < 0) {
 			json_decref(rc < 0 ? value : NULL);
 			return rc < 0 ? rc : err_set(ERR_NOMEM, "out of memory");
@@ -220,13 +252,14 @@ static int read_list(struct parquet_records *r, int at, json_t **out)
 	const struct parquet_node *n = &r->p.nodes[at], *repeated = &r->p.nodes[at + 1];
 	const char *element = repeated->child_count == 1 ? r->p.nodes[at + 2].name : NULL;
 	size_t name_len = strlen(n->name);
+	int is_element = !element || strcmp(repeated->name, "array") == 0 ||
+	                 (strncmp(repeated->name, n->name, name_len) == 0 &&
+	                         strcmp(repeated->name + name_len, "_tuple") == 0);
 	json_t *list = NULL;
-	int rc = read_repeated(r, at + 1, &list);
+	int rc = read_repeated(r, at + 1, is_element ? REPEATED_VALUE : REPEATED_FRAME, &list);
 
 	*out = list;
-	if (rc < 0 || !element || strcmp(repeated->name, "array") == 0 ||
-	        (strncmp(repeated->name, n->name, name_len) == 0 &&
-	                strcmp(repeated->name + name_len, "_tuple") == 0))
+	if (rc < 0 || is_element)
 		return rc;
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		json_t *value = json_incref(json_object_get(json_array_get(list, i), element));
@@ -243,7 +276,8 @@ static int read_map(struct parquet_records *r, int at, json_t **out)
 	const struct parquet_node *repeated = &r->p.nodes[at + 1];
 	json_t *list = NULL, *object = json_object();
 	size_t i;
-	int rc = object ? read_repeated(r, at + 1, &list) : err_set(ERR_NOMEM, "out of memory");
+	int rc = object ? read_repeated(r, at + 1, REPEATED_FRAME, &list)
+	                : err_set(ERR_NOMEM, "out of memory");
 
 	*out = list;
 	if (rc < 0 || repeated->child_count != 2) {
@@ -278,7 +312,7 @@ static int read_node(struct parquet_records *r, int at, json_t **out)
 	if (n->leaf == n->leaf_end) /* a group without columns below */
 		return new_value(json_object(), out);
 	if (n->repetition == PARQUET_REPEATED)
-		return read_repeated(r, at, out);
+		return read_repeated(r, at, REPEATED_VALUE, out);
 	if (n->repetition == PARQUET_OPTIONAL) {
 		rc = peek(r, n->leaf, &cell);
 		if (rc < 0)
@@ -294,7 +328,7 @@ static int read_node(struct parquet_records *r, int at, json_t **out)
 		if (n->meaning == PARQUET_MEANING_MAP)
 			return read_map(r, at, out);
 	}
-	return read_present(r, at, out);
+	return read_present(r, at, REPEATED_VALUE, out);
 }
 
 /* Opens the next row group: 1, or 0 after the last. The previous one must have been read to its end. */
@@ -348,8 +382,9 @@ static int records_next_row(void *reader, json_t **record, char *where)
 	if (rc <= 0)
 		return rc;
 	rc = check_row_begins(r);
+	r->depth = 0;
 	if (rc == 0)
-		rc = read_present(r, 0, record);
+		rc = read_present(r, 0, REPEATED_VALUE, record);
 	if (rc < 0) {
 		json_decref(*record);
 		*record = NULL;

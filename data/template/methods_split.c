@@ -92,10 +92,10 @@ static struct value rsplit_at(struct render *r, const struct text *t, const stru
 static struct value rsplit_space(struct render *r, const struct text *t, int64_t most)
 {
 	struct value words = split_space(r, t, -1), out;
-	int64_t joined = words.u.list->count - most;
+	int64_t joined = most < 0 ? 0 : words.u.list->count - most;
 	size_t at = 0, end = 0;
 
-	if (most < 0 || joined <= 0)
+	if (joined <= 0)
 		return words;
 	out = value_list(r->s, LIST_LIST, 0);
 	for (int64_t i = 0; i < joined; i++) {

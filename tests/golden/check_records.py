@@ -5,7 +5,7 @@
 
 Needs pyarrow. Each file has random types (nested lists, structs and maps), nulls, encodings, page sizes, compression and page
 versions. Every record must be equal; damaged copies must end in an error or in records, never in a crash."""
-import argparse, csv, gzip, io, json, math, os, random, struct, subprocess, sys, tempfile
+import argparse, csv, gzip, io, json, math, os, random, re, struct, subprocess, sys, tempfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,9 @@ WORDS = ["", "a", "Hello, world", "line\nbreak", "quote \" inside", "ümläut", 
 
 
 def random_type(rng, depth=0):
-    kinds = ["string", "large_string", "int64", "int32", "int8", "uint32", "bool", "float", "double", "half", "decimal", "dict"]
+    kinds = ["string", "large_string", "int64", "int32", "int8", "uint32", "uint64", "json", "bool", "float", "double", "half", "decimal", "dict"]
+    if depth: # pyarrow makes no nested arrays of JSON; make_tool_rows.py has some
+        kinds.remove("json")
     if depth < 3:
         kinds += ["list", "struct", "list", "struct", "map", "large_list"]
     kind = rng.choice(kinds)
@@ -27,13 +29,15 @@ def random_type(rng, depth=0):
     if kind == "dict":
         return pa.string() if depth else pa.dictionary(pa.int32(), pa.string())
     return {"string": pa.string(), "large_string": pa.large_string(), "int64": pa.int64(), "int32": pa.int32(), "int8": pa.int8(),
-            "uint32": pa.uint32(), "bool": pa.bool_(), "float": pa.float32(), "double": pa.float64(), "half": pa.float16(),
+            "uint32": pa.uint32(), "uint64": pa.uint64(), "json": pa.json_(), "bool": pa.bool_(), "float": pa.float32(), "double": pa.float64(), "half": pa.float16(),
             "decimal": pa.decimal128(9, 2)}[kind]
 
 
 def random_value(rng, t, nullable=True):
     if nullable and rng.random() < 0.15:
         return None
+    if isinstance(t, pa.JsonType):
+        return json.dumps(rng.choice([{"a": None, "b": [1, None]}, [], "text", 5, None, 10 ** 30, {"c": {"d": None}}]))
     if pa.types.is_dictionary(t) or pa.types.is_string(t) or pa.types.is_large_string(t):
         return rng.choice(WORDS) + (str(rng.randint(0, 9)) if rng.random() < 0.5 else "")
     if pa.types.is_boolean(t):
@@ -62,12 +66,15 @@ def plain(v, t):
     """What ferry should make of a value."""
     if v is None:
         return None
+    if isinstance(t, pa.JsonType):
+        return json.loads(v)
     if pa.types.is_map(t):
         return {k: plain(x, t.item_type) for k, x in v}
     if pa.types.is_list(t) or pa.types.is_large_list(t):
         return [plain(x, t.value_type) for x in v]
     if pa.types.is_struct(t):
-        return {f.name: plain(v[f.name], f.type) for f in t}
+        members = {f.name: plain(v[f.name], f.type) for f in t}
+        return {k: x for k, x in members.items() if x is not None} # Arrow's keys of other rows
     if pa.types.is_float32(t):
         v = struct.unpack("f", struct.pack("f", v))[0]
     if pa.types.is_floating(t) or pa.types.is_decimal(t):
@@ -75,11 +82,17 @@ def plain(v, t):
     return v
 
 
+def integer(members):
+    """ferry's form of integers beyond 64 bits."""
+    key = next(iter(members), "")
+    return int(members[key]) if len(members) == 1 and re.fullmatch("integer-[0-9a-f]{32}", key) else members
+
+
 def run(program, path):
     out = subprocess.run([program, path], capture_output=True, timeout=120)
     if out.returncode not in (0, 1):
         raise SystemExit(f"{path}: the program ended with {out.returncode}: {out.stderr.decode(errors='replace')[-2000:]}")
-    return out.returncode, [json.loads(line) for line in out.stdout.splitlines()], out.stderr.decode(errors="replace")
+    return out.returncode, [json.loads(line, object_hook=integer) for line in out.stdout.splitlines()], out.stderr.decode(errors="replace")
 
 
 def compare(path, rc, got, wanted, err):
@@ -92,11 +105,17 @@ def compare(path, rc, got, wanted, err):
             raise SystemExit(f"{path}: record {i}:\n  got    {a}\n  wanted {b}")
 
 
+def make_array(values, t):
+    if isinstance(t, pa.JsonType):
+        return pa.ExtensionArray.from_storage(t, pa.array(values, type=pa.string()))
+    return pa.array(values, type=t)
+
+
 def one_parquet(rng, program, folder, number):
     fields = [pa.field(f"c{i}", random_type(rng), nullable=True) for i in range(rng.randint(1, 5))]
     count = rng.choice([0, 1, 7, 100, 1000])
     columns = [[random_value(rng, f.type) for _ in range(count)] for f in fields]
-    table = pa.table([pa.array(c, type=f.type) for c, f in zip(columns, fields)], schema=pa.schema(fields))
+    table = pa.table([make_array(c, f.type) for c, f in zip(columns, fields)], schema=pa.schema(fields))
     options = dict(compression=rng.choice(["none", "snappy", "gzip", "zstd"]), data_page_version=rng.choice(["1.0", "2.0"]),
                    row_group_size=rng.choice([3, 50, 100000]), data_page_size=rng.choice([16, 200, 1 << 20]),
                    use_dictionary=rng.random() < 0.5, version=rng.choice(["1.0", "2.4", "2.6"]),
