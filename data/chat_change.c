@@ -1,5 +1,6 @@
 /* Changes a message of a chat, to see where a template writes it. */
 #include "data/chat.h"
+#include "data/chat_calls.h"
 
 #include "base/err.h"
 #include "base/mem.h"
