@@ -429,7 +429,7 @@ int chat_add_extras(struct chat *chat, const json_t *record, const char *where)
 		rc = err_set(ERR_INPUT, "%s: \"chat_template_kwargs\" is %s; expected an object", where,
 		        json_kind_name(chat->kwargs));
 	if (!rc)
-		rc = chat->has_dropped_nulls = chat_drop_nulls(chat);
+		rc = chat->has_dropped_nulls = chat_drop_nulls(chat->messages, &chat->tools);
 	return rc < 0 ? rc : 0;
 }
 

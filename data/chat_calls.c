@@ -112,12 +112,12 @@ static int is_broken(const json_t *call)
 	return !is_map;
 }
 
-int chat_find_broken_call(const struct chat *chat, int64_t *message, int64_t *call)
+int chat_find_broken_call(const json_t *messages, int64_t *message, int64_t *call)
 {
 	const json_t *entry, *item;
 	size_t i, k;
 
-	json_array_foreach(chat->messages, i, entry)
+	json_array_foreach(messages, i, entry)
 	{
 		json_array_foreach(json_object_get(entry, "tool_calls"), k, item)
 		{

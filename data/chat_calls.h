@@ -6,7 +6,8 @@
 #ifndef FERRY_DATA_CHAT_CALLS_H
 #define FERRY_DATA_CHAT_CALLS_H
 
-#include "data/chat.h"
+#include <jansson.h>
+#include <stdint.h>
 
 /* The value of a text that holds a JSON object or list; else the text itself. NULL: no memory. Libraries on
  * Arrow have each message, tool or call as JSON in a text, because these differ from row to row. */
@@ -21,7 +22,7 @@ int chat_copy_calls(json_t **out, const json_t *calls, const char *where, size_t
  * string, but most templates expect an object. NULL: no memory. */
 json_t *chat_parsed_calls(const json_t *message);
 
-/* Finds the first call whose arguments are a text that is no JSON object: 1, or 0. */
-int chat_find_broken_call(const struct chat *chat, int64_t *message, int64_t *call);
+/* Finds the first call of messages whose arguments are a text that is no JSON object: 1, or 0. */
+int chat_find_broken_call(const json_t *messages, int64_t *message, int64_t *call);
 
 #endif

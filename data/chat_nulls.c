@@ -116,15 +116,15 @@ static int calls_show(const json_t *calls, const json_t *tools, const json_t **f
 	return 0;
 }
 
-static int shows_arrow(const struct chat *chat)
+static int shows_arrow(const json_t *messages, const json_t *tools)
 {
 	const json_t *message, *first = NULL;
 	size_t i;
 
-	if (has_null_property(chat->tools))
+	if (has_null_property(tools))
 		return 1;
-	json_array_foreach(chat->messages, i, message) if (calls_show(json_object_get(message, "tool_calls"),
-	                                                           chat->tools, &first)) return 1;
+	json_array_foreach(messages, i,
+	        message) if (calls_show(json_object_get(message, "tool_calls"), tools, &first)) return 1;
 	return 0;
 }
 
@@ -145,22 +145,22 @@ static void drop(json_t *value)
 	}
 }
 
-int chat_drop_nulls(struct chat *chat)
+int chat_drop_nulls(const json_t *messages, json_t **tools)
 {
 	const json_t *message;
-	json_t *tools;
+	json_t *copy;
 	size_t i;
 
-	if (!shows_arrow(chat))
+	if (!shows_arrow(messages, *tools))
 		return 0;
-	json_array_foreach(chat->messages, i, message) drop(json_object_get(message, "tool_calls"));
-	if (!chat->tools)
+	json_array_foreach(messages, i, message) drop(json_object_get(message, "tool_calls"));
+	if (!*tools)
 		return 1;
-	tools = json_deep_copy(chat->tools);
-	if (!tools)
+	copy = json_deep_copy(*tools);
+	if (!copy)
 		return err_set(ERR_NOMEM, "out of memory for a chat");
-	drop(tools);
-	json_decref(chat->tools);
-	chat->tools = tools;
+	drop(copy);
+	json_decref(*tools);
+	*tools = copy;
 	return 1;
 }

@@ -11,10 +11,10 @@
 #ifndef FERRY_DATA_CHAT_NULLS_H
 #define FERRY_DATA_CHAT_NULLS_H
 
-#include "data/chat.h"
+#include <jansson.h>
 
-/* Drops null members of the chat's calls and tools if they are Arrow's: 1 if there were any, 0, or ERR_NOMEM.
- * Changes no object of the record. */
-int chat_drop_nulls(struct chat *chat);
+/* Drops null members of the messages' calls and of the tools (NULL: none) if they are Arrow's: 1 if there were
+ * any, 0, or ERR_NOMEM. *tools becomes a copy, as its objects may be the record's. */
+int chat_drop_nulls(const json_t *messages, json_t **tools);
 
 #endif

@@ -111,7 +111,7 @@ static void warn_broken_call(struct dataset_builder *b, const struct chat *chat)
 {
 	int64_t message, call;
 
-	if (b->is_call_told || !chat_find_broken_call(chat, &message, &call))
+	if (b->is_call_told || !chat_find_broken_call(chat->messages, &message, &call))
 		return;
 	b->is_call_told = 1;
 	log_warn("%s: messages[%" PRId64 "].tool_calls[%" PRId64
