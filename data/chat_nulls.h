@@ -13,8 +13,8 @@
 
 #include <jansson.h>
 
-/* Drops null members of the messages' calls and of the tools (NULL: none) if they are Arrow's: 1 if there were
- * any, 0, or ERR_NOMEM. *tools becomes a copy, as its objects may be the record's. */
+/* Drops null members of the messages' calls and of the tools (NULL: none) if they are Arrow's: 1 if there
+ * were any, 0, or ERR_NOMEM. *tools becomes a copy, as its objects may be the record's. */
 int chat_drop_nulls(const json_t *messages, json_t **tools);
 
 #endif
