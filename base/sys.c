@@ -24,8 +24,8 @@ int sys_fail(const char *path, const char *verb)
 
 	if (error == ENOMEM)
 		return err_set(ERR_NOMEM, "%s: cannot %s: out of memory", path, verb);
-	return err_set(
-	        is_users(error) ? ERR_INPUT : ERR_IO, "%s: cannot %s: %s", path, verb, strerror(error));
+	return err_set(is_users(error) ? ERR_INPUT : ERR_IO, "%s: cannot %s: %s%s", path, verb,
+	        strerror(error), error == EMFILE ? "; allow more with ulimit -n" : "");
 }
 
 int sys_fail_io(const char *path, const char *verb)

@@ -13,6 +13,7 @@
 #include "comm/world.h"
 #include "config/args.h"
 #include "config/table.h"
+#include "host/limits.h"
 #include "host/topology.h"
 #include "placement/ranks.h"
 #include "train/chat_date.h"
@@ -471,7 +472,9 @@ int cli_main(int argc, char *argv[])
 	cli_log_start();
 	for (int i = 1; i < argument_options(argc, argv); i++) /* even if parsing fails later */
 		json_is_wanted |= !strcmp(argv[i], "--json");
-	err = dispatch(argc, argv);
+	err = limits_raise();
+	if (!err)
+		err = dispatch(argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err && !is_unread())
 		err = err_set(ERR_IO, "cannot write to stdout");
 	is_one = world_self()->size == 1;

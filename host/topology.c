@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,6 +164,15 @@ static void read_caches(struct topology *t, hwloc_topology_t h)
 	}
 }
 
+/* Whether the kernel refuses to say which processors this process may use, as a sandbox may tell it to. hwloc
+ * then asks for ever, with ever larger masks. */
+static int affinity_is_refused(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) && errno != EINVAL; /* EINVAL: more processors */
+}
+
 /* Turns off plugins that start a driver or look for a display; PCI already gives what they find. Turns off
  * libpciaccess ("pci") too, because its lists stay in memory; hwloc reads the same from the system's files.
  */
@@ -173,6 +183,8 @@ static void leave_drivers_alone(hwloc_topology_t h)
 
 	for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++)
 		hwloc_topology_set_components(h, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugins[i]);
+	if (affinity_is_refused()) /* this part runs on each processor in turn */
+		hwloc_topology_set_components(h, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
 #else
 	(void)h;
 #endif
@@ -223,7 +235,7 @@ static int read_machine(struct topology *t)
 	if (rc)
 		goto out;
 	cpuset = hwloc_topology_get_allowed_cpuset(h);
-	if (t->is_synthetic || hwloc_get_cpubind(h, allowed, HWLOC_CPUBIND_THREAD))
+	if (t->is_synthetic || affinity_is_refused() || hwloc_get_cpubind(h, allowed, HWLOC_CPUBIND_THREAD))
 		hwloc_bitmap_copy(allowed, cpuset);
 	hwloc_bitmap_and(allowed, allowed, cpuset);
 	t->mask_is_narrow = !hwloc_bitmap_isequal(allowed, cpuset);
