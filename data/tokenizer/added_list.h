@@ -20,6 +20,8 @@ struct added_entry {
 struct added_list {
 	struct added_entry *entries;
 	int64_t count, cap;
+	int is_model; /* the first ones are pieces of a tokenizer.model, special unless another file says
+	                 otherwise */
 	struct vocab index; /* of contents: the id is the place in entries */
 };
 

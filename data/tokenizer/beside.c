@@ -301,7 +301,7 @@ static int take_entries(struct added_list *list, struct added_entry *entries, si
 		else if (!known)
 			rc = added_list_add(list, e);
 		else if (overrides)
-			known->flags = e->flags | (known->flags & ADDED_SPECIAL);
+			known->flags = e->flags | (list->is_model ? 0 : known->flags & ADDED_SPECIAL);
 	}
 	return rc;
 }

@@ -164,15 +164,19 @@ static int load_tree(
 }
 
 /* The added tokens of all files. */
-static int load_added(struct tokenizer *t, const json_t *root, const char *where, const struct beside *beside)
+static int load_added(
+        struct tokenizer *t, const json_t *root, const char *where, const struct beside *beside, int is_model)
 {
-	struct added_list list = {0};
+	struct added_list list = {.is_model = is_model};
 	int splits_special = beside_splits_special(beside), rc = splits_special < 0 ? splits_special : 0;
 
 	if (rc == 0)
 		rc = added_list_read(&list, json_object_get(root, "added_tokens"), where);
 	if (rc == 0)
 		rc = beside_add_tokens(beside, &list);
+	/* in a tokenizer.model's steps only spaces change, and the mark in front belongs to no token */
+	for (int64_t i = 0; is_model && i < list.count; i++)
+		list.entries[i].flags &= ~(unsigned)ADDED_NORMALIZED;
 	if (rc == 0)
 		rc = tokenizer_load_added(t, &list, splits_special);
 	added_list_free(&list);
@@ -219,7 +223,7 @@ int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, cons
 	if (rc == 0)
 		rc = load_tree(t, root, &source, engine);
 	if (rc == 0)
-		rc = load_added(t, root, where, beside);
+		rc = load_added(t, root, where, beside, is_model);
 	if (rc == 0 && is_model)
 		rc = name_template(t, root, beside);
 	if (rc == 0) /* its tokens may be added ones */

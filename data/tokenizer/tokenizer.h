@@ -20,9 +20,10 @@
 
 struct tokenizer;
 
-/* path: a tokenizer.json or a tokenizer.model (sentencepiece.h), or a directory with one. The ids of
- * tokenizer_roles come from tokenizer_config.json, special_tokens_map.json, generation_config.json and
- * config.json beside it. ERR_INPUT names file and key, ERR_UNSUPPORTED the unsupported feature. */
+/* The files beside it may add tokens (beside.h). path: a tokenizer.json or a tokenizer.model
+ * (sentencepiece.h), or a directory with one. The ids of tokenizer_roles come from tokenizer_config.json,
+ * special_tokens_map.json, generation_config.json and config.json beside it. ERR_INPUT names file and key,
+ * ERR_UNSUPPORTED the unsupported feature. */
 int tokenizer_open(struct tokenizer **t, const char *path);
 
 /* 1 if a directory has such a file, 0, or ERR_NOMEM. */

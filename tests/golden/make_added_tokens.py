@@ -18,7 +18,7 @@ TOKENS = ["<tool>", "<|im_end|>", "<|im_start|>", "[PAD]", "Anna", "<image>", "<
 TEXTS = ["a <tool> b", "<|im_start|>user\tAnna<|im_end|>", " <tool>  <image>x", "the cat<s>a b</s> \u00e9t\u00e9", "Anna has<T>a cat[PAD]", "x<tool>", "  a<|im_end|> b"]
 BASES = {"plain.json": ["PreTrainedTokenizerFast", "TokenizersBackend", None], "rich.json": ["PreTrainedTokenizerFast"],
          "fallback.json": ["PreTrainedTokenizerFast"], "wordlevel.json": ["PreTrainedTokenizerFast"], "unigram.json": ["PreTrainedTokenizerFast"],
-         "bpe.model": ["LlamaTokenizer", "LlamaTokenizerFast"]}
+         "bpe.model": ["LlamaTokenizer", "LlamaTokenizerFast", "TokenizersBackend", "PreTrainedTokenizerFast"], "unigram.model": ["TokenizersBackend"]}
 
 
 def pick(rng, chance):
@@ -53,7 +53,7 @@ def draw(rng, base):
     if name:
         config["tokenizer_class"] = name
     if base.endswith(".model"):
-        config["add_bos_token"] = True
+        config["add_bos_token"], config["add_eos_token"] = True, pick(rng, 0.3)
     ids = {}
     for content in rng.sample(TOKENS, rng.randrange(5)):
         ids[content] = vocab.get(content, at + (pick(rng, 0.05) and rng.randrange(4)))
@@ -88,6 +88,9 @@ def draw(rng, base):
         if pick(rng, 0.2) and not base.endswith(".model"):
             files["special_tokens_map.json"]["extra_special_tokens"] = rng.sample(TOKENS, rng.randrange(3))
     files["tokenizer_config.json"] = config
+    if base.endswith(".model") and not name.startswith("Llama"):  # transformers loses the space after such a token
+        for value in [v for tree in files.values() for v in tree.values() if isinstance(v, dict) and "normalized" in v]:
+            value["normalized"] = False
     return files, taken
 
 
