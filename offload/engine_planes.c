@@ -61,12 +61,14 @@ int engine_write(
 
 	if (rc || !part.bytes)
 		return rc;
-	host = store_at(e->dock.store, plane, part.unit);
+	host = store_borrow(e->dock.store, plane, part.unit);
 	device = e->device_planes[part.unit][plane];
 	if (!host && dev_is_none(device) && is_zero_plane(e, tensor, plane))
 		return zero_check(e, tensor, (const char *)src + part.skipped_bytes, part.bytes);
 	if (host && device_has_bytes(e->dock.device))
 		memcpy(host + part.at_bytes, (const char *)src + part.skipped_bytes, (size_t)part.bytes);
+	if (host)
+		store_return(e->dock.store, plane, part.unit, STORE_WRITTEN);
 	if (!dev_is_none(device)) {
 		rc = stream_copy_in(engine_main_stream(e), dev_at(device, part.at_bytes),
 		        (const char *)src + part.skipped_bytes, part.bytes);
@@ -92,18 +94,21 @@ void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int6
 static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	struct plane_part part;
-	int rc = part_find(e, &part, tensor, plane, first, count);
+	int rc = part_find(e, &part, tensor, plane, first, count), is_there;
 	const char *host;
 	dev_addr device;
 
 	if (rc || !part.bytes)
 		return rc;
-	host = store_at(e->dock.store, plane, part.unit);
+	host = store_borrow(e->dock.store, plane, part.unit);
 	device = e->device_planes[part.unit][plane];
-	if (host && device_has_bytes(e->dock.device)) {
+	is_there = host && device_has_bytes(e->dock.device);
+	if (is_there)
 		memcpy((char *)dst + part.skipped_bytes, host + part.at_bytes, (size_t)part.bytes);
+	if (host)
+		store_return(e->dock.store, plane, part.unit, STORE_READ);
+	if (is_there)
 		return 0;
-	}
 	if (dev_is_none(device) && is_zero_plane(e, tensor, plane)) {
 		memset((char *)dst + part.skipped_bytes, 0, (size_t)part.bytes);
 		return 0;

@@ -33,9 +33,12 @@ enum activation_policy { ACTIVATION_KEEP, ACTIVATION_RECOMPUTE, ACTIVATION_OFFLO
 enum visit_order { ORDER_LAYER_MAJOR, ORDER_MICRO_BATCH_MAJOR };
 enum backward_prefetch { BACKWARD_PREFETCH_PRE, BACKWARD_PREFETCH_POST, BACKWARD_PREFETCH_NONE };
 
+/* Where a plane lives from step to step. Nothing lives on a disk yet. */
+enum home { HOME_DEVICE, HOME_HOST, HOME_DISK, HOME_NONE };
+
 struct plan_policy {
 	int inference; /* 1: only the planes that forward reads; EVAL and LOGITS plans only */
-	int offload_params, offload_gradients, offload_optimizer; /* 1: lives in host memory */
+	enum home offload_params, offload_gradients, offload_optimizer; /* where they live; DISK is refused */
 	/* Number of offloaded units that stay on the device nevertheless: with only their weights, and with
 	 * all of their state. plan_residency.c chooses the units. Weights stay only if that saves a fetch. */
 	int resident_weights, resident_states;

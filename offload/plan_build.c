@@ -7,61 +7,6 @@
 
 /* ---- state ---- */
 
-/* Whether the plane is on the host (sides[0]) and on the device (sides[1]). A frozen unit has only weights.
- * They stay in host memory if its optimizer state would be there; resident weights are then a copy. */
-static void plane_sides(const struct builder *b, enum plane plane, int u, int *sides)
-{
-	const struct plan_policy *o = &b->p->policy;
-	const struct unit *unit = &b->p->map->units[u];
-	const struct unit_home *h = &b->units[u].home;
-	int trains = !o->inference && unit->trainable;
-	int keeps_gradient = trains && (!o->update_in_backward ||
-	                                       (o->order == ORDER_MICRO_BATCH_MAJOR && o->micro_batches > 1));
-	int optimizer_on_host = !o->inference && h->optimizer_on_host;
-	int lo_is_read = plan_reads_lo(o);
-
-	sides[0] = sides[1] = 0;
-	if (plane == PLANE_HI || (plane == PLANE_LO && !o->inference && !unit->trainable &&
-	                                 plane_is_in(plane, unit->format->planes))) {
-		sides[0] = h->params_on_host || optimizer_on_host;
-		sides[1] = !h->params_on_host && (plane == PLANE_HI || lo_is_read || !sides[0]);
-	} else if (plane == PLANE_LO && o->inference) {
-		sides[0] = h->params_on_host && lo_is_read;
-		sides[1] = !h->params_on_host && lo_is_read;
-	} else if (plane == PLANE_LO && trains) {
-		sides[0] = h->optimizer_on_host;
-		sides[1] = !h->optimizer_on_host || (!h->params_on_host && lo_is_read);
-	} else if (plane == PLANE_GRADIENT) {
-		sides[0] = keeps_gradient && h->gradients_on_host;
-		sides[1] = keeps_gradient && !h->gradients_on_host;
-	} else if (trains && planes_of(o->state) >> plane & 1) {
-		sides[0] = h->optimizer_on_host;
-		sides[1] = !h->optimizer_on_host;
-	}
-}
-
-static void state_plane(struct builder *b, enum plane plane)
-{
-	struct plan *p = b->p;
-	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
-
-	for (int u = 0; u < p->map->unit_count; u++) {
-		int64_t count = plane_numbers(plane, p->policy.state, p->map->units[u].shard_count);
-		int sides[2];
-
-		plane_sides(b, plane, u, sides);
-		for (int device = 0; device < 2; device++) {
-			int n = -1;
-
-			if (sides[device])
-				n = unit_buffer(b, (enum buffer_kind)plane,
-				        device ? SPACE_DEVICE : SPACE_STORE, LAYOUT_PERSISTENT, u, count,
-				        dtype);
-			(device ? b->state.units[u].device : b->state.units[u].host)[plane] = n;
-		}
-	}
-}
-
 /* Adds buffers for sums of squares. Gradients that are summed on the host are squared there, others on the
  * device. */
 static void norm_add(struct builder *b)
@@ -73,7 +18,7 @@ static void norm_add(struct builder *b)
 
 	for (int u = 0; u < p->map->unit_count; u++) {
 		trained += p->map->units[u].trainable;
-		on_host += sums && p->map->units[u].trainable && b->units[u].home.gradients_on_host;
+		on_host += sums && p->map->units[u].trainable && b->units[u].home.gradient == HOME_HOST;
 	}
 	b->norm_on_device = on_host < trained;
 	b->state.norm = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_DEVICE, LAYOUT_PERSISTENT, bytes);
@@ -92,8 +37,7 @@ static void state_add(struct builder *b)
 	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
 	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
 
-	for (int plane = 0; plane < PLANE_COUNT; plane++)
-		state_plane(b, (enum plane)plane);
+	homes_add(b);
 	b->state.rope = rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, LAYOUT_PERSISTENT,
 	                                     rope_bytes)
 	                           : -1;
@@ -261,7 +205,7 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 		return err_set(ERR_RANGE, "plan: optimizer state %d", (int)o->state);
 	if (o->inference && kind != PLAN_EVAL && kind != PLAN_LOGITS)
 		return err_set(ERR_RANGE, "plan: inference has no updates");
-	return 0;
+	return homes_check(o);
 }
 
 int plan_build(

@@ -14,7 +14,7 @@ void gradients_open(struct builder *b, int s)
 	int count = stage_units(b, s, STAGE_TRAINED, units);
 
 	for (int i = 0; i < count; i++) {
-		int u = units[i], home = b->state.units[u].device[PLANE_GRADIENT];
+		int u = units[i], home = plan_device_buffer(&b->state, u, PLANE_GRADIENT);
 		int in_place = home >= 0 && p->map->shard_ranks == 1 &&
 		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
 		               (p->policy.order == ORDER_LAYER_MAJOR || p->policy.micro_batches == 1);
@@ -161,7 +161,8 @@ static int gradient_close_part(struct builder *b, int u, int m)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int host = b->state.units[u].host[PLANE_GRADIENT], device = b->state.units[u].device[PLANE_GRADIENT];
+	int host = plan_host_buffer(&b->state, u, PLANE_GRADIENT),
+	    device = plan_device_buffer(&b->state, u, PLANE_GRADIENT);
 	int on_host = host >= 0, home = on_host ? host : device;
 	int sum = gradient_settle(b, u, DTYPE_F32, -1), part = on_host ? gradient_return(b, u, sum, -1) : sum;
 	int op = plan_add_op(p, PLAN_OP_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
@@ -198,7 +199,8 @@ static void gradient_ready(struct builder *b, int u, int gradient)
 /* The second half of a close. Keeps the running gradient's bytes up to here. */
 static void gradient_leave(struct builder *b, int u)
 {
-	int host = b->state.units[u].host[PLANE_GRADIENT], device = b->state.units[u].device[PLANE_GRADIENT];
+	int host = plan_host_buffer(&b->state, u, PLANE_GRADIENT),
+	    device = plan_device_buffer(&b->state, u, PLANE_GRADIENT);
 	int rounded = b->units[u].rounded;
 
 	plan_hold_buffer(b->p, b->units[u].running);
@@ -212,7 +214,7 @@ static void gradient_leave(struct builder *b, int u)
 static void gradient_close_whole(struct builder *b, int u)
 {
 	b->units[u].running = b->units[u].gradient;
-	b->units[u].rounded = gradient_round(b, u, b->state.units[u].device[PLANE_GRADIENT]);
+	b->units[u].rounded = gradient_round(b, u, plan_device_buffer(&b->state, u, PLANE_GRADIENT));
 }
 
 void gradients_close(struct builder *b, int m0, int m1)

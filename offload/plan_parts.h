@@ -24,9 +24,14 @@ void plan_add_arg(struct plan *p, enum plan_role role, int buffer, enum access a
 void plan_hold_buffer(struct plan *p, int buffer);
 int plan_parts_check(const struct plan *p);
 
-/* Buffers of a unit's planes: in SPACE_STORE, and in SPACE_DEVICE if not offloaded. */
+/* A plane of a unit: its home, the buffer there, and a copy of weights on the device if that is not their
+ * home. -1: no buffer. */
+struct plane_state {
+	enum home home;
+	int buffer, copy;
+};
 struct unit_state {
-	int host[PLANE_COUNT], device[PLANE_COUNT];
+	struct plane_state plane[PLANE_COUNT];
 };
 
 /* Persistent buffers of each unit and of the run. -1 if the policy has none. */
@@ -49,6 +54,10 @@ void plan_add_updates(struct plan *p, const struct plan_state *s);
  * nothing for other units. */
 void plan_add_refresh(struct plan *p, const struct plan_state *s, int unit, int updates);
 
+/* The buffer of a plane outside of the device, and on it; -1: none. */
+int plan_host_buffer(const struct plan_state *s, int unit, enum plane plane);
+int plan_device_buffer(const struct plan_state *s, int unit, enum plane plane);
+
 /* 1 if AdamW of this unit runs on the host. */
 int plan_updates_on_host(const struct plan_state *s, int unit);
 
@@ -63,7 +72,7 @@ struct interval {
 };
 
 struct unit_home {
-	int params_on_host, gradients_on_host, optimizer_on_host;
+	enum home params, gradient, optimizer;
 };
 
 /* State of a unit while operations are listed. */
@@ -127,6 +136,11 @@ int whole_buffer(
 
 /* plan_visits.c: lists the pass of micro-batches m0 up to m1. */
 void pass_emit(struct builder *b, int m0, int m1);
+
+/* plan_home.c: adds the persistent buffers of all planes, by the homes of their units. homes_check:
+ * ERR_UNSUPPORTED, ERR_RANGE for homes that no plan has. */
+void homes_add(struct builder *b);
+int homes_check(const struct plan_policy *policy);
 
 /* plan_residency.c: decides where each unit's planes live, after the intervals of a training pass are
  * known. */

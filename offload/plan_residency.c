@@ -71,9 +71,9 @@ int residency_find(struct builder *b)
 
 		weights -= !state && stays;
 		b->units[u].home = (struct unit_home){
-		        .params_on_host = o->offload_params && !stays,
-		        .gradients_on_host = o->offload_gradients && !state,
-		        .optimizer_on_host = o->offload_optimizer && !state,
+		        .params = stays ? HOME_DEVICE : o->offload_params,
+		        .gradient = state ? HOME_DEVICE : o->offload_gradients,
+		        .optimizer = state ? HOME_DEVICE : o->offload_optimizer,
 		};
 	}
 	mem_free(order);

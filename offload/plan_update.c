@@ -37,14 +37,15 @@ static void update_host(struct plan *p, const struct plan_state *s, int u, int g
 
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
 	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
-		plan_add_arg(p, plan_plane_role((enum plane)plane), s->units[u].host[plane], ACCESS_BOTH);
+		plan_add_arg(p, plan_plane_role((enum plane)plane), plan_host_buffer(s, u, (enum plane)plane),
+		        ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }
 
 int plan_updates_on_host(const struct plan_state *s, int u)
 {
-	return s->units[u].host[PLANE_M] >= 0;
+	return plan_host_buffer(s, u, PLANE_M) >= 0;
 }
 
 void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int updates)
@@ -52,9 +53,10 @@ void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int upd
 	if (!plan_updates_on_host(s, u))
 		return;
 	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
-		if (plane_is_in((enum plane)plane, PLANES_WEIGHT) && s->units[u].device[plane] >= 0)
-			copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, s->units[u].device[plane],
-			        s->units[u].host[plane], updates);
+		if (plane_is_in((enum plane)plane, PLANES_WEIGHT) &&
+		        plan_device_buffer(s, u, (enum plane)plane) >= 0)
+			copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, plan_device_buffer(s, u, (enum plane)plane),
+			        plan_host_buffer(s, u, (enum plane)plane), updates);
 }
 
 static void update_device(
@@ -65,7 +67,7 @@ static void update_device(
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
 	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
 		plan_add_arg(p, plan_plane_role((enum plane)plane),
-		        plane == PLANE_HI ? hi : s->units[u].device[plane], ACCESS_BOTH);
+		        plane == PLANE_HI ? hi : plan_device_buffer(s, u, (enum plane)plane), ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }
@@ -85,9 +87,9 @@ static int shard_temp(struct plan *p, enum buffer_kind kind, enum plan_space spa
 /* Fetches hi from host memory for an update on the device. */
 static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updates)
 {
-	int hi = shard_temp(p, BUFFER_UPDATE_HI, SPACE_DEVICE, s->units[u].host[PLANE_HI]);
+	int hi = shard_temp(p, BUFFER_UPDATE_HI, SPACE_DEVICE, plan_host_buffer(s, u, PLANE_HI));
 
-	copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, hi, s->units[u].host[PLANE_HI], updates);
+	copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, hi, plan_host_buffer(s, u, PLANE_HI), updates);
 	return hi;
 }
 
@@ -114,12 +116,12 @@ static void update_from(struct plan *p, const struct plan_state *s, int u, int g
 		update_host(p, s, u, gradient, updates);
 		return;
 	}
-	int home = s->units[u].device[PLANE_HI];
+	int home = plan_device_buffer(s, u, PLANE_HI);
 	int hi = home >= 0 ? home : fetch_hi(p, s, u, updates);
 
 	update_device(p, s, u, hi, gradient, updates);
 	if (home < 0)
-		copy_add(p, PLAN_OP_RETURN, QUEUE_D2H, u, s->units[u].host[PLANE_HI], hi, updates);
+		copy_add(p, PLAN_OP_RETURN, QUEUE_D2H, u, plan_host_buffer(s, u, PLANE_HI), hi, updates);
 }
 
 void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient)
@@ -130,8 +132,8 @@ void plan_add_update(struct plan *p, const struct plan_state *s, int u, int grad
 /* The buffer with the gradient of the step before. */
 static int gradient_home(const struct plan_state *s, int u)
 {
-	return s->units[u].host[PLANE_GRADIENT] >= 0 ? s->units[u].host[PLANE_GRADIENT]
-	                                             : s->units[u].device[PLANE_GRADIENT];
+	return plan_host_buffer(s, u, PLANE_GRADIENT) >= 0 ? plan_host_buffer(s, u, PLANE_GRADIENT)
+	                                                   : plan_device_buffer(s, u, PLANE_GRADIENT);
 }
 
 /* The first trained unit after `u`, or unit_count. */

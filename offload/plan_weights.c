@@ -10,13 +10,13 @@ static int fetch_plane(
 {
 	struct plan *p = b->p;
 	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
-	int dst = whole_buffer(b, kind, layout, u, dtype), home = b->state.units[u].device[plane];
+	int dst = whole_buffer(b, kind, layout, u, dtype), home = plan_device_buffer(&b->state, u, plane);
 
 	if (home >= 0)
 		plan_add_op(p, PLAN_OP_COPY, QUEUE_COMM, u, -1, -1);
 	else
 		plan_add_op(p, PLAN_OP_FETCH, QUEUE_H2D, u, -1, -1);
-	plan_add_arg(p, ARG_SRC, home >= 0 ? home : b->state.units[u].host[plane], ACCESS_READ);
+	plan_add_arg(p, ARG_SRC, home >= 0 ? home : plan_host_buffer(&b->state, u, plane), ACCESS_READ);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
 	p->h2d_bytes += home >= 0 ? 0 : dtype_bytes(dtype) * p->map->units[u].shard_count;
 	/* a single rank gathers nothing; on the h2d queue compute's waits then count as waits for the copy */
@@ -41,10 +41,11 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	struct plan *p = b->p;
 	int u = n->unit;
 	int alone = p->map->shard_ranks == 1; /* a plane on the device is then whole */
-	int hi = alone ? b->state.units[u].device[PLANE_HI] : -1,
-	    lo = alone ? b->state.units[u].device[PLANE_LO] : -1;
+	int hi = alone ? plan_device_buffer(&b->state, u, PLANE_HI) : -1,
+	    lo = alone ? plan_device_buffer(&b->state, u, PLANE_LO) : -1;
 
-	int has_lo = b->state.units[u].host[PLANE_LO] >= 0 || b->state.units[u].device[PLANE_LO] >= 0;
+	int has_lo = plan_host_buffer(&b->state, u, PLANE_LO) >= 0 ||
+	             plan_device_buffer(&b->state, u, PLANE_LO) >= 0;
 
 	interval_refresh(b, u);
 	if (!plan_reads_lo(&p->policy)) {

@@ -17,7 +17,7 @@ struct unit_hold {
 
 struct snapshot {
 	const struct plan *plan;
-	const struct store *store;
+	struct store *store;
 	pthread_mutex_t lock; /* protects the fields below */
 	pthread_cond_t change;
 	struct unit_hold *units;
@@ -37,7 +37,7 @@ static int64_t part_find(
 	return held;
 }
 
-int snapshot_open(struct snapshot **out, const struct plan *plan, const struct store *store)
+int snapshot_open(struct snapshot **out, const struct plan *plan, struct store *store)
 {
 	struct snapshot *s = mem_alloc(1, sizeof(*s));
 
@@ -153,13 +153,15 @@ int snapshot_read(struct snapshot *s, int tensor, enum plane plane, int64_t firs
 	const struct plan_policy *policy = &s->plan->policy;
 	int64_t at, held, skipped;
 	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
+	const char *from;
 
 	if (rc)
 		return rc;
 	held = part_find(s, &at, &skipped, tensor, first, count);
+	from = store_borrow(s->store, plane, unit);
 	memcpy((char *)dst + plan_plane_bytes(policy, plane, skipped),
-	        (const char *)store_at(s->store, plane, unit) + plan_plane_bytes(policy, plane, at),
-	        (size_t)plan_plane_bytes(policy, plane, held));
+	        from + plan_plane_bytes(policy, plane, at), (size_t)plan_plane_bytes(policy, plane, held));
+	store_return(s->store, plane, unit, STORE_READ);
 	return 0;
 }
 

@@ -26,7 +26,7 @@ struct snapshot;
 enum snapshot_updates { SNAPSHOT_UPDATES_NONE, SNAPSHOT_UPDATES_PENDING };
 
 /* Plan and store must outlive it. ERR_NOMEM. */
-int snapshot_open(struct snapshot **snapshot, const struct plan *plan, const struct store *store);
+int snapshot_open(struct snapshot **snapshot, const struct plan *plan, struct store *store);
 void snapshot_close(struct snapshot *snapshot); /* NULL is allowed */
 
 /* 1 if the store holds weights and optimizer state of all units, so that a snapshot can read them. */

@@ -7,7 +7,9 @@
 #include "host/pool.h"
 #include "host/slab.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 
 enum { STORE_ALIGN = 64 };
 
@@ -21,6 +23,7 @@ struct store {
 	int64_t slab_bytes[2];
 	enum slab_kind kind[PLANE_COUNT]; /* the slab that a plane lies in */
 	struct pool *pool;
+	atomic_int borrowed;
 	struct slab_run *runs[2]; /* of each slab, ascending; none on a machine with one node */
 	int run_count[2];
 };
@@ -171,6 +174,7 @@ void store_close(struct store *s)
 {
 	if (!s)
 		return;
+	assert(!s->borrowed);
 	for (int k = 0; k < 2; k++) {
 		if (s->slab[k])
 			device_slab_close(s->device, s->slab[k]);
@@ -186,6 +190,24 @@ void *store_at(const struct store *s, enum plane plane, int unit)
 	if (s->at[plane][unit] < 0)
 		return NULL;
 	return (char *)s->slab[s->kind[plane]] + s->first[plane] + s->at[plane][unit];
+}
+
+void *store_borrow(struct store *s, enum plane plane, int unit)
+{
+	void *at = store_at(s, plane, unit);
+
+	if (at)
+		atomic_fetch_add(&s->borrowed, 1);
+	return at;
+}
+
+/* Every plane of the store is in memory, so nothing is written back. */
+void store_return(struct store *s, enum plane plane, int unit, enum store_use use)
+{
+	(void)plane;
+	(void)unit;
+	(void)use;
+	atomic_fetch_sub(&s->borrowed, 1);
 }
 
 int store_get_placement(const struct store *s, struct store_placement *nodes, int max)

@@ -31,7 +31,15 @@ int store_open(struct store **store, struct device *device, const struct plan *p
         struct pool *pool);
 void store_close(struct store *store);
 
-/* First byte of a unit's shard in a plane; NULL if the shard is not in the store. */
+/* First byte of a unit's shard in a plane, from a call of store_borrow to that of store_return; NULL if the
+ * shard is not in the store, and then nothing is to return. Any thread; who may write is the caller's affair.
+ */
+void *store_borrow(struct store *store, enum plane plane, int unit);
+enum store_use { STORE_READ, STORE_WRITTEN };
+void store_return(struct store *store, enum plane plane, int unit, enum store_use use);
+
+/* The same for as long as the store is open, for copies of the device and readers without an end. NULL also
+ * if the shard has no lasting place in memory; then borrow it. */
 void *store_at(const struct store *store, enum plane plane, int unit);
 
 /* Finds the elements [*first, *end) of a shard of `count` elements that belong to pool node `node`. */

@@ -223,6 +223,10 @@ static void test_bytes_follow_policy(void **state)
 	plan_free(shallow);
 	plan_free(off);
 	plan_free(on);
+	/* a home that nothing has yet is refused by name */
+	policy.offload_optimizer = HOME_DISK;
+	assert_int_equal(plan_build(&on, PLAN_TRAIN, map, &policy), ERR_UNSUPPORTED);
+	assert_non_null(strstr(err_text(), "optimizer state on a disk"));
 	unit_map_close(map);
 	model_close(model);
 }
