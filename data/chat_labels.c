@@ -227,7 +227,7 @@ static int borders_by_pieces(struct work *w)
 		size_t to = border(w, k);
 
 		if (to < at)
-			return 0; /* turns overlap: borders_by_prefixes takes each border alone */
+			return 0; /* turns overlap: borders_by_sides takes each border alone */
 		rc = encode(w, pieces, at, to);
 		set_border(w, k, pieces->count);
 		at = to;
@@ -240,19 +240,85 @@ static int borders_by_pieces(struct work *w)
 	       !memcmp(pieces->ids, w->l->ids.ids, (size_t)pieces->count * sizeof(*pieces->ids));
 }
 
-/* Tokenizes the text up to each border. The border is where these tokens and those of the whole text begin to
- * differ: a token across the border belongs to what follows. */
-static int borders_by_prefixes(struct work *w)
+/* Bytes of the text of the first `count` ids, and whether the whole text begins with it. */
+static int decoded_bytes(size_t *len_bytes, int *is_same, const struct work *w, int64_t count)
 {
-	struct token_list *prefix = &w->l->scratch;
+	char *text = NULL;
+	int rc = tokenizer_decode(w->tokenizer, &text, len_bytes, w->l->ids.ids, count, SKIP_SPECIAL_OFF);
+
+	*is_same = !rc && *len_bytes <= w->full.len_bytes && !memcmp(text, w->full.text, *len_bytes);
+	mem_free(text);
+	return rc;
+}
+
+/* The token that begins at this byte, or that has it inside. */
+static int border_by_bytes(int64_t *token, const struct work *w, size_t at)
+{
+	int64_t low = 0, high = w->l->ids.count; /* the first `low` ids end before `at`, `high` do not */
+	size_t len_bytes;
+	int is_same, rc = 0;
+
+	while (!rc && low < high) {
+		int64_t middle = low + (high - low) / 2;
+
+		rc = decoded_bytes(&len_bytes, &is_same, w, middle);
+		if (len_bytes < at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	*token = low > 0 ? low - 1 : 0;
+	/* a cut character may decode to more bytes than it has */
+	for (int64_t k = low; !rc && k <= w->l->ids.count && k < low + 4; k++) {
+		rc = decoded_bytes(&len_bytes, &is_same, w, k);
+		if (!rc && is_same && len_bytes == at) {
+			*token = k;
+			break;
+		}
+	}
+	return rc;
+}
+
+/* Where the ids give back the text, a border is at the token that has its byte: 1. Otherwise 0. */
+static int borders_by_bytes(struct work *w)
+{
+	size_t len_bytes;
+	int is_same, rc = decoded_bytes(&len_bytes, &is_same, w, w->l->ids.count);
+
+	if (rc || !is_same || len_bytes != w->full.len_bytes)
+		return rc;
+	for (int64_t k = 0; !rc && k < BORDERS * w->turn_count; k++) {
+		int64_t token = 0;
+
+		rc = border_by_bytes(&token, w, border(w, k));
+		set_border(w, k, token);
+	}
+	return rc ? rc : 1;
+}
+
+/* Tokenizes the text on both sides of each border. If the ids of the text behind it end the whole, the border
+ * is where they begin. Otherwise it is where the ids of the text before it and those of the whole begin to
+ * differ: a token across the border belongs to what follows. */
+static int borders_by_sides(struct work *w)
+{
+	const struct token_list *all = &w->l->ids;
+	struct token_list *side = &w->l->scratch;
 	int rc = 0;
 
 	for (int64_t k = 0; !rc && k < BORDERS * w->turn_count; k++) {
 		int64_t n = 0;
 
-		prefix->count = 0;
-		rc = encode(w, prefix, 0, border(w, k));
-		while (!rc && n < prefix->count && n < w->l->ids.count && prefix->ids[n] == w->l->ids.ids[n])
+		side->count = 0;
+		rc = encode(w, side, border(w, k), w->full.len_bytes);
+		while (!rc && n < side->count && n < all->count &&
+		        side->ids[side->count - 1 - n] == all->ids[all->count - 1 - n])
+			n++;
+		set_border(w, k, all->count - n);
+		if (rc || n == side->count)
+			continue;
+		n = side->count = 0;
+		rc = encode(w, side, 0, border(w, k));
+		while (!rc && n < side->count && n < all->count && side->ids[n] == all->ids[n])
 			n++;
 		set_border(w, k, n);
 	}
@@ -267,7 +333,9 @@ static int find_borders(struct work *w)
 	if (!w->borders)
 		return ERR_NOMEM;
 	found = borders_by_pieces(w);
-	return found < 0 ? found : found ? 0 : borders_by_prefixes(w);
+	if (!found)
+		found = borders_by_bytes(w);
+	return found < 0 ? found : found ? 0 : borders_by_sides(w);
 }
 
 /* ---- labels ---- */
