@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -242,6 +244,18 @@ int file_create(const char *path)
 	return fd < 0 ? sys_fail(path, "create") : fd;
 }
 
+int file_open_append(const char *path)
+{
+	int fd = sys_open(path, O_WRONLY | O_APPEND | O_CREAT, 0666);
+
+	return fd < 0 ? sys_fail_io(path, "open") : fd;
+}
+
+ssize_t file_append(int fd, const char *path, const void *src, size_t len_bytes)
+{
+	return sys_write(fd, path, src, len_bytes, 0); /* O_APPEND: the offset does not count */
+}
+
 /* ---- files that appear whole ---- */
 
 char *file_part_name(const char *path)
@@ -286,20 +300,22 @@ static int open_part(char **name, const char *path)
 	return fd < 0 ? sys_fail(path, "create") : fd;
 }
 
-/* Whether `name` is a part of a file called `of`. */
-static int is_part(const char *name, const char *of)
+/* The process that writes `name`, if that is a part of a file called `of`; else 0. */
+static pid_t part_writer(const char *name, const char *of)
 {
-	size_t len = strlen(of), digits;
+	size_t len = strlen(of), digits, serial;
 
 	if (strncmp(name, of, len) || strncmp(name + len, ".tmp-", 5))
 		return 0;
 	name += len + 5;
 	digits = strspn(name, "0123456789");
-	return digits && name[digits] == '-' && name[digits + 1] &&
-	       !name[digits + 1 + strspn(name + digits + 1, "0123456789")];
+	serial = name[digits] == '-' ? strspn(name + digits + 1, "0123456789") : 0;
+	return digits && serial && !name[digits + 1 + serial] ? (pid_t)strtol(name, NULL, 10) : 0;
 }
 
-void file_clean_parts(const char *dir, const char *const *of, int count)
+enum parts { PARTS_ALL, PARTS_OF_THE_DEAD };
+
+static void clean(const char *dir, const char *const *of, int count, enum parts parts)
 {
 	char **names = NULL;
 	size_t name_count = 0;
@@ -308,14 +324,32 @@ void file_clean_parts(const char *dir, const char *const *of, int count)
 		return;
 	for (size_t i = 0; i < name_count; i++) {
 		char *path = NULL;
+		pid_t writer = 0;
 
-		for (int n = 0; n < count && !path; n++)
-			path = is_part(names[i], of[n]) ? file_join(dir, names[i]) : NULL;
+		for (int n = 0; n < count && !writer; n++)
+			writer = part_writer(names[i], of[n]);
+		if (writer && (parts == PARTS_ALL || (kill(writer, 0) && errno == ESRCH)))
+			path = file_join(dir, names[i]);
 		if (path && file_kind_of(path) == FILE_REGULAR)
 			sys_remove(path);
 		mem_free(path);
 	}
 	file_list_free(names, name_count);
+}
+
+void file_clean_parts(const char *dir, const char *const *of, int count)
+{
+	clean(dir, of, count, PARTS_ALL);
+}
+
+void file_clean_parts_of(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char *dir = file_dir_of(path);
+
+	if (dir)
+		clean(dir, &name, 1, PARTS_OF_THE_DEAD);
+	mem_free(dir);
 }
 
 int file_is_lfs_pointer(const char *text, size_t len_bytes)

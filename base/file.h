@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Opens a regular file for reading: not a FIFO, device or directory (never blocks). Returns a
  * descriptor >= 0, or ERR_INPUT (missing, wrong kind, no permission) / ERR_IO. *len_bytes may be NULL. */
@@ -43,11 +44,19 @@ char *file_part_name(const char *path);
 int file_part_place(const char *part, const char *path);
 void file_part_remove(const char *part); /* if it is there; keeps the current error text */
 
-/* Removes the parts of these files in `dir`, if it can. Call only if no other process writes them now. */
+/* Removes parts, if it can: of these files in `dir`, where no other process writes them now, or of `path`,
+ * where the process that made a part is gone from this host. */
 void file_clean_parts(const char *dir, const char *const *of, int count);
+void file_clean_parts_of(const char *path);
 
 /* Creates a file for writing (file_write_at) and reading back; ERR_INPUT if the name exists. */
 int file_create(const char *path);
+
+/* A log: opens it, new or existing, for file_append, which adds bytes at the end: as many as it returns, or
+ * -1 with errno. */
+int file_open_append(const char *path);
+ssize_t file_append(int fd, const char *path, const void *src, size_t len_bytes);
+
 int file_close(int fd, const char *path);    /* closes the descriptor, also after an error */
 void file_abandon(int fd, const char *path); /* closes and keeps the current error text */
 

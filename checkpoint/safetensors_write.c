@@ -129,16 +129,6 @@ out:
 	return err;
 }
 
-static void clean_parts(const char *path)
-{
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	char *dir = file_dir_of(path);
-
-	if (dir)
-		file_clean_parts(dir, &name, 1);
-	mem_free(dir);
-}
-
 int safetensors_replace(struct safetensors_writer **out, const char *path,
         const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
         int64_t metadata_count)
@@ -147,7 +137,7 @@ int safetensors_replace(struct safetensors_writer **out, const char *path,
 	int err;
 
 	*out = NULL;
-	clean_parts(path);
+	file_clean_parts_of(path);
 	part = file_part_name(path);
 	err = own && part ? safetensors_create(out, part, tensors, tensor_count, metadata, metadata_count,
 	                            SAFETENSORS_PLAIN)

@@ -80,6 +80,8 @@ void cli_say(const struct config *c, const char *fmt, ...)
 }
 
 static const char *program = "ferry", *verb_said = "";
+static char **words; /* of the command line */
+static int word_count;
 static struct str last_line;
 
 const char *cli_program(void)
@@ -224,45 +226,6 @@ static int takes_ranks(enum verb verb)
 	return verb == VERB_TRAIN || verb == VERB_EVAL;
 }
 
-static int run_verb(enum verb verb, int argc, char *argv[])
-{
-	struct config c = {0};
-	struct str text = {0};
-	int err = config_parse(&c, verb, argc, argv);
-
-	json_is_wanted |= c.json;
-	if (!err)
-		world_set_patience(c.watchdog_timeout_s * 1000000000);
-	if (!err && c.help) {
-		config_write_help(&text, verb);
-		err = print_text(&text);
-		goto out;
-	}
-	if (!err)
-		err = config_check(&c);
-	if (!err)
-		err = ranks_are_as_asked(&c);
-	if (!err && takes_ranks(verb))
-		err = devices_place_ranks(&c);
-	if (!err)
-		err = paths_resolve(&c);
-	if (!err)
-		err = world_agree(run_owner_take(&c));
-	if (!err && ranks_reads_files(&c, world_self()))
-		err = preflight_check(&c);
-	err = world_agree(err);
-	if (!err)
-		err = ranks_check(&c);
-	if (!err)
-		err = chat_date_begin(&c);
-	if (!err)
-		err = cli_command_of(verb)(&c);
-	run_owner_release();
-out:
-	config_free(&c);
-	return err;
-}
-
 /* Prints an object with the error, so that a program always reads one object from stdout. */
 static void print_json_error(int rank, const char *text)
 {
@@ -356,6 +319,42 @@ static struct ranks_wish wish_of(enum verb verb, int argc, char *argv[])
 	return wish;
 }
 
+/* The command that starts this run again, once a signal ended it before its first step. */
+static struct str again_line;
+static const char *_Atomic again_more = "";
+
+/* Ends the process: on a thread of its own, while the main one loads. Files that it writes meanwhile appear
+ * whole or not at all. */
+static void leave_early(int signal)
+{
+	struct str text = {0};
+
+	str_printf(&text, "stopped by SIG%s before the first step, so nothing is lost; to start again:",
+	        sigabbrev_np(signal));
+	str_add(&again_line, again_more);
+	cli_say_last(&again_line);
+	if (world_self()->size > 1)
+		start_leave(ERR_STOPPED, -1, text.data ? text.data : "stopped");
+	print_error(NULL, -1, text.data ? text.data : "stopped");
+	fflush(NULL);
+	run_owner_release();
+	_exit(CLI_EXIT_STOPPED);
+}
+
+static int early_stop_begin(void)
+{
+	struct launch launch;
+
+	launch_read(&launch);
+	if (launch.size > 1 && !launch.is_local) /* only the job's script knows the hosts */
+		str_printf(&again_line, "%s -n %d ", launch.program, launch.size);
+	for (int i = 0; i < word_count; i++) {
+		str_add(&again_line, i ? " " : "");
+		cli_add_word(&again_line, words[i]);
+	}
+	return str_check(&again_line) ? ERR_NOMEM : signals_leave_by(leave_early);
+}
+
 static int ranks_join(enum verb verb, const struct launch *launch, int64_t watchdog_s)
 {
 	struct heartbeat_join join = {
@@ -403,6 +402,47 @@ static int ranks_run(int count, char *argv[], const struct launch *launch)
 	return 0;
 }
 
+static int run_verb(enum verb verb, int argc, char *argv[])
+{
+	struct config c = {0};
+	struct str text = {0};
+	int err = config_parse(&c, verb, argc, argv);
+
+	if (!err && verb == VERB_TRAIN && !c.resume_from_checkpoint && !c.overwrite_output_dir && !c.dry_run)
+		again_more = " resume_from_checkpoint=auto"; /* a killed run leaves a directory */
+	json_is_wanted |= c.json;
+	if (!err)
+		world_set_patience(c.watchdog_timeout_s * 1000000000);
+	if (!err && c.help) {
+		config_write_help(&text, verb);
+		err = print_text(&text);
+		goto out;
+	}
+	if (!err)
+		err = config_check(&c);
+	if (!err)
+		err = ranks_are_as_asked(&c);
+	if (!err && takes_ranks(verb))
+		err = devices_place_ranks(&c);
+	if (!err)
+		err = paths_resolve(&c);
+	if (!err)
+		err = world_agree(run_owner_take(&c));
+	if (!err && ranks_reads_files(&c, world_self()))
+		err = preflight_check(&c);
+	err = world_agree(err);
+	if (!err)
+		err = ranks_check(&c);
+	if (!err)
+		err = chat_date_begin(&c);
+	if (!err)
+		err = cli_command_of(verb)(&c);
+	run_owner_release();
+out:
+	config_free(&c);
+	return err;
+}
+
 /* Whether the reader of stdout has gone. */
 static int is_unread(void)
 {
@@ -439,11 +479,15 @@ static int dispatch(int argc, char *argv[])
 		skip = 3;
 	if (takes_ranks(verb)) {
 		launch_read_any(&launch);
+		if (verb == VERB_TRAIN && launch.size == 1)
+			err = early_stop_begin();
 		wish = wish_of(verb, argc - skip, argv + skip);
 		if (launch.size == 1 && wish.count > 1)
 			return ranks_run((int)wish.count, argv, &launch);
 		if (launch.size > 1 && !launch.is_foreign)
 			err = ranks_join(verb, &launch, wish.watchdog_s);
+		if (!err && verb == VERB_TRAIN && launch.size > 1)
+			err = early_stop_begin();
 	}
 	return err ? err : run_verb(verb, argc - skip, argv + skip);
 }
@@ -467,6 +511,8 @@ int cli_main(int argc, char *argv[])
 
 	if (argc > 0 && *argv[0])
 		program = argv[0];
+	words = argv;
+	word_count = argc;
 	standard_files_open();
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
 	cli_log_start();
@@ -475,6 +521,7 @@ int cli_main(int argc, char *argv[])
 	err = limits_raise();
 	if (!err)
 		err = dispatch(argc, argv);
+	signals_stay();
 	if ((fflush(stdout) || ferror(stdout)) && !err && !is_unread())
 		err = err_set(ERR_IO, "cannot write to stdout");
 	is_one = world_self()->size == 1;

@@ -167,6 +167,7 @@ static int write_page(const struct config *c, struct report_run *runs, int count
 	struct str page = {0}, size = {0};
 	int err = page_write(&page, runs, count);
 
+	file_clean_parts_of(c->html);
 	if (!err)
 		err = file_write_all(c->html, page.data, page.len_bytes);
 	if (!err) {

@@ -474,6 +474,7 @@ static int file_write(struct asking *a, const char *path)
 		if (!rc && !config_name_in(a->answer, "yes y"))
 			rc = err_set(ERR_INPUT, "%s stays as it is; name another file", path);
 	}
+	file_clean_parts_of(path);
 	if (!rc)
 		rc = file_write_all(path, text.data, text.len_bytes);
 	str_free(&question);

@@ -1,11 +1,15 @@
 /* Catches and holds signals. */
 #include "cli/signals.h"
 
+#include "base/err.h"
 #include "base/stop_signals.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -80,6 +84,69 @@ static int is_ignored(int signal)
 	return !sigaction(signal, NULL, &now) && now.sa_handler == SIG_IGN;
 }
 
+/* ---- before the first step ---- */
+
+/* The thread that leaves and the one that begins the steps both claim what comes next. */
+enum { NEXT_OPEN, NEXT_STEPS, NEXT_LEAVE };
+static atomic_int next;
+static sem_t came;
+static void (*leave_by)(int signal);
+
+static void *leave_wait(void *context)
+{
+	int expected = NEXT_OPEN;
+
+	(void)context;
+	while (sem_wait(&came))
+		;
+	if (atomic_compare_exchange_strong(&next, &expected, NEXT_LEAVE))
+		leave_by(held);
+	return NULL;
+}
+
+static void hold_and_wake(int signal)
+{
+	int error = errno;
+
+	if (!held)
+		held = signal;
+	sem_post(&came);
+	errno = error;
+}
+
+int signals_leave_by(void (*leave)(int signal))
+{
+	struct sigaction action = {.sa_handler = hold_and_wake, .sa_flags = SA_RESTART};
+	sigset_t all, before;
+	pthread_t thread;
+	int rc;
+
+	leave_by = leave;
+	sem_init(&came, 0, 0);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread gets none */
+	rc = pthread_create(&thread, NULL, leave_wait, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc)
+		return err_set(ERR_NOMEM, "cannot start a thread for signals: %s", strerror(rc));
+	pthread_detach(thread);
+	for (int i = 0; i < STOP_SIGNAL_COUNT; i++)
+		if (!is_ignored(stop_signals[i]))
+			sigaction(stop_signals[i], &action, NULL);
+	if (held)
+		sem_post(&came);
+	return 0;
+}
+
+void signals_stay(void)
+{
+	int expected = NEXT_OPEN;
+
+	if (!atomic_compare_exchange_strong(&next, &expected, NEXT_STEPS) && expected == NEXT_LEAVE)
+		for (;;)
+			pause();
+}
+
 void signals_start(enum signals_voice voice)
 {
 	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
@@ -87,6 +154,7 @@ void signals_start(enum signals_voice voice)
 
 	if (started)
 		return;
+	signals_stay();
 	started = 1;
 	pending = 0;
 	is_quiet = voice == SIGNALS_QUIET;

@@ -5,7 +5,8 @@
  * several times (timeout and mpirun signal a process and its group), so signals within 0.7 s are one request.
  * A second request changes nothing and says so. A third SIGINT, at least 2 s after the first, ends the
  * process as if nothing were caught. SIGPIPE is ignored while signals are caught, because a closed terminal
- * must not end a run. Process-wide; call from the main thread before others start.
+ * must not end a run. Before the first step there is nothing to save: signals_leave_by ends the process then.
+ * Process-wide; call from the main thread before others start.
  */
 #ifndef FERRY_CLI_SIGNALS_H
 #define FERRY_CLI_SIGNALS_H
@@ -15,6 +16,12 @@
 /* Starts catching signals. Call once per process. SIGNALS_QUIET: prints nothing. */
 enum signals_voice { SIGNALS_SAY, SIGNALS_QUIET };
 void signals_start(enum signals_voice voice);
+
+/* Before that: ends the process at the first signal, or at one that is held. A thread of its own calls
+ * `leave`, which does not return, while the others go on. signals_start ends this, and signals_stay, which
+ * does not return if a signal was first. ERR_NOMEM: no thread. */
+int signals_leave_by(void (*leave)(int signal));
+void signals_stay(void);
 
 /* The first signal that came, or 0. steps_left: steps left in the run. A signal during the last step stops
  * nothing, and its line says so. */

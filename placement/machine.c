@@ -286,6 +286,7 @@ int machine_write(const struct machine *m, const char *source, const char *path)
 		str_add_char(&out, '\n');
 	}
 	rc = str_check(&out);
+	file_clean_parts_of(path);
 	if (!rc)
 		rc = file_write_all(path, out.data, out.len_bytes);
 	str_free(&out);

@@ -420,7 +420,77 @@ static void test_damaged_rows(void **state)
 	}
 }
 
-int main(void)
+/* ---- a signal before the first step ---- */
+
+/* Sends itself a signal at its call number `at`; another thread ends the process. */
+struct early {
+	int at, seen, signal;
+};
+
+static int early_hook(void *context, const struct file_call *call)
+{
+	struct early *e = context;
+
+	if (call->path && strstr(call->path, "metrics.jsonl"))
+		e->at = -1; /* the steps begin */
+	if (e->seen++ == e->at) {
+		kill(getpid(), e->signal);
+		sleep_ms(100); /* it cannot use files while this call waits */
+	}
+	return 0;
+}
+
+static int early_run(int at, int signal, const char *more)
+{
+	remove_run("early");
+	return run_hooked(early_hook, &(struct early){at, 0, signal}, KEYS "max_steps=2 %s", speaker, pairs,
+	        work_dir, "early", more);
+}
+
+/* Wherever it comes, the exit code is that of a run to be queued again, and the last line does it. */
+static void test_early_signal(void **state)
+{
+	static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+	char command[3000];
+	int code = 3, places = 0;
+	pid_t pid;
+
+	(void)state;
+	train("whole", "max_steps=2");
+	for (int at = 0; code == 3; at += 7, places++) {
+		code = early_run(at, signals[places % 3], "");
+		if (code && code != 3)
+			fail_msg("place %d: exit code %d: %s", at, code, ferry_said());
+		if (code != 3)
+			break;
+		assert_says(places % 3 == 1 ? "stopped by SIGINT before the first step"
+		                            : "before the first step, so nothing is lost; to start again:");
+		assert_int_equal(strstr(last_line(), " resume_from_checkpoint=auto") != NULL, at > 0);
+		if (places % 4)
+			continue;
+		snprintf(command, sizeof(command), "%s %s", getenv("FERRY_BINARY"), strchr(last_line(), ' '));
+		assert_int_equal(run_wait(run_start(command)), 0);
+		assert_same_runs("whole", "early", command);
+	}
+	assert_true(places > 10);
+
+	/* in the pass of the reference, which calls nothing; one rank, and two of which one is told */
+	for (int ranks = 1; ranks <= 2; ranks++) {
+		remove_run("early");
+		snprintf(command, sizeof(command),
+		        "%s " KEYS "max_steps=2 cpu_offload=on host_copy_gbps=0.0001 ranks=%d",
+		        getenv("FERRY_BINARY"), speaker, pairs, work_dir, "early", ranks);
+		pid = run_start(command);
+		sleep_ms(1500); /* it takes ten seconds */
+		kill(pid, SIGTERM);
+		if (run_wait(pid) != 3)
+			fail_msg("%s", ferry_said());
+		assert_int_equal(count_of(ferry_said(), "stopped by SIGTERM before the first step"), 1);
+		assert_false(run_has("early/metrics.jsonl"));
+	}
+}
+
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_starts_again),
@@ -430,9 +500,12 @@ int main(void)
 	        cmocka_unit_test(test_goes_with_the_run),
 	        cmocka_unit_test(test_adapter_is_gone),
 	        cmocka_unit_test(test_damaged_rows),
+	        cmocka_unit_test(test_early_signal),
 	};
 	int failed;
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	ferry_run_begin("again");
 	speaker_make();
 	tiny_model(&tiny);

@@ -117,9 +117,8 @@ int metrics_open(struct metrics **out, const char *path, int64_t after_step)
 		err = m->path ? 0 : ERR_NOMEM;
 	}
 	if (!err) {
-		m->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-		if (m->fd < 0)
-			err = err_set(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+		m->fd = file_open_append(path);
+		err = m->fd < 0 ? m->fd : 0;
 	}
 	if (err) {
 		metrics_close(m);
@@ -136,7 +135,7 @@ static int flush(struct metrics *m)
 	int error = 0;
 
 	while (done < m->late.len_bytes && !error) {
-		ssize_t put = write(m->fd, m->late.data + done, m->late.len_bytes - done);
+		ssize_t put = file_append(m->fd, m->path, m->late.data + done, m->late.len_bytes - done);
 
 		if (put > 0)
 			done += (size_t)put;
@@ -262,6 +261,12 @@ void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
 	append(m, row);
 }
 
+void metrics_sync(struct metrics *m)
+{
+	if (m && !m->is_held && !m->late.len_bytes && file_sync(m->fd, m->path))
+		log_warn("%s", err_text());
+}
+
 void metrics_hold(struct metrics *m, int is_held)
 {
 	m->is_held = is_held;
@@ -278,12 +283,12 @@ int metrics_move(struct metrics *m, const char *path)
 {
 	char *own = mem_strdup(path),
 	     *newline = m->is_torn ? memchr(m->late.data, '\n', m->late.len_bytes) : NULL;
-	int fd = own ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+	int fd = own ? file_open_append(path) : ERR_NOMEM;
 
 	m->is_held = 1;
 	if (fd < 0) {
 		mem_free(own);
-		return own ? err_set(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno)) : ERR_NOMEM;
+		return fd;
 	}
 	if (newline && !is_same_file(fd, m->fd)) {
 		size_t rest = (size_t)(newline + 1 - m->late.data);

@@ -54,6 +54,9 @@ int metrics_open(struct metrics **m, const char *path, int64_t after_step);
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
 
+/* Fsyncs the rows so far; a failure is a warning. NULL is allowed. */
+void metrics_sync(struct metrics *m);
+
 /* Holds rows back as if writing failed, because the file may belong to another run by now. */
 void metrics_hold(struct metrics *m, int is_held);
 

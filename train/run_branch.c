@@ -204,15 +204,32 @@ int run_branch_open(
 
 /* ---- writing the branch ---- */
 
-static char *free_name(const char *output_dir)
+/* Whether something was moved there; a run that was killed before that leaves copies of files only. */
+static int is_used(const char *dir)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int used = file_list_dir(dir, &names, &count) != 0;
+
+	for (size_t i = 0; i < count && !used; i++) {
+		char *path = file_join(dir, names[i]);
+
+		used = !path || file_kind_of(path) != FILE_REGULAR;
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return used;
+}
+
+static char *free_dir(const char *output_dir)
 {
 	for (int n = 1;; n++) {
-		char *name = mem_printf(ABANDONED "%d", n);
-		int is_taken = name && file_is_in(output_dir, name);
+		char *dir = mem_printf("%s/" ABANDONED "%d", output_dir, n);
 
-		if (!is_taken)
-			return name;
-		mem_free(name);
+		if (!dir || file_kind_of(dir) == FILE_NONE ||
+		        (file_kind_of(dir) == FILE_DIR && !is_used(dir)))
+			return dir;
+		mem_free(dir);
 	}
 }
 
@@ -254,9 +271,11 @@ static void tell(const struct run_branch *b, const char *dir)
 
 static int move_abandoned(const struct run_branch *b, const char *output_dir)
 {
-	char *name = free_name(output_dir), *dir = name ? file_join(output_dir, name) : NULL;
+	char *dir = free_dir(output_dir);
 	int err = dir ? file_make_dir(dir) : ERR_NOMEM;
 
+	if (!err)
+		run_dir_clean(dir);
 	if (!err)
 		err = copy_into(dir, output_dir, "metrics.jsonl");
 	if (!err)
@@ -271,7 +290,6 @@ static int move_abandoned(const struct run_branch *b, const char *output_dir)
 		err = file_sync_dir(output_dir);
 	if (!err)
 		tell(b, dir);
-	mem_free(name);
 	mem_free(dir);
 	return err;
 }

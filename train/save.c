@@ -66,6 +66,7 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	*out = NULL;
 	if (!s)
 		return ERR_NOMEM;
+	metrics_sync(t->metrics); /* a checkpoint stands for the rows before it */
 	s->save = (struct checkpoint_save){
 	        .output_dir = fallback ? fallback : t->output_dir,
 	        .total_limit = fallback ? 0 : (int)t->config->save_total_limit, /* nothing is removed there */

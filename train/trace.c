@@ -39,6 +39,7 @@ int trace_write(json_t *events, const char *path)
 	if (!rc)
 		file = json_pack("{s:O,s:s}", "traceEvents", events, "displayTimeUnit", "ms");
 	rc = json_write(&text, file, JSON_COMPACT);
+	file_clean_parts_of(path);
 	if (!rc)
 		rc = file_write_all(path, text, strlen(text));
 	mem_free(text);
