@@ -90,10 +90,11 @@ static int notes;
 static struct {
 	char path[500];
 	int is_dirty;
+	off_t flushed_bytes;
 } files[FILES_MAX];
 static int file_count;
 
-static int *dirty_of(const char *path)
+static int file_find(const char *path)
 {
 	int i = 0;
 
@@ -103,7 +104,7 @@ static int *dirty_of(const char *path)
 		_exit(99);
 	file_count += i == file_count;
 	snprintf(files[i].path, sizeof(files[i].path), "%s", path);
-	return &files[i].is_dirty;
+	return i;
 }
 
 /* Messages name a part by the file that it will be. */
@@ -119,14 +120,39 @@ static const char *file_of(int fd)
 	return path;
 }
 
+/* Half of what was not flushed is there. */
 static void tear(void)
 {
 	for (int i = 0; i < file_count; i++) {
 		struct stat st;
 
 		if (files[i].is_dirty && !stat(files[i].path, &st) && S_ISREG(st.st_mode) &&
-		        truncate(files[i].path, st.st_size / 2))
+		        st.st_size > files[i].flushed_bytes &&
+		        truncate(files[i].path, (files[i].flushed_bytes + st.st_size) / 2))
 			_exit(99);
+	}
+}
+
+/* Follows the call that is about to be made. */
+static void follow(const struct file_call *call)
+{
+	struct stat st;
+	int i;
+
+	if (call->kind == FILE_CALL_CREATE)
+		files[file_find(call->path)].is_dirty = 1;
+	if (call->kind == FILE_CALL_WRITE || call->kind == FILE_CALL_RESERVE)
+		files[file_find(file_of(call->fd))].is_dirty = 1;
+	if (call->kind == FILE_CALL_SYNC && !fstat(call->fd, &st)) {
+		i = file_find(file_of(call->fd));
+		files[i].is_dirty = 0;
+		files[i].flushed_bytes = st.st_size;
+	}
+	if (call->kind == FILE_CALL_RENAME) {
+		i = file_find(call->to);
+		files[i].is_dirty = files[file_find(call->path)].is_dirty;
+		files[i].flushed_bytes = files[file_find(call->path)].flushed_bytes;
+		files[file_find(call->path)].is_dirty = 0;
 	}
 }
 
@@ -179,14 +205,7 @@ static int dying_hook(void *context, const struct file_call *call)
 	*call_count = death.seen + 1;
 	if (death.seen++ == death.at)
 		die(call);
-	if (call->kind == FILE_CALL_CREATE)
-		*dirty_of(call->path) = 1;
-	if (call->kind == FILE_CALL_WRITE || call->kind == FILE_CALL_RESERVE || call->kind == FILE_CALL_SYNC)
-		*dirty_of(file_of(call->fd)) = call->kind != FILE_CALL_SYNC;
-	if (call->kind == FILE_CALL_RENAME) {
-		*dirty_of(call->to) = *dirty_of(call->path);
-		*dirty_of(call->path) = 0;
-	}
+	follow(call);
 	return 0;
 }
 

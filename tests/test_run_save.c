@@ -139,11 +139,12 @@ static void test_a_slow_disk(void **state)
 	remove_run("fast");
 	remove_run("slow");
 	assert_ferry(0, NULL,
-	        "train model=%s data=%s output_dir=%s/fast max_steps=9 save_steps=4 save_total_limit=0 %s",
+	        "train model=%s data=%s output_dir=%s/fast max_steps=9 save_steps=4 save_total_limit=0 %s "
+	        "logging_steps=2",
 	        model.dir, model.data, work_dir, common);
 	assert_int_equal(run_hooked(disk_hook, &(struct disk){.sleep_ms = 300},
 	                         "train model=%s data=%s output_dir=%s/slow max_steps=9 save_steps=4 "
-	                         "save_total_limit=0 %s",
+	                         "save_total_limit=0 %s logging_steps=2", /* row 5 would wait in the hook */
 	                         model.dir, model.data, work_dir, common),
 	        0);
 	for (int step = 4; step <= 8; step += 4)
