@@ -13,18 +13,18 @@
 #include "tests/check.h"
 
 static const char *const json_seeds[] = {
-        "{\"architectures\": [\"LlamaForCausalLM\"], \"rope_scaling\": {\"factor\": 8.0, \"type\": "
-        "\"yarn\"}, "
-        "\"rms_norm_eps\": 1e-05, \"tie\": false, \"x\": null}",
+        ("{\"architectures\": [\"LlamaForCausalLM\"], \"rope_scaling\": {\"factor\": 8.0, \"type\": "
+         "\"yarn\"}, "
+         "\"rms_norm_eps\": 1e-05, \"tie\": false, \"x\": null}"),
         "[1, -2, 3.5e+7, \"\\u00e9\\n\\\\\", [[], {}], 1000000000000000019884624838656]",
-        "{\"__metadata__\": {\"format\": \"pt\"}, \"w\": {\"dtype\": \"F32\", \"shape\": [2, 3], "
-        "\"data_offsets\": [0, 24]}}",
+        ("{\"__metadata__\": {\"format\": \"pt\"}, \"w\": {\"dtype\": \"F32\", \"shape\": [2, 3], "
+         "\"data_offsets\": [0, 24]}}"),
         "{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud83d\\ude00 hi\"}]}",
 };
 
 static const char *const yaml_seeds[] = {
-        "model: a/b\nlearning_rate: 2e-5\nbetas: [0.9, 0.999]\nfsdp_config:\n  fsdp_offload_params: true\n  "
-        "x: ~\n",
+        ("model: a/b\nlearning_rate: 2e-5\nbetas: [0.9, 0.999]\nfsdp_config:\n  fsdp_offload_params: true\n  "
+         "x: ~\n"),
         "datasets:\n  - path: p.json # one\n    type: alpaca\n  - {path: q, n: 1}\n\"quoted\": 'it''s'\n",
         "---\na: |\n  block\n  text\nb: >-\n  folded\n  text\nc: {}\nd: []\n...\n",
         "k: \"\\x41\\u00e9\\t\"\n? complex\n: value\nlist:\n- 1\n- 2\n- ~\n",

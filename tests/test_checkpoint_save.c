@@ -214,7 +214,7 @@ static int failing_read(void *context, int tensor, enum plane plane, int64_t fir
 static int save_damaged(const struct checkpoint_save *save, const struct rank *rank)
 {
 	struct checkpoint_saving *saving;
-	char path[600], byte;
+	char path[600], byte = 0;
 	int rc = checkpoint_saving_open(&saving, save), fd;
 
 	if (rc)

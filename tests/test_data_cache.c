@@ -213,7 +213,7 @@ static void test_old(void **state)
 static void flip(const char *path, int64_t at)
 {
 	int fd = open(path, O_RDWR);
-	char byte;
+	char byte = 0;
 
 	assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
 	byte = (char)(byte ^ 4);

@@ -166,8 +166,8 @@ static void setting_run(const struct setting *s, struct outcome *out)
 	        .min_num_params = 2000,
 	        .world_size = 1,
 	        .policy = s->policy,
-	        .train = {TOKENS, TOKENS},
-	        .eval = {TOKENS, TOKENS},
+	        .train = {.max_tokens = TOKENS, .max_targets = TOKENS},
+	        .eval = {.max_tokens = TOKENS, .max_targets = TOKENS},
 	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 	        .max_grad_norm = s->max_grad_norm,
 	        .skip_nonfinite = s->skip_nonfinite,
@@ -464,8 +464,10 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 static void test_a_budget_is_not_passed(void **state)
 {
 	struct model *model = model_make(3, 0);
-	struct engine_options o = {
-	        .model = model, .world_size = 1, .policy = plain.policy, .train = {TOKENS, TOKENS}};
+	struct engine_options o = {.model = model,
+	        .world_size = 1,
+	        .policy = plain.policy,
+	        .train = {.max_tokens = TOKENS, .max_targets = TOKENS}};
 	struct engine_memory memory, within;
 	struct engine *e;
 
@@ -529,7 +531,7 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 	        .model = model,
 	        .world_size = 1,
 	        .policy = plain.policy,
-	        .train = {TOKENS, TOKENS},
+	        .train = {.max_tokens = TOKENS, .max_targets = TOKENS},
 	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,

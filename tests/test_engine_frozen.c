@@ -107,7 +107,7 @@ static void step_check(struct model *model, const struct plan_policy *policy, co
 	        .world_size = 1,
 	        .policy = *policy,
 	        .crossing = SLAB_PINNED,
-	        .train = {TOKENS, TOKENS},
+	        .train = {.max_tokens = TOKENS, .max_targets = TOKENS},
 	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,

@@ -212,8 +212,8 @@ static void engine_run(struct outcome *out, const char *machine, int threads, en
 	        .model = model,
 	        .world_size = 1,
 	        .policy = policy,
-	        .train = {TOKENS, TOKENS},
-	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .train = {.max_tokens = TOKENS, .max_targets = TOKENS},
+	        .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
 	        .max_grad_norm = 0.5,
 	        .skip_nonfinite = 1,
 	};

@@ -69,8 +69,8 @@ static void training_open(struct training *r, const struct setting *s)
 	        .model = r->model,
 	        .world_size = 1,
 	        .policy = s->policy,
-	        .train = {TOKENS, TOKENS},
-	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .train = {.max_tokens = TOKENS, .max_targets = TOKENS},
+	        .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
 	        .max_grad_norm = s->max_grad_norm,
 	        .skip_nonfinite = s->skip_nonfinite,
 	};

@@ -230,7 +230,7 @@ static void train(struct outcome *out, const char *device, const struct plan_pol
 	        .min_num_params = 2000,
 	        .policy = *policy,
 	        .crossing = SLAB_PINNED,
-	        .train = {TOKENS, TOKENS},
+	        .train = {.max_tokens = TOKENS, .max_targets = TOKENS},
 	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,

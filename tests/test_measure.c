@@ -32,7 +32,7 @@ static struct engine_options options_of(
 	                .state = ADAMW_STATE_F32,
 	                .micro_batches = 1,
 	                .rope_positions = tokens},
-	        .train = {tokens, tokens},
+	        .train = {.max_tokens = tokens, .max_targets = tokens},
 	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
 	        .crossing = SLAB_PINNED,
 	};

@@ -261,8 +261,8 @@ static void test_any_value(void **state)
 	static const char *const values[] = {"null", "true", "false", "-1", "0", "1", "2", "3", "1000000000",
 	        "9000000000000000000", "0.5", "-0.5", "1e-320", "1e308", "\"\"", "\"linear\"", "[]", "[1]",
 	        "[null]", "[[],{}]", "{}", "{\"a\":1}", "{\"type\":\"yarn\",\"factor\":1e-300}",
-	        "{\"type\":\"llama3\",\"factor\":1e300,\"low_freq_factor\":1e300,\"high_freq_factor\":1e-"
-	        "300}"};
+	        ("{\"type\":\"llama3\",\"factor\":1e300,\"low_freq_factor\":1e300,\"high_freq_factor\":1e-"
+	         "300}")};
 	enum { TYPES = sizeof(types) / sizeof(*types), KEYS = sizeof(keys) / sizeof(*keys) };
 	int taken = 0, left = 0;
 

@@ -47,7 +47,7 @@ static struct engine_options options_of(
 	                        .micro_batches = 1,
 	                        .rope_positions = 16,
 	                },
-	        .train = {16, 16},
+	        .train = {.max_tokens = 16, .max_targets = 16},
 	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 	        .max_grad_norm = !in_backward,
 	        .skip_nonfinite = !in_backward,

@@ -123,7 +123,7 @@ static void test_rank0_only(void **state)
 static void assert_verify_names(const char *name, off_t at_bytes, int64_t block_bytes)
 {
 	const char *file = strchr(strchr(name, '/') + 1, '/') + 1;
-	char path[400], text[200], byte;
+	char path[400], text[200], byte = 0;
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", work_dir, name);

@@ -71,7 +71,7 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_LAYERNORM_GRAD] = {.kind = OP_LAYERNORM_GRAD,
                 .norm_grad = {NORM_GRAD, .dbias = AT(3), .mean = AT(8)}},
         [OP_ROPE] = {.kind = OP_ROPE,
-                .rope = {AT(1), AT(2), AT(3), 5, 3, 40, 12, 8, 9, ROPE_BACKWARD, DTYPE_BF16}},
+                .rope = {AT(1), AT(2), AT(3), 5, 3, 40, 12, 8, 9, ROPE_BACKWARD, DTYPE_BF16, ROPE_HALVES}},
         [OP_ATTENTION] = {.kind = OP_ATTENTION,
                 .attention = {ATTENTION(32, 48, 2), .out = AT(1), .lse = AT(2), .window = 3,
                         .dtype = DTYPE_BF16}},
