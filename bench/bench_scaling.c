@@ -154,7 +154,7 @@ static int trial_is_hopeless(const struct trial *t, const struct trial *best, co
 	if (!best->fits)
 		return 0;
 	if (t->offload.value == CONFIG_OFFLOAD_ON && !best->offload.value &&
-	        best->memory.kept_blocks == (int)model->config.L)
+	        best->memory.kept_blocks == model->block_group_count)
 		return 1;
 	return t->strategy.value == CONFIG_SHARDING_HYBRID_SHARD &&
 	       best->time.exposed_ns < 0.02e6 * best->step.step_ms;

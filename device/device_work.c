@@ -138,11 +138,10 @@ int stream_op(struct stream *stream, const struct op *op)
 {
 	struct work work = {.kind = WORK_OP, .op = *op};
 	struct op_access list[OP_ACCESS_MAX];
-	int rc = op_check(op), count;
+	int rc = 0, count = op_access_list(op, list);
 
-	if (rc)
-		return rc;
-	count = op_access_list(op, list);
+	if (count < 0)
+		return count;
 	for (int i = 0; i < count; i++) {
 		int64_t end_bytes = 0;
 

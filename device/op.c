@@ -64,23 +64,29 @@ static int check_overlaps(const struct op_facts *f)
 	return 0;
 }
 
-int op_check(const struct op *op)
+static int describe_checked(struct op_facts *f, const struct op *op)
 {
-	struct op_facts f;
-	int rc = op_describe(&f, op);
+	int rc = op_describe(f, op);
 
 	if (rc)
 		return rc;
-	for (int i = 0; i < f.operand_count; i++) {
-		const struct operand *o = &f.operands[i];
+	for (int i = 0; i < f->operand_count; i++) {
+		const struct operand *o = &f->operands[i];
 
 		if (dev_is_none(o->base) && !o->optional)
-			return op_refuse(&f, "%s has no address", o->name);
+			return op_refuse(f, "%s has no address", o->name);
 		if (o->base.value % (uint64_t)o->align_bytes)
-			return op_refuse(&f, "%s is not aligned to its elements of %" PRId64 " bytes",
-			        o->name, o->align_bytes);
+			return op_refuse(f, "%s is not aligned to its elements of %" PRId64 " bytes", o->name,
+			        o->align_bytes);
 	}
-	return check_overlaps(&f);
+	return check_overlaps(f);
+}
+
+int op_check(const struct op *op)
+{
+	struct op_facts f;
+
+	return describe_checked(&f, op);
 }
 
 /* ---- byte ranges and costs ---- */
@@ -88,10 +94,10 @@ int op_check(const struct op *op)
 int op_access_list(const struct op *op, struct op_access *list)
 {
 	struct op_facts f;
-	int count = 0, rc = op_describe(&f, op);
+	int count = 0, rc = describe_checked(&f, op);
 
-	assert(!rc);
-	(void)rc;
+	if (rc)
+		return rc;
 	for (int i = 0; i < f.operand_count; i++) {
 		const struct operand *o = &f.operands[i];
 

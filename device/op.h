@@ -66,8 +66,9 @@ const char *op_name(enum op_kind kind);
  * operands with gaps are not compared. Returns 0, or ERR_RANGE naming the op and the field. */
 int op_check(const struct op *op);
 
-/* Lists the byte ranges that an op reads and writes; call op_check first. A range may cover the gaps of
- * strides, and may appear twice, for reading and for writing. Returns the number, at most OP_ACCESS_MAX. */
+/* Checks an op as op_check does, and lists the byte ranges that it reads and writes. A range may cover the
+ * gaps of strides, and may appear twice, for reading and for writing. Returns the number, at most
+ * OP_ACCESS_MAX. */
 enum { OP_ACCESS_MAX = 20 };
 struct op_access {
 	dev_addr base;

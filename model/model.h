@@ -106,6 +106,7 @@ struct model {
 	int stage_count;
 	struct model_group *groups; /* in the order of stages */
 	int group_count;
+	int block_group_count; /* those of blocks: as many as blocks, unless a block is divided */
 	struct model_value *values;
 	int *stage_value;   /* the lists of all stages, one after the other */
 	int *stage_tensor;  /* the lists of all stages, one after the other */

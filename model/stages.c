@@ -55,6 +55,7 @@ static enum stage_kind stage_of_role(const struct stage_list *list, enum tensor_
 
 static void group_begin(struct model *model, int layer, int part)
 {
+	model->block_group_count += layer >= 0;
 	model->groups[model->group_count++] =
 	        (struct model_group){.first_stage = model->stage_count, .layer = layer, .part = part};
 }

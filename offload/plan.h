@@ -42,7 +42,7 @@ struct plan_policy {
 	/* Number of offloaded units that stay on the device nevertheless: with only their weights, and with
 	 * all of their state. plan_residency.c chooses the units. Weights stay only if that saves a fetch. */
 	int resident_weights, resident_states;
-	/* Number of blocks, from the head on, that keep their activations regardless of `activations`. */
+	/* Number of blocks' groups, from the head on, that keep activations regardless of `activations`. */
 	int kept_blocks;
 	enum activation_policy activations;
 	enum visit_order order;

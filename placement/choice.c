@@ -367,7 +367,7 @@ static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 	if (freedom->residency && plan_residency_is_open(&o->policy))
 		s->units = map->unit_count;
 	s->states = o->policy.inference ? 0 : s->units;
-	s->blocks = freedom->activations ? (int)o->model->config.L : 0;
+	s->blocks = freedom->activations ? o->model->block_group_count : 0;
 	unit_map_close(map);
 	return 0;
 }
@@ -563,7 +563,7 @@ static void candidate_text(
 		str_printf(
 		        out, ", %.1f ms (at least %.1f, limited by %s)", k->step_ms, k->bound_ms, k->binds);
 	str_printf(out, ": state of %d of %d groups, weights of %d, activations of %d of %d layers",
-	        k->states, units->unit_count, k->weights_stay, k->kept, (int)units->model->config.L);
+	        k->states, units->unit_count, k->weights_stay, k->kept, units->model->block_group_count);
 	if (k->spills)
 		str_add(out, ", other activations go to host memory");
 	if (k->ahead >= 0)

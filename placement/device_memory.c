@@ -67,7 +67,7 @@ void device_memory_resident_text(struct str *out, const struct device_memory *de
 	} parts[] = {
 	        {"state", "groups", m->resident_states, units->unit_count},
 	        {"weights", "groups", m->resident_weights, units->unit_count},
-	        {"activations", "layers", m->kept_blocks, (int)units->model->config.L},
+	        {"activations", "layers", m->kept_blocks, units->model->block_group_count},
 	};
 	const char *before = device->is_host ? "on the device: " : "on the GPU: ";
 

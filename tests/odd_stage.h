@@ -272,8 +272,12 @@ static const struct stage_type stage_choice = {.forward = choice_forward,
         .state_goes_back = choice_state_goes_back};
 
 /* Links instead of model/blocks/stage_types.c. */
-const struct stage_type *const stage_types[STAGE_COUNT] = {
-        &stage_embed, &stage_choice, &stage_gate, &stage_up, &stage_down, &stage_head};
+const struct stage_type *const stage_types[STAGE_COUNT] = {[STAGE_EMBED] = &stage_embed,
+        [STAGE_ATTN] = &stage_choice,
+        [STAGE_GATE] = &stage_gate,
+        [STAGE_UP] = &stage_up,
+        [STAGE_DOWN] = &stage_down,
+        [STAGE_HEAD] = &stage_head};
 
 /* ---- the model ---- */
 

@@ -40,8 +40,9 @@ struct stage_call {
 	int stage, layer;
 	enum dtype dtype;
 	int64_t tokens, element_bytes;
-	int64_t targets, head_rows; /* head only */
-	dev_addr acts;              /* of this stage */
+	int64_t targets, head_rows;           /* head only */
+	dev_addr acts;                        /* of this stage */
+	int64_t acts_first[BLOCK_STAGES_MAX]; /* of each stage of the group: where its part begins */
 	struct block_scratch scratch;
 	const void *layout;   /* the stage's own, while it works */
 	int writes_gradients; /* 1: products overwrite gradients, 0: they add to them */

@@ -99,16 +99,21 @@ struct stage_call call_shape(const struct model *model, int stage, enum dtype dt
 static struct stage_call call_at(const struct stage_call *call, int stage)
 {
 	struct stage_call other = *call;
-	int64_t offset = 0;
 
-	for (other.stage = group_of(call)->first_stage; other.stage < stage; other.stage++)
-		offset += stage_acts_bytes(&other);
-	other.acts = call->memory ? dev_at(call->memory->acts, offset) : DEV_NONE;
+	other.stage = stage;
+	other.acts = dev_at(call->memory->acts, call->acts_first[stage - group_of(call)->first_stage]);
 	return other;
 }
 
 void call_place(struct stage_call *call)
 {
+	struct stage_call each = *call;
+	const struct model_group *g = group_of(call);
+
+	for (int i = 0; i + 1 < g->count; i++) {
+		each.stage = g->first_stage + i;
+		call->acts_first[i + 1] = call->acts_first[i] + stage_acts_bytes(&each);
+	}
 	*call = call_at(call, call->stage);
 	call->scratch = block_scratch_of(call);
 }
