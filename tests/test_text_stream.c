@@ -135,12 +135,41 @@ static void test_several(void **state)
 	tokenizer_close(t);
 }
 
+/* Behind a prompt, the space that the answer begins with is text. */
+static void test_continued(void **state)
+{
+	const char *source = getenv("FERRY_SOURCE");
+	char *path = mem_printf("%s/tests/golden/tokenizer/fallback.json", source ? source : ".");
+	struct token_list ids = {0};
+	struct text_stream s = {.is_continued = 1};
+	struct tokenizer *t = NULL;
+	const char *piece;
+	size_t len;
+
+	(void)state;
+	check_ok(tokenizer_open(&t, path));
+	check_ok(tokenizer_encode(t, &ids, "Anna has", 8, ADD_SPECIAL_BEFORE));
+	s.tokenizer = t;
+	s.known = ids.count;
+	s.from = tokenizer_context(t, ids.ids, ids.count);
+	check_ok(tokenizer_encode_more(t, &ids, " a cat", 6));
+	check_ok(text_stream_end(&s, ids.ids, ids.count));
+	piece = text_stream_piece(&s, &len);
+	assert_int_equal(len, 6);
+	assert_memory_equal(piece, " a cat", 6);
+	text_stream_free(&s);
+	token_list_free(&ids);
+	tokenizer_close(t);
+	mem_free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_pieces),
 	        cmocka_unit_test(test_stops),
 	        cmocka_unit_test(test_several),
+	        cmocka_unit_test(test_continued),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
