@@ -490,6 +490,41 @@ static void test_early_signal(void **state)
 	}
 }
 
+/* A signal during an evaluation does not wait for its end: who resumes makes it. */
+static void test_signal_in_an_evaluation(void **state)
+{
+	static const char *const more[] = {"max_steps=3 eval_steps=1", "max_steps=1 eval_steps=1",
+	        "max_steps=1 eval_steps=0", "max_steps=3 eval_steps=1 ranks=2"};
+	char command[3000], path[400];
+	pid_t pid;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
+		remove_run("early");
+		snprintf(command, sizeof(command),
+		        "%s " KEYS
+		        "%s eval_split=8 per_device_eval_batch_size=1 preference_loss=simpo cpu_offload=on "
+		        "host_copy_gbps=0.0001",
+		        getenv("FERRY_BINARY"), speaker, pairs, work_dir, "early", more[i]);
+		pid = run_start(command);
+		path_of(path, "early/metrics.jsonl");
+		while (line_count(path) < 1 && is_running(pid))
+			sleep_ms(2);
+		sleep_ms(300);
+		kill(pid, SIGTERM);
+		if (run_wait(pid) != 3)
+			fail_msg("%s: %s", more[i], ferry_said());
+		assert_int_equal(line_count(path), 1); /* the step's row alone */
+		assert_says("stopped by SIGTERM after step 1, with a checkpoint; to resume:");
+		if (resume("early", "host_copy_gbps=off"))
+			fail_msg("%s: %s", more[i], ferry_said());
+		snprintf(command, sizeof(command),
+		        "%s eval_split=8 per_device_eval_batch_size=1 preference_loss=simpo", more[i]);
+		train("whole", command);
+		assert_same_runs("whole", "early", more[i]);
+	}
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -501,6 +536,7 @@ int main(int argc, char *argv[])
 	        cmocka_unit_test(test_adapter_is_gone),
 	        cmocka_unit_test(test_damaged_rows),
 	        cmocka_unit_test(test_early_signal),
+	        cmocka_unit_test(test_signal_in_an_evaluation),
 	};
 	int failed;
 

@@ -4,10 +4,10 @@
 /* Every file that ferry writes, found from the calls that a run makes, so that a new file joins by itself.
  *
  * Each kind of run is killed before such a call, in the middle of a write, or by a power loss that tears what
- * was not flushed. Then the same command runs again. The results must be those of a run that nothing happened
- * to, or a message says what to do; nothing temporary may be left.
+ * was not flushed; or the disk is full for this call. Then the same command runs again. The results must be
+ * those of a run that nothing happened to, or a message says what to do; nothing temporary may be left.
  *
- *     FERRY_PLACES=N   calls drawn for each kind (default 8). 0: every call, in each of the three ways
+ *     FERRY_PLACES=N   calls drawn for each kind (default 8). 0: every call, in each of the four ways
  *     FERRY_SEED=N     seed of the draws (default 1)
  *     FERRY_KIND=TEXT  only the kinds whose name contains it
  */
@@ -68,8 +68,8 @@ static const struct kind {
 
 /* ---- a process that dies at a call ---- */
 
-enum way { BEFORE, TORN, POWER, WAY_COUNT };
-static const char *const ways[] = {"before", "in the middle of", "by a power loss at"};
+enum way { BEFORE, TORN, POWER, REFUSED, WAY_COUNT };
+static const char *const ways[] = {"before", "in the middle of", "by a power loss at", "no: refused"};
 
 enum { CALLS_MAX = 20000, FILES_MAX = 400 };
 
@@ -203,8 +203,11 @@ static int dying_hook(void *context, const struct file_call *call)
 		name_note(places[death.seen].file, call->path);
 	}
 	*call_count = death.seen + 1;
-	if (death.seen++ == death.at)
+	if (death.seen++ == death.at) {
+		if (death.way == REFUSED) /* no disk is too full to remove a file */
+			return call->kind == FILE_CALL_REMOVE ? 0 : ENOSPC;
 		die(call);
+	}
 	follow(call);
 	return 0;
 }
@@ -330,12 +333,18 @@ static int killed_at(const struct kind *k, int at, enum way way)
 
 	begin(k);
 	code = run_line(k, "", at, way);
-	if (code != 128 + SIGKILL) {
+	snprintf(why, sizeof(why), "%s, killed %s call %d, %d of %s", k->name, ways[way], at, places[at].kind,
+	        places[at].file);
+	if (!code && way == REFUSED) {
+		check_result(k, why);
+		return 1;
+	}
+	if (code != 128 + SIGKILL && way != REFUSED) {
 		assert_int_equal(code, 0);
 		return 0;
 	}
-	snprintf(why, sizeof(why), "%s, killed %s call %d, %d of %s", k->name, ways[way], at, places[at].kind,
-	        places[at].file);
+	if (way == REFUSED && (code > 5 || !strstr(ferry_said(), "ferry ")))
+		fail_msg("%s: exit code %d: %s", why, code, ferry_said());
 	code = run_line(k, k->again, -1, BEFORE);
 	if (code == 2 && k->otherwise) {
 		if (!strstr(ferry_said(), "; "))

@@ -2,6 +2,7 @@
 #include "train/evaluate.h"
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "comm/world.h"
 #include "placement/options.h"
 
@@ -74,6 +75,20 @@ static int micro_evaluate(struct session *s, const struct session_rows *rows, st
 	return row_fn ? batch_rows_report(mb, losses, row_fn, context) : 0;
 }
 
+/* All ranks end after the same micro-batch. */
+static int stop_check(const struct session *s)
+{
+	enum { NOT_LAST = 2 };
+	double stops;
+	int rc;
+
+	if (!s->is_stopped)
+		return 0;
+	stops = s->is_stopped(NOT_LAST) != 0;
+	rc = world_sum(&stops, 1);
+	return rc || stops == 0 ? rc : err_set(ERR_STOPPED, "stopped by a signal during an evaluation");
+}
+
 int evaluate(struct session *s, struct session_rows *rows, struct evaluation *result, evaluate_row_fn *row_fn,
         void *context)
 {
@@ -88,6 +103,8 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 			rc = batch_build(mb, &rows->source, step, m);
 			if (!rc)
 				rc = micro_evaluate(s, rows, result, row_fn, context);
+			if (!rc)
+				rc = stop_check(s);
 		}
 	result->seconds = clock_now_s() - begin;
 	return rc ? rc : evaluate_sum(result);

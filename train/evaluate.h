@@ -10,7 +10,7 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from, const 
 
 /* Computes the loss over all of these rows, s->eval or s->pass (with mixed sets over those of the first
  * epoch), summed in double, in order. Calls row_fn for each row if not NULL. Collective: each rank runs its
- * rows, and all get the sums. */
+ * rows, and all get the sums. ERR_STOPPED: s->is_stopped saw a signal, on any rank. */
 struct evaluation {
 	double loss_sum;               /* of tokens */
 	struct pair_sums pairs;        /* of rows with a reference */

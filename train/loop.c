@@ -171,10 +171,15 @@ static int rows_evaluate(struct trainer *t)
 	struct evaluation e;
 	struct metrics_eval row = {.step = t->step};
 	struct metrics_pairs pairs;
-	int rc = evaluate(&t->session, &t->session.eval, &e, NULL, NULL);
+	int rc;
 
+	t->session.is_stopped = t->caller.signal;
+	rc = evaluate(&t->session, &t->session.eval, &e, NULL, NULL);
+	t->session.is_stopped = NULL;
+	t->caller.signal(t->total_steps - t->step); /* what a signal does from here on */
+	t->evaluation_due = rc == ERR_STOPPED;      /* the loop sees the signal next, and saves */
 	if (rc)
-		return rc;
+		return t->evaluation_due ? 0 : rc;
 	row.epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step);
 	row.tokens = e.targets;
 	if (t->config->preference_loss) {
@@ -233,7 +238,7 @@ static int step_watch(struct trainer *t)
 		rc = train_dump_gradients(t);
 	if (!rc && is_due(t->step, t->eval_every) && t->session.eval.data)
 		rc = rows_evaluate(t);
-	if (!rc && is_due(t->step, t->sample_every))
+	if (!rc && is_due(t->step, t->sample_every) && !t->evaluation_due)
 		rc = sample(t);
 	device_get_stats(t->session.device, &t->before); /* the next step did not wait for these */
 	world_set_phase("saving", HEARTBEAT_PATIENT);
@@ -387,12 +392,36 @@ static int rows_lost(struct trainer *t, int rc)
 	return err_give(&why);
 }
 
+static int stop(struct trainer *t, int signal)
+{
+	int rc = train_save_last(t, TRAIN_PATIENCE_SIGNAL);
+
+	trace_end(t);
+	return world_agree(
+	        rc ? rc
+	           : err_set(ERR_STOPPED,
+	                     "stopped by SIG%s after step %" PRId64 ", with a checkpoint; to resume:",
+	                     sigabbrev_np(signal), t->step));
+}
+
+/* Evaluates outside of a step. A signal meanwhile stops the run. */
+static int evaluate_and_look(struct trainer *t)
+{
+	int signal = 0, is_lost, rc = rows_evaluate(t);
+
+	if (!rc && t->evaluation_due)
+		rc = events_share(t, &signal, &is_lost);
+	return !rc && signal ? stop(t, signal) : rc;
+}
+
 int train_run(struct trainer *t)
 {
 	struct engine_result result = {0};
 	struct trend trend = {0};
-	int rc = 0;
+	int rc = t->evaluation_due && t->session.eval.data ? evaluate_and_look(t) : 0;
 
+	if (rc)
+		return rc;
 	t->begin_step = t->step;
 	if (t->step == t->total_steps)
 		return 0;
@@ -432,15 +461,8 @@ int train_run(struct trainer *t)
 			rc = events_share(t, &signal, &is_lost);
 		if (!rc && is_lost && t->step < t->total_steps)
 			rc = place_find(t);
-		if (!rc && signal && t->step < t->total_steps) {
-			rc = train_save_last(t, TRAIN_PATIENCE_SIGNAL);
-			trace_end(t);
-			return world_agree(rc ? rc
-			                      : err_set(ERR_STOPPED,
-			                                "stopped by SIG%s after step %" PRId64
-			                                ", with a checkpoint; to resume:",
-			                                sigabbrev_np(signal), t->step));
-		}
+		if (!rc && signal && (t->step < t->total_steps || t->evaluation_due))
+			return stop(t, signal);
 	}
 	if (!rc)
 		rc = skipped_end(t, &trend, result.nonfinite);
@@ -448,7 +470,7 @@ int train_run(struct trainer *t)
 	                   trend.count >= TREND_LOSSES)) /* pairs differ more than rows */
 		diverged_warn(&trend);
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
-		rc = rows_evaluate(t);
+		rc = evaluate_and_look(t);
 	if (!rc && t->sample_at_ends)
 		rc = sample(t);
 	rc = rc ? rc : sent_report(t);

@@ -30,7 +30,7 @@ json_t *train_state(const struct trainer *t)
 	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
 	/* "mix_version" only with mixed sets: an older ferry refuses such rows, and can still resume
 	 * others */
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*}", "step",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*,s:o*}", "step",
 	        (json_int_t)t->step, "update_count", (json_int_t)engine_update_count(t->session.engine),
 	        "skipped_in_row", (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps,
 	        "rows", rows, "step_rows", (json_int_t)t->session.train.source.sampler.step_rows,
@@ -38,7 +38,8 @@ json_t *train_state(const struct trainer *t)
 	        t->session.train.mix.set_count ? json_integer(MIX_VERSION_NEWEST) : NULL, "branch",
 	        t->branch.line, "adapter", t->session.adapter.json, "settings", train_settings(t), "base",
 	        *t->session.base ? json_string(t->session.base) : NULL, "reference",
-	        *t->session.reference.checksum ? json_string(t->session.reference.checksum) : NULL);
+	        *t->session.reference.checksum ? json_string(t->session.reference.checksum) : NULL,
+	        "evaluation_due", t->evaluation_due ? json_true() : NULL);
 }
 
 /* Explains other rows. The most likely reason is another number of ranks, which one key can compensate. */
@@ -92,6 +93,7 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		         "; the learning rate follows the new number",
 		        total_steps, t->total_steps);
 	t->step = t->saved_step = step;
+	t->evaluation_due = json_is_true(json_object_get(state, "evaluation_due"));
 	engine_set_update_count(t->session.engine, update_count);
 	return 0;
 }

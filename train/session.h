@@ -63,6 +63,8 @@ struct session {
 	struct side_files side;     /* files of checkpoints and result beside the weights; rank 0 */
 	struct reference_facts reference;
 	struct session_rows train, eval;
+	int (*is_stopped)(
+	        int64_t steps_left);   /* ends an evaluation when it returns a signal; NULL: none does */
 	struct rows_origin origins[2]; /* of the data read for train, for eval */
 	struct session_rows pass; /* with a loss of pairs: train's rows, each once, in the micro-batches of
 	                             the first epoch where no weights draw rows again; its data are train's */
