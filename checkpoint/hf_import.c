@@ -334,7 +334,7 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 	}
 	err = match(import, model);
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (import->places[t].tensor)
+		if (import->places[t].tensor && !model->tensors[t].in_adapter)
 			model->tensors[t].storage = import->places[t].format;
 out:
 	if (err)

@@ -153,7 +153,8 @@ static int modules_find(struct modules *m, const struct peft_export *o, const st
 		int a = model_adapter_of(model, t), is_short;
 		json_t *name;
 
-		if (a < 0 && model->tensors[t].in_adapter && !model_tensor_is_adapter(&model->tensors[t]))
+		if (a < 0 && model->tensors[t].in_adapter == IN_ADAPTER_PART &&
+		        !model_tensor_is_adapter(&model->tensors[t]))
 			err = saved_add(m, whole_name(model, t));
 		if (a < 0)
 			continue;

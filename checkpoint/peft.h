@@ -37,13 +37,24 @@ int peft_write(
 struct peft_config {
 	json_t *json; /* the keys that say it, with PEFT's names: r, lora_alpha, target_modules, ... */
 	struct adapter_options options; /* points into json */
+	double dropout;                 /* lora_dropout of its training */
 };
+#define PEFT_GIVEN "embedding_layers" /* a key of our own: adapter_options.given */
 
 /* From an object with PEFT's names; `where` is the file's name in messages. ERR_INPUT names the key.
  * ERR_UNSUPPORTED: a kind of adapter that ferry lacks. Free with peft_config_free. */
 int peft_config_of(struct peft_config *config, const json_t *object, const char *where);
+/* Warns of keys that are unknown. */
 int peft_config_read(struct peft_config *config, const char *dir);
 void peft_config_free(struct peft_config *config);
+
+/* With save_embedding_layers (by itself after the vocabulary was resized) PEFT stores embedding and head,
+ * which it puts into the model on loading. Marks these tensors of an adapted model as IN_ADAPTER_GIVEN, and
+ * notes them. ERR_INPUT: the vocabulary has another size; safetensors_open's. */
+int peft_find_given(struct peft_config *config, const char *dir, struct model *model);
+
+/* The embedding or head that the file's tensor of this name is, a tied head as the embedding; else -1. */
+int peft_given_tensor(const struct model *model, const char *name);
 
 /* The values of adapter_model.safetensors. */
 struct peft;

@@ -4,9 +4,11 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
+#include "base/str.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "model/adapter.h"
@@ -46,7 +48,8 @@ static int check_kind(const json_t *config, const char *where)
 {
 	static const char *const others[] = {"use_dora", "use_qalora", "use_bdlora", "lora_bias",
 	        "trainable_token_indices", "target_parameters", "layer_replication", "layers_pattern",
-	        "alora_invocation_tokens", "arrow_config"};
+	        "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config",
+	        "velora_config"};
 	const char *type = json_string_value(json_object_get(config, "peft_type"));
 	const char *bias = json_string_value(json_object_get(config, "bias"));
 
@@ -124,8 +127,45 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 		err = keep(out, &o->rank_pattern, object, "rank_pattern");
 	if (!err)
 		err = keep(out, &o->alpha_pattern, object, "alpha_pattern");
+	if (!err)
+		err = keep(out, &o->given, object, PEFT_GIVEN);
+	if (!err && json_get_num(object, where, "lora_dropout", &out->dropout) < 0)
+		err = ERR_INPUT;
 	if (err)
 		peft_config_free(out);
+	return err;
+}
+
+/* Keys of PEFT 0.21 that are not read here, or only refused if set: names, notes, how A and B began. */
+static const char *const other_keys[] = {"auto_mapping", "base_model_name_or_path", "bias", "corda_config",
+        "ensure_weight_tying", "eva_config", "fan_in_fan_out", "inference_mode", "init_lora_weights",
+        "loftq_config", "lora_dropout", "lora_ga_config", "megatron_config", "megatron_core", "peft_type",
+        "peft_version", "qalora_group_size", "revision", "runtime_config", "task_type", "use_rslora"};
+
+/* Keys of other programs, and of later versions of PEFT, may change what the adapter computes. */
+static int warn_unknown(const struct peft_config *read, const json_t *object, const char *where)
+{
+	struct str names = {0};
+	const char *key;
+	json_t *value;
+	int count = 0, err;
+
+	json_object_foreach((json_t *)object, key, value)
+	{
+		int is_known = !is_set(value) || json_object_get(read->json, key);
+
+		for (size_t i = 0; i < sizeof(other_keys) / sizeof(*other_keys) && !is_known; i++)
+			is_known = !strcmp(key, other_keys[i]);
+		if (!is_known)
+			str_printf(&names, "%s%.60s", count++ ? ", " : "", safetensors_name_show(key).text);
+	}
+	err = str_check(&names);
+	if (!err && count)
+		log_warn("%s: ignoring %s, which ferry does not know; compare with PEFT whether the adapter "
+		         "computes "
+		         "the same",
+		        where, names.data);
+	str_free(&names);
 	return err;
 }
 
@@ -138,6 +178,8 @@ int peft_config_read(struct peft_config *out, const char *dir)
 	*out = (struct peft_config){0};
 	if (!err)
 		err = peft_config_of(out, object, path);
+	if (!err)
+		err = warn_unknown(out, object, path);
 	json_decref(object);
 	mem_free(path);
 	return err;
@@ -157,26 +199,62 @@ struct peft {
 	uint16_t *half;                       /* [PLANE_PIECE_COUNT] */
 };
 
-/* Finds the file's tensors for those of the model, by any name that the model's files may use. */
-static int find_tensors(struct peft *p, const struct model *model)
+/* Whether two tensors of the file have the same bytes. */
+static int check_same(struct peft *p, const struct safetensors_tensor *a, const struct safetensors_tensor *b)
+{
+	enum { PIECE_BYTES = PLANE_PIECE_COUNT };
+	char *one = (char *)p->half, *other = one + PIECE_BYTES;
+	int is_same = a->dtype == b->dtype && a->len_bytes == b->len_bytes, err = 0;
+
+	for (int64_t at = 0, len; at < a->len_bytes && is_same && !err; at += len) {
+		len = min_i64(PIECE_BYTES, a->len_bytes - at);
+		err = safetensors_read(p->file, a, one, at, len);
+		if (!err)
+			err = safetensors_read(p->file, b, other, at, len);
+		is_same = !err && !memcmp(one, other, (size_t)len);
+	}
+	if (err || is_same)
+		return err;
+	return err_set(ERR_UNSUPPORTED,
+	        "%s: \"%s\" and \"%s\" differ, but the model has one tensor for both (tie_word_embeddings)",
+	        p->file->path, safetensors_name_show(a->name).text, safetensors_name_show(b->name).text);
+}
+
+/* The model's tensor of this name in the file, by any name that the model's files may use. A tied head is the
+ * embedding, where the file gives that. */
+static int find_tensor(const struct model *model, const char *name)
 {
 	size_t len = strlen(PEFT_PREFIX);
+	int t = strncmp(name, PEFT_PREFIX, len) ? -1 : model_find_tensor(model, name + len), given;
 
-	for (int64_t i = 0; i < p->file->tensor_count; i++) {
-		const char *name = p->file->tensors[i].name;
-		int t = strncmp(name, PEFT_PREFIX, len) ? -1 : model_find_tensor(model, name + len);
+	if (t != MODEL_NAME_BUFFER)
+		return t;
+	given = peft_given_tensor(model, name);
+	return given >= 0 && model->tensors[given].in_adapter == IN_ADAPTER_GIVEN ? given : t;
+}
+
+/* Finds the file's tensors for those of the model. */
+static int find_tensors(struct peft *p, const struct model *model)
+{
+	int err = 0;
+
+	for (int64_t i = 0; i < p->file->tensor_count && !err; i++) {
+		const struct safetensors_tensor *tensor = &p->file->tensors[i];
+		int t = find_tensor(model, tensor->name);
 
 		if (t < 0 || !model->tensors[t].in_adapter)
 			return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model",
-			        p->file->path, safetensors_name_show(name).text);
-		if (p->of[t])
-			return err_set(ERR_INPUT,
+			        p->file->path, safetensors_name_show(tensor->name).text);
+		if (p->of[t] && model->tensors[t].in_adapter == IN_ADAPTER_GIVEN && model->config.tied)
+			err = check_same(p, p->of[t], tensor);
+		else if (p->of[t])
+			err = err_set(ERR_INPUT,
 			        "%s: \"%s\" and \"%s\" are two names of one tensor; remove one",
 			        p->file->path, safetensors_name_show(p->of[t]->name).text,
-			        safetensors_name_show(name).text);
-		p->of[t] = &p->file->tensors[i];
+			        safetensors_name_show(tensor->name).text);
+		p->of[t] = tensor;
 	}
-	return 0;
+	return err;
 }
 
 /* Checks the file's tensor for one of the model. */

@@ -45,6 +45,8 @@ static int parts_open(struct parts *p, const struct config *c)
 		err = peft_config_read(&p->adapter, c->lora_adapter);
 	if (!err)
 		err = model_adapt(p->model, &p->adapter.options);
+	if (!err)
+		err = peft_find_given(&p->adapter, c->lora_adapter, p->model);
 	if (!err) {
 		p->of_adapter = (struct plane_source){.context = p, .floats = adapter_floats};
 		err = peft_open(&p->values, c->lora_adapter, p->model);

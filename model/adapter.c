@@ -484,9 +484,29 @@ static int set_saved(struct model *model, const struct adapter_options *o)
 	int err = marked ? mark_saved(marked, model, o, 0) : ERR_NOMEM;
 
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		model->tensors[t].in_adapter |= marked[t];
+		if (marked[t])
+			model->tensors[t].in_adapter = IN_ADAPTER_PART;
 	mem_free(marked);
 	return err;
+}
+
+void model_give(struct model *model, int tensor)
+{
+	model->tensors[tensor].in_adapter = IN_ADAPTER_GIVEN;
+	model->tensors[tensor].storage = FORMAT_F32; /* the model's files may have a smaller one */
+}
+
+static int set_given(struct model *model, const json_t *names)
+{
+	for (size_t i = 0; i < json_array_size(names); i++) {
+		const char *name = json_string_value(json_array_get(names, i));
+		int t = name ? model_find_tensor(model, name) : -1;
+
+		if (t < 0)
+			return err_set(ERR_INPUT, "%.80s: the model has no such tensor", name ? name : "");
+		model_give(model, t);
+	}
+	return 0;
 }
 
 static int noted(int err, const char *where)
@@ -520,6 +540,8 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 		err = model_rebuild(model, &changed);
 	if (!err && o->saved)
 		err = noted(set_saved(model, o), o->called.saved);
+	if (!err)
+		err = set_given(model, o->given);
 	return err;
 }
 

@@ -29,6 +29,7 @@ struct adapter_options {
 	const json_t *rank_pattern, *alpha_pattern;
 	/* Ends of names of modules that train whole, in place of an adapter; NULL: none. */
 	const json_t *saved;
+	const json_t *given; /* names of tensors that the adapter's files have values for; NULL: none */
 	int is_asked; /* refuse a pattern or an exclusion that names no module, and warn of other names of
 	                 none; 0: PEFT's file has such */
 	struct {
@@ -47,6 +48,9 @@ int adapter_targets(json_t **targets, const char *text);
  * matrix; ERR_RANGE: too many parameters; ERR_NOMEM. The model is
  * unchanged after an error. */
 int model_adapt(struct model *model, const struct adapter_options *o);
+
+/* Marks a tensor as IN_ADAPTER_GIVEN. */
+void model_give(struct model *model, int tensor);
 
 /* 1 for A and B of an adapter. */
 int model_tensor_is_adapter(const struct model_tensor *tensor);

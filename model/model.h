@@ -29,6 +29,9 @@
 /* One parameter. Order of the table: transformers' module order (state_dict), which is also the order of
  * sums. */
 enum { MODEL_RANK_MAX = 3 };
+/* PART: A, B, or a module that trains whole. GIVEN: a value for the model's own tensor, which does not
+ * train. */
+enum { IN_ADAPTER_NOT, IN_ADAPTER_PART, IN_ADAPTER_GIVEN };
 struct model_tensor {
 	char *name; /* as transformers writes it, with the base-model prefix */
 	enum tensor_role role;
@@ -38,10 +41,10 @@ struct model_tensor {
 	int64_t count;                 /* elements */
 	int decay;                     /* weight decay applies: matrices and embeddings */
 	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
-	int in_adapter;              /* 1: an adapter's files hold it: A, B, or a module that trains whole */
-	enum format storage;         /* format of its first values; F32 if unknown */
-	int in_files;                /* 1: a run has its exact value in the model's files, at any time */
-	int first_stage, last_stage; /* that read it, in forward order */
+	int in_adapter;                /* IN_ADAPTER_: whether an adapter's files hold it */
+	enum format storage;           /* format of its first values; F32 if unknown */
+	int in_files;                  /* 1: a run has its exact value in the model's files, at any time */
+	int first_stage, last_stage;   /* that read it, in forward order */
 	/* A frozen tensor's format in memory; NULL: model_tensor_format chooses. */
 	const struct weight_format *kept;
 };

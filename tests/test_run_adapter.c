@@ -27,6 +27,15 @@ static void assert_said(const char *text)
 		fail_msg("\"%s\" is not in: %s", text, ferry_said());
 }
 
+static void assert_same_results(const char *a, const char *b)
+{
+	char paths[2][400];
+
+	path_of(paths[0], a);
+	path_of(paths[1], b);
+	assert_same_files(paths[0], paths[1], a);
+}
+
 /* One tensor under two names that each would fit. */
 static void test_two_names(void **state)
 {
@@ -113,6 +122,95 @@ static void test_last_skipped(void **state)
 	assert_false(run_has("out/model"));
 }
 
+#define HEAD "base_model.model.lm_head.weight"
+#define EMBED "base_model.model.model.embed_tokens.weight"
+
+/* PEFT's save_embedding_layers: values of the model's own tensors, which no training changes. */
+static void test_embedding_saved(void **state)
+{
+	struct adapter_file f;
+
+	(void)state;
+	for (int tied = 0; tied < 2; tied++) {
+		char model[400];
+		json_t *offsets;
+		float value;
+
+		write_file("own.json", TINY_CONFIG, tied ? "true" : "false");
+		assert_ferry(0, NULL, "init config=%s/own.json output_dir=%s/own overwrite=on", work_dir,
+		        work_dir);
+		path_of(model, "own");
+		make();
+		adapter_open(&f, "a");
+		adapter_add(&f, HEAD, 64, 32, 0.123f);
+		adapter_add(&f, EMBED, 64, 32, tied ? 0.123f : 0.2f);
+		adapter_close(&f);
+		remove_run("out");
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s output_dir=%s/out lora_adapter=%s/a max_steps=2 threads=1 "
+		        "learning_rate=1e-2 export_dtype=fp32 save_steps=1",
+		        model, tiny.data, work_dir, work_dir);
+		adapter_open(&f, "out/adapter");
+		offsets = json_object_get(json_object_get(f.header, EMBED), "data_offsets");
+		assert_non_null(offsets);
+		memcpy(&value, f.data.data + json_integer_value(json_array_get(offsets, 0)), 4);
+		assert_true(value == (tied ? 0.123f : 0.2f));
+		assert_true(tied == !json_object_get(f.header, HEAD));
+		adapter_close(&f);
+		remove_run("merged");
+		assert_ferry(0, NULL,
+		        "merge model=%s lora_adapter=%s/out/adapter output_dir=%s/merged export_dtype=fp32",
+		        model, work_dir, work_dir);
+		assert_same_results("merged/model.safetensors", "out/model/model.safetensors");
+		remove_run("merged");
+		assert_ferry(0, NULL,
+		        "export checkpoint=%s/out model=%s output_dir=%s/merged export_dtype=fp32", work_dir,
+		        model, work_dir);
+		assert_same_results("merged/model.safetensors", "out/model/model.safetensors");
+	}
+	/* values for one tensor that differ, and another vocabulary */
+	adapter_open(&f, "a");
+	adapter_fill(&f, HEAD, 1);
+	adapter_close(&f);
+	assert_ferry(2, NULL, "merge model=%s/own lora_adapter=%s/a output_dir=%s/no", work_dir, work_dir,
+	        work_dir);
+	assert_said("differ, but the model has one tensor for both");
+	make();
+	adapter_open(&f, "a");
+	adapter_add(&f, EMBED, 66, 32, 1);
+	adapter_close(&f);
+	merge(2);
+	assert_said(
+	        "for 66 tokens (PEFT's save_embedding_layers), but the model has 64; in transformers call "
+	        "resize_token_embeddings(66)");
+}
+
+/* What the file says and ferry does not do is said, where it matters. */
+static void test_config_said(void **state)
+{
+	(void)state;
+	make();
+	adapter_set("a", "lora_dropout", json_real(0.05));
+	adapter_set("a", "new_thing", json_pack("{s:i}", "a", 1));
+	adapter_set("a", "other_thing", json_null());
+	merge(0);
+	assert_said("ignoring new_thing, which ferry does not know");
+	assert_null(strstr(ferry_said(), "other_thing"));
+	assert_null(strstr(ferry_said(), "dropout"));
+	remove_run("out");
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/out lora_adapter=%s/a max_steps=1 threads=1", tiny.dir,
+	        tiny.data, work_dir, work_dir);
+	assert_said("was trained with lora_dropout=0.05; ferry trains without dropout");
+	adapter_set("a", "kasa_config", json_pack("{s:i}", "beta", 1));
+	merge(2);
+	assert_said("kasa_config is not supported");
+	make();
+	adapter_set("a", "lora_dropout", json_string("a"));
+	merge(2);
+	assert_said("lora_dropout");
+}
+
 static int model_is_too_large(void *context, const struct file_call *call)
 {
 	(void)context;
@@ -174,7 +272,7 @@ static void test_other_models(void **state)
 static void test_head_name(void **state)
 {
 	static const char *const names[] = {"embed_out", "lm_head"};
-	char path[400], trained[400];
+	char path[400];
 	json_t *config;
 
 	(void)state;
@@ -206,9 +304,7 @@ static void test_head_name(void **state)
 		remove_run("merged");
 		assert_ferry(0, NULL, "merge model=%s/neox lora_adapter=%s/out/adapter output_dir=%s/merged",
 		        work_dir, work_dir, work_dir);
-		path_of(path, "merged/model.safetensors");
-		path_of(trained, "out/model/model.safetensors");
-		assert_same_files(path, trained, names[i]);
+		assert_same_results("merged/model.safetensors", "out/model/model.safetensors");
 	}
 }
 
@@ -218,6 +314,8 @@ int main(void)
 	        cmocka_unit_test(test_two_names),
 	        cmocka_unit_test(test_other_models),
 	        cmocka_unit_test(test_head_name),
+	        cmocka_unit_test(test_embedding_saved),
+	        cmocka_unit_test(test_config_said),
 	        cmocka_unit_test(test_overflow),
 	        cmocka_unit_test(test_last_skipped),
 	        cmocka_unit_test(test_adapter_first),

@@ -58,12 +58,18 @@ static int adapt_as_found(struct session *s)
 
 	if (!rc)
 		rc = check_keys(c, &s->adapter);
-	if (!rc && s->adapter.options.saved && c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE)
+	if (!rc)
+		rc = model_adapt(s->model, &s->adapter.options);
+	if (!rc)
+		rc = peft_find_given(&s->adapter, c->lora_adapter, s->model);
+	if (!rc && (s->adapter.options.saved || s->adapter.options.given) &&
+	        c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE)
 		rc = err_set(ERR_UNSUPPORTED,
 		        "it has whole modules, which %s=base cannot take off; use start",
 		        config_where(c, "preference_reference"));
-	if (!rc)
-		rc = model_adapt(s->model, &s->adapter.options);
+	if (!rc && c->verb == VERB_TRAIN && s->adapter.dropout > 0 && !world_self()->rank)
+		log_warn("%s=%s was trained with lora_dropout=%g; ferry trains without dropout",
+		        config_where(c, "lora_adapter"), c->lora_adapter, s->adapter.dropout);
 	return rc ? err_note(rc, "%s", config_where(c, "lora_adapter")) : 0;
 }
 
@@ -161,7 +167,8 @@ int adapters_pattern(char **pattern, const struct session *s)
 		str_printf(&text, "(?:%s)|", trainable);
 	str_add(&text, ".*\\.lora_[AB]\\.weight");
 	for (int t = 0; t < s->model->tensor_count; t++)
-		if (s->model->tensors[t].in_adapter && !model_tensor_is_adapter(&s->model->tensors[t]))
+		if (s->model->tensors[t].in_adapter == IN_ADAPTER_PART &&
+		        !model_tensor_is_adapter(&s->model->tensors[t]))
 			str_printf(&text, "|\\Q%s\\E", s->model->tensors[t].name);
 	*pattern = str_take(&text);
 	return *pattern ? 0 : ERR_NOMEM;
