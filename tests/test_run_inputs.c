@@ -48,6 +48,9 @@ static void test_refused(void **state)
 	        {"train model=tiny data=rows.jsonl max_steps=1 output_dir=out save_fallback_dir=. "
 	         "model=model",
 	                "model=model"},
+	        {"train model=tiny data=rows.jsonl max_steps=1 output_dir=alias", "model=tiny"},
+	        {"train model=tiny lora_adapter=adapter data=rows.jsonl max_steps=1 output_dir=adapter",
+	                "lora_adapter=adapter"},
 	        {"train model=run/model data=rows.jsonl max_steps=1 output_dir=run", "model=run/model"},
 	        {"train model=tiny lora_adapter=run/adapter data=rows.jsonl max_steps=1 output_dir=here/run",
 	                "lora_adapter=run/adapter"},

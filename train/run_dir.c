@@ -176,6 +176,7 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 	} reads[] = {{"model", c->model}, {"data", c->data}, {"eval_data", c->eval_data},
 	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint},
 	        {"lora_adapter", c->lora_adapter}};
+	int err;
 
 	for (size_t i = 0; i < sizeof(reads) / sizeof(*reads); i++)
 		if (would_remove(c, reads[i].path) || would_remove_set(c, reads[i].path))
@@ -183,7 +184,8 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 			        "overwrite_output_dir would remove %s=%s, which this run reads; choose "
 			        "another output_dir",
 			        reads[i].key, reads[i].path);
-	return check_foreign(c, names, count);
+	err = run_inputs_check_apart(c);
+	return err ? err : check_foreign(c, names, count);
 }
 
 /* Refuses a broken link model/ now, not when the result is ready. */

@@ -80,6 +80,16 @@ static int sets_are_read_from(const char *list, const struct stat *dir)
 	return found;
 }
 
+/* The value of a key that names what is read; NULL: none. */
+static const char *read_path(const struct config *c, const struct config_key *key)
+{
+	const char *path = key->path == CONFIG_PATH_NONE || key->path == CONFIG_PATH_WRITE
+	                           ? NULL
+	                           : *(char *const *)((const char *)c + key->offset);
+
+	return path && *path ? path : NULL;
+}
+
 int run_inputs_check(const struct config *c, const char *dir, const char *key, const char *value)
 {
 	struct stat st;
@@ -88,17 +98,30 @@ int run_inputs_check(const struct config *c, const char *dir, const char *key, c
 		return 0;
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *k = &config_keys[i];
-		const char *path;
+		const char *path = read_path(c, k);
 
-		if (k->path == CONFIG_PATH_NONE || k->path == CONFIG_PATH_WRITE)
-			continue;
-		path = *(char *const *)((const char *)c + k->offset);
-		if (path && *path &&
-		        (k->path == CONFIG_PATH_DATA ? sets_are_read_from(path, &st)
-		                                     : value_is_read_from(path, &st)))
+		if (path && (k->path == CONFIG_PATH_DATA ? sets_are_read_from(path, &st)
+		                                         : value_is_read_from(path, &st)))
 			return err_set(ERR_INPUT,
 			        "%s=%s would replace %s=%s, which ferry reads; choose another %s", key, value,
 			        k->name, path, key);
+	}
+	return 0;
+}
+
+int run_inputs_check_apart(const struct config *c)
+{
+	struct stat out, st;
+
+	if (stat(c->output_dir, &out))
+		return 0;
+	for (int i = 0; i < config_key_count; i++) {
+		const char *path = read_path(c, &config_keys[i]);
+
+		if (path && !stat(path, &st) && st.st_dev == out.st_dev && st.st_ino == out.st_ino)
+			return err_set(ERR_INPUT,
+			        "output_dir=%s is %s=%s, which ferry reads; choose another output_dir",
+			        c->output_dir, config_keys[i].name, path);
 	}
 	return 0;
 }

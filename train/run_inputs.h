@@ -9,4 +9,7 @@
  * are new files. `key`=`value`: where the user said `dir`. ERR_INPUT names both keys. */
 int run_inputs_check(const struct config *c, const char *dir, const char *key, const char *value);
 
+/* Refuses an output_dir that is itself a directory that a path key names. */
+int run_inputs_check_apart(const struct config *c);
+
 #endif
