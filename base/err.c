@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Thread_local struct {
@@ -26,12 +27,40 @@ static uint64_t digest(uint64_t so_far, const char *text)
 	return so_far;
 }
 
+/* A text that is too long loses its middle, because the reason stands at its end. `text` holds its begin. */
+static void keep_end(char text[ERR_TEXT_BYTES], size_t len_bytes, const char *fmt, va_list ap)
+{
+	static const char gap[] = " ... ";
+	const size_t begin = 600, kept = ERR_TEXT_BYTES - begin - sizeof(gap);
+	char *whole = malloc(len_bytes + 1), *end; /* base/mem reports its failures here */
+	size_t cut = begin;
+
+	if (!whole)
+		return;
+	vsnprintf(whole, len_bytes + 1, fmt, ap);
+	end = whole + len_bytes - kept;
+	while ((*end & 0xc0) == 0x80) /* not inside a character */
+		end++;
+	while (cut > 0 && (text[cut] & 0xc0) == 0x80)
+		cut--;
+	text[cut] = 0;
+	strcat(strcat(text, gap), end);
+	free(whole);
+}
+
 static void text_set(const char *fmt, va_list ap)
 {
 	char text[ERR_TEXT_BYTES]; /* a copy, because the arguments may point into the slot */
+	va_list again;
+	int len;
 
-	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
+	va_copy(again, ap);
+	len = vsnprintf(text, sizeof(text), fmt, ap);
+	if (len < 0)
 		text[0] = 0;
+	if (len >= (int)sizeof(text))
+		keep_end(text, (size_t)len, fmt, again);
+	va_end(again);
 	memcpy(slot.text, text, strlen(text) + 1);
 }
 
@@ -77,10 +106,14 @@ int err_note(int code, const char *fmt, ...)
 	len = strlen(text);
 	text[len++] = ':';
 	text[len++] = ' ';
-	rest = strnlen(slot.text, sizeof(text) - 1 - len);
-	memcpy(text + len, slot.text, rest);
-	text[len + rest] = 0;
-	memcpy(slot.text, text, len + rest + 1);
+	rest = strlen(slot.text);
+	if (len + rest < sizeof(text)) {
+		memcpy(text + len, slot.text, rest + 1);
+		memcpy(slot.text, text, len + rest + 1);
+	} else {
+		text[len - 2] = 0;
+		err_reword(code, "%s: %s", text, slot.text);
+	}
 	return code;
 }
 

@@ -69,7 +69,9 @@ enum file_kind file_kind_of(const char *path)
 	struct stat st;
 
 	if (sys_stat(path, &st))
-		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? FILE_NONE : FILE_OTHER;
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG
+		               ? FILE_NONE
+		               : FILE_OTHER;
 	if (S_ISREG(st.st_mode))
 		return FILE_REGULAR;
 	return S_ISDIR(st.st_mode) ? FILE_DIR : FILE_OTHER;

@@ -55,7 +55,7 @@ static int is_beyond_int64(const char *literal, size_t len)
 
 enum big { BIG_IS_REAL, BIG_IS_EXACT };
 
-/* The key of the object that stands for such an integer. Random, so that no text has it. */
+/* The key of the object that stands for such an integer, or for bytes. Random, so that no text has it. */
 static char big_key[64];
 
 static void make_big_key(void)
@@ -82,9 +82,19 @@ const char *json_big_digits(const json_t *value)
 	return json_object_size(value) == 1 ? json_string_value(json_object_get(value, get_big_key())) : NULL;
 }
 
+static int is_binary(const json_t *value)
+{
+	return json_object_size(value) == 1 && json_is_integer(json_object_get(value, get_big_key()));
+}
+
+json_t *json_of_binary(size_t len_bytes)
+{
+	return json_pack("{s:I}", get_big_key(), (json_int_t)len_bytes);
+}
+
 int json_is_map(const json_t *value)
 {
-	return json_is_object(value) && !json_big_digits(value);
+	return json_is_object(value) && !json_big_digits(value) && !is_binary(value);
 }
 
 json_t *json_big_integer(const char *digits)
@@ -240,6 +250,8 @@ const char *json_kind_name(const json_t *value)
 		return "nothing";
 	if (json_big_digits(value))
 		return "an integer";
+	if (is_binary(value))
+		return "binary, not UTF-8 text";
 	switch (json_typeof(value)) {
 	case JSON_OBJECT:
 		return "an object";

@@ -28,7 +28,8 @@ int json_read_file(json_t **root, const char *path, int64_t max_bytes);
 enum { JSON_BIG_DIGITS_MAX = 4300 };
 int json_parse_exact(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line);
 const char *json_big_digits(const json_t *value);
-int json_is_map(const json_t *value);         /* an object of the text, not such an integer */
+int json_is_map(const json_t *value);         /* an object of the text, not one of these */
+json_t *json_of_binary(size_t len_bytes);     /* stands for bytes that are not text; NULL: out of memory */
 json_t *json_big_integer(const char *digits); /* NULL: out of memory */
 
 /* Writes a value as text (mem_free) with jansson's flags. ERR_NOMEM, also for value NULL, so that a caller

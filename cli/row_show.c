@@ -9,23 +9,24 @@
 #include <string.h>
 
 /* Text of the tokens [from, to) of a row; without a tokenizer their ids. */
-static int stretch_text(
-        char **text, const struct tokenizer *tokenizer, const int32_t *ids, int64_t from, int64_t to)
+static int stretch_text(char **text, size_t *len_bytes, const struct tokenizer *tokenizer, const int32_t *ids,
+        int64_t from, int64_t to)
 {
 	struct str numbers = {0};
 
 	if (tokenizer)
-		return tokenizer_decode_more(tokenizer, text, NULL, ids, from, to, SKIP_SPECIAL_OFF);
+		return tokenizer_decode_more(tokenizer, text, len_bytes, ids, from, to, SKIP_SPECIAL_OFF);
 	for (int64_t i = from; i < to; i++)
 		str_printf(&numbers, "%" PRId32 " ", ids[i]);
+	*len_bytes = numbers.len_bytes;
 	*text = str_take(&numbers);
 	return *text ? 0 : ERR_NOMEM;
 }
 
 /* Appends text with control characters escaped, because they would act on the terminal. */
-static void add_safe(struct str *out, const char *text, const char *line_start)
+static void add_safe(struct str *out, const char *text, size_t len_bytes, const char *line_start)
 {
-	for (; *text; text++) {
+	for (const char *end = text + len_bytes; text < end; text++) {
 		if (*text == '\n')
 			str_printf(out, "\n%s", line_start);
 		else if ((unsigned char)*text < ' ' && *text != '\t')
@@ -39,12 +40,10 @@ static void add_safe(struct str *out, const char *text, const char *line_start)
 
 /* Drops the last newline, because the line ends anyway and a second one would look like an empty line of the
  * text. */
-static void drop_last_newline(char *text)
+static void drop_last_newline(const char *text, size_t *len_bytes)
 {
-	size_t len = strlen(text);
-
-	if (len && text[len - 1] == '\n')
-		text[len - 1] = 0;
+	if (*len_bytes && text[*len_bytes - 1] == '\n')
+		--*len_bytes;
 }
 
 static void add_title(struct str *out, const struct dataset *d, int64_t row)
@@ -70,22 +69,23 @@ static int add_text(
 	while (from < count) {
 		int masked = row_label(v, from) == DATASET_IGNORE;
 		int64_t to = from + 1;
+		size_t len_bytes = 0;
 		char *text = NULL;
 		int err;
 
 		while (to < count && (row_label(v, to) == DATASET_IGNORE) == masked)
 			to++;
-		err = stretch_text(&text, tokenizer, ids, from, to);
+		err = stretch_text(&text, &len_bytes, tokenizer, ids, from, to);
 		if (err)
 			return err;
 		if (terminal) {
 			str_add(out, masked ? "\033[2m" : "");
-			add_safe(out, text, "");
+			add_safe(out, text, len_bytes, "");
 			str_add(out, masked ? "\033[0m" : "");
 		} else {
 			str_add(out, masked ? "- " : "+ ");
-			drop_last_newline(text);
-			add_safe(out, text, masked ? "- " : "+ ");
+			drop_last_newline(text, &len_bytes);
+			add_safe(out, text, len_bytes, masked ? "- " : "+ ");
 			str_add_char(out, '\n');
 		}
 		mem_free(text);
@@ -97,9 +97,9 @@ static int add_text(
 }
 
 /* Appends text on one line, with white space and control characters escaped. */
-static void add_escaped(struct str *out, const char *text)
+static void add_escaped(struct str *out, const char *text, size_t len_bytes)
 {
-	for (; *text; text++) {
+	for (const char *end = text + len_bytes; text < end; text++) {
 		if (*text == '\n')
 			str_add(out, "\\n");
 		else if ((unsigned char)*text < ' ' || *text == 127)
@@ -117,9 +117,10 @@ static int add_tokens(struct str *out, const struct row_view *v, const struct to
 	str_add(out, " token      id   label  text\n");
 	for (int64_t i = 0; i < count; i++) {
 		int32_t label = row_label(v, i);
+		size_t len_bytes = 0;
 		char *text = NULL;
 		int err = tokenizer ? tokenizer_decode_more(
-		                              tokenizer, &text, NULL, ids, i, i + 1, SKIP_SPECIAL_OFF)
+		                              tokenizer, &text, &len_bytes, ids, i, i + 1, SKIP_SPECIAL_OFF)
 		                    : 0;
 
 		if (err)
@@ -130,7 +131,7 @@ static int add_tokens(struct str *out, const struct row_view *v, const struct to
 		else
 			str_printf(out, " %7" PRId32 "  ", label);
 		str_add(out, "\"");
-		add_escaped(out, text ? text : "");
+		add_escaped(out, text ? text : "", len_bytes);
 		str_add(out, "\"\n");
 		mem_free(text);
 	}

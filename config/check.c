@@ -155,6 +155,10 @@ static int check_preference(const struct config *c)
 			log_warn("%s has no effect with preference_loss=%s", config_where(c, keys[i].key),
 			        config_text(c, "preference_loss"));
 	}
+	if (c->preference_loss == PREFERENCE_EXO_PAIR && c->preference_label_smoothing == 0)
+		log_warn("preference_loss=exo_pair needs a preference_label_smoothing above 0; ferry takes "
+		         "0.001, "
+		         "as its paper; set it");
 	if (c->preference_loss == PREFERENCE_ROBUST && c->preference_label_smoothing == 0)
 		log_warn("preference_loss=robust is the loss of sigmoid without preference_label_smoothing");
 	if (c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE && c->preference_loss &&

@@ -124,6 +124,12 @@ static int apply(const struct item *s, const struct dialect_key *key)
 	char target[64];
 	const char *equals;
 
+	if (key->kind == DIALECT_KEY || key->kind == DIALECT_OR_OFF || key->kind == DIALECT_WEAK) {
+		int refused = config_refuse_list(s->layer, config_key_find(key->arg), s->name, s->line);
+
+		if (refused)
+			return refused;
+	}
 	switch (key->kind) {
 	case DIALECT_KEY:
 	case DIALECT_OR_OFF:

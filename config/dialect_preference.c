@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "device/preference.h"
 
 #include <string.h>
 
@@ -101,8 +102,25 @@ static int check_beta(const struct config *c)
 	        config_where(c, "preference_beta"), config_text(c, "preference_beta"));
 }
 
+/* TRL's trainer reads label_smoothing in some losses only; ferry's sigmoid is conservative DPO with it. */
+static void tell_smoothing(const struct config *c)
+{
+	const struct config_origin *o =
+	        &c->origins[config_key_find("preference_label_smoothing") - config_keys];
+
+	if (!o->place || !config_name_equal(o->as, "label_smoothing") || c->preference_label_smoothing == 0 ||
+	        (c->preference_loss != PREFERENCE_SIGMOID && c->preference_loss != PREFERENCE_SIGMOID_NORM))
+		return;
+	log_warn("%s=%s: TRL 1.16 ignores it with loss_type=%s, and ferry applies it; remove it for TRL's "
+	         "loss",
+	        config_where(c, "preference_label_smoothing"), config_text(c, "preference_label_smoothing"),
+	        config_text(c, "preference_loss"));
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
+	if (config_trains(c))
+		tell_smoothing(c);
 	if (dialect_kept(d, "rl_simpo") && !dialect_kept(d, "cpo_alpha"))
 		log_warn("rl=simpo: axolotl adds the chosen answer's own loss unless cpo_alpha is 0; ferry "
 		         "does not");

@@ -237,6 +237,17 @@ static int not_of_verb(const struct config_key *key, const char *name, enum verb
 	        config_keys_verb(verb), config_keys_verb(verb));
 }
 
+int config_refuse_list(
+        const struct config_layer *layer, const struct config_key *key, const char *as, int line)
+{
+	if (!layer->is_list || config_type_is_text(key->type) || key->type == TYPE_SET)
+		return 0;
+	if (key->type == TYPE_ENUM &&
+	        strcmp(as, key->name) != 0) /* other trainers have lists: TRL's loss_type */
+		return 0;
+	return err_set(ERR_INPUT, "%s:%d: %s takes one value, not a list", layer->file, line, as);
+}
+
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
 {
 	const struct config_key *key;
@@ -255,8 +266,10 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 	}
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
 		return not_of_verb(key, name, p->c->verb);
-	if (key)
-		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
+	if (key) {
+		found = config_refuse_list(&p->layer, key, name, line);
+		return found ? found : config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
+	}
 	found = dialect_set(&p->dialects, p->c, &p->layer, name, text, line, is_null, DIALECT_ANY);
 	if (found == DIALECT_UNKNOWN && is_null && p->dialects.layer)
 		return dialect_pass(&p->dialects, name); /* null asks for nothing */
@@ -326,7 +339,10 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 	        strchr(item->text, ','))
 		return err_set(ERR_INPUT, "%s:%d: %s takes one value, not a list", p->layer.file, item->line,
 		        item->path);
-	return setting(p, item->path, item->text, item->line, item->is_null);
+	p->layer.is_list = item->is_list;
+	err = setting(p, item->path, item->text, item->line, item->is_null);
+	p->layer.is_list = 0;
+	return err;
 }
 
 static int read_file(struct parser *p, const char *path)

@@ -129,6 +129,7 @@ void config_value_text(struct str *out, const struct config *c, const struct con
 struct config_layer {
 	const char *file;    /* NULL = command line */
 	unsigned char *seen; /* [config_key_count] of enum config_seen */
+	int is_list;         /* the present setting is a YAML list */
 };
 
 /* A weak setting counts only if the layer does not set the key otherwise. */
@@ -138,6 +139,10 @@ enum config_seen { CONFIG_SEEN_NOT, CONFIG_SEEN_WEAK, CONFIG_SEEN_STRONG };
 /* Sets a key. `as` is the name that the user wrote, `line` the line of the file. Errors name both. */
 int config_set(struct config *c, struct config_layer *layer, const struct config_key *key, const char *as,
         int line, const char *text, enum config_strength strength);
+
+/* ERR_INPUT if the present setting is a list and the key a number, a size, a switch or a word. */
+int config_refuse_list(
+        const struct config_layer *layer, const struct config_key *key, const char *as, int line);
 
 /* Sets a key to what follows from the setting `as` at that place, as if it said so. file NULL: the command
  * line; line 0: at no line. */

@@ -41,6 +41,12 @@ static void long_texts_are_cut(void **state)
 	err_note(ERR_IO, "%s", big);
 	assert_true(strlen(err_text()) < ERR_TEXT_BYTES);
 	assert_memory_equal(err_text(), "xxx", 3);
+	err_set(ERR_IO, "%s: no such file", big);
+	assert_string_equal(err_text() + strlen(err_text()) - 17, "xxx: no such file");
+	assert_non_null(strstr(err_text(), "x ... x"));
+	err_note(ERR_IO, "data=%s", big);
+	assert_memory_equal(err_text(), "data=xxx", 8);
+	assert_string_equal(err_text() + strlen(err_text()) - 17, "xxx: no such file");
 	free(big);
 }
 

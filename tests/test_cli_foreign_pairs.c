@@ -146,6 +146,14 @@ static const struct {
         {LLAMA_FACTORY "stage: sft\npref_loss: ipo\n", "pref_loss=ipo has no effect without stage=dpo", NULL},
         {LLAMA_FACTORY "stage: dpo\npref_loss: ipo\n", "learning_rate", "pref_loss"},
         {TRL "use_peft: false\nloss_type: sigmoid\n", "learning_rate 2e-05 (1e-6)", "train_on_inputs"},
+        {TRL "loss_type: [sigmoid]\nlabel_smoothing: 0.1\n",
+                "label_smoothing=0.1: TRL 1.16 ignores it with loss_type=sigmoid, and ferry applies it",
+                NULL},
+        {TRL "loss_type: sigmoid_norm\nlabel_smoothing: 0.1\n",
+                "TRL 1.16 ignores it with loss_type=sigmoid_norm", NULL},
+        {TRL "loss_type: robust\nlabel_smoothing: 0.1\n", "", "TRL 1.16 ignores"},
+        {TRL "loss_type: sigmoid\nlabel_smoothing: 0\n", "", "TRL 1.16 ignores"},
+        {LLAMA_FACTORY "stage: dpo\ndpo_label_smoothing: 0.2\n", "", "TRL 1.16 ignores"},
         {TRL "use_peft: false\n", "train_on_inputs off (chats)", "learning_rate"},
 };
 

@@ -87,6 +87,71 @@ static void test_json_errors(void **state)
 	}
 }
 
+/* The object has the command to resume, too. */
+static void test_json_stopped(void **state)
+{
+	struct result r = run("$F train model=$FERRY_SOURCE/examples/demo/model "
+	                      "data=$FERRY_SOURCE/examples/demo/train.jsonl output_dir=stopped "
+	                      "max_steps=100000 --json 2>/dev/null & "
+	                      "pid=$!; while [ ! -s stopped/metrics.jsonl ]; do sleep 0.1; done; "
+	                      "kill -TERM $pid; wait $pid");
+	json_t *root = NULL;
+	const char *error;
+
+	(void)state;
+	assert_int_equal(r.code, 3);
+	check_ok(json_parse(&root, "stdout", r.out, strlen(r.out)));
+	error = json_string_value(json_object_get(root, "error"));
+	assert_non_null(error);
+	assert_non_null(strstr(error, "with a checkpoint; to resume:\n"));
+	assert_non_null(strstr(error, "stopped/config.yaml resume_from_checkpoint=auto"));
+	json_decref(root);
+	result_free(&r);
+}
+
+static void test_lists(void **state)
+{
+	static const struct {
+		const char *yaml, *text;
+	} rows[] = {
+	        {"learning_rate: [1e-3]", "list.yaml:1: learning_rate takes one value, not a list"},
+	        {"seed: [1, 2]", "list.yaml:1: seed takes one value, not a list"},
+	        {"shuffle: [on]", "list.yaml:1: shuffle takes one value, not a list"},
+	        {"sequence_len: [5]", "list.yaml:1: sequence_len takes one value, not a list"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char command[200];
+		struct result r;
+
+		snprintf(
+		        command, sizeof(command), "echo '%s' > list.yaml; $F config list.yaml", rows[i].yaml);
+		r = run(command);
+		assert_int_equal(r.code, 2);
+		assert_non_null(strstr(r.err, rows[i].text));
+		result_free(&r);
+	}
+}
+
+/* A list longer than any path is split as others are. A row is shown to its end, also beyond U+0000. */
+static void test_long_list_and_nul(void **state)
+{
+	struct result r =
+	        run("list=$(yes nowhere/abcdefghijklmnopqrstuvwxyz.jsonl | head -n 200 | paste -sd,); "
+	            "$F data show model=$FERRY_SOURCE/examples/demo/model data=\"$list\"");
+
+	(void)state;
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "more than 64 data sets in one list"));
+	result_free(&r);
+	r = run("printf '{\"text\":\"ab\\\\u0000cd\"}\\n' > nul.jsonl; $F data show "
+	        "model=$FERRY_SOURCE/examples/demo/model data=nul.jsonl rows=1");
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.out, "ab\\x00cd"));
+	result_free(&r);
+}
+
 static void test_help_and_version(void **state)
 {
 	static const char *const good[] = {"$F", "$F --help", "$F help", "$F train --help", "$F help inspect",
@@ -217,7 +282,10 @@ static void test_topo(void **state)
 	        json_string_value(json_object_get(json_object_get(root, "products_fp32"), "library")),
 	        "OpenBLAS");
 	r = run(SMALL "OPENBLAS_CORETYPE=Prescott $F topo");
-	assert_int_equal(strstr(r.out, "warning: OpenBLAS is older than this CPU") != NULL,
+	assert_int_equal(
+	        strstr(r.out,
+	                "warning: OPENBLAS_CORETYPE=Prescott makes OpenBLAS use its Prescott kernels") !=
+	                NULL,
 	        json_object_get(root, "isa") &&
 	                !strcmp(json_string_value(json_object_get(root, "isa")), "avx512"));
 	json_decref(root);
@@ -409,6 +477,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_bad_usage),
 	        cmocka_unit_test(test_json_errors),
+	        cmocka_unit_test(test_json_stopped),
+	        cmocka_unit_test(test_lists),
+	        cmocka_unit_test(test_long_list_and_nul),
 	        cmocka_unit_test(test_help_and_version),
 	        cmocka_unit_test(test_full_stdout),
 	        cmocka_unit_test(test_inspect),

@@ -247,9 +247,11 @@ static void test_resumed(void **state)
 static void test_resume_refusals(void **state)
 {
 	static const char *const others[][2] = {
-	        {"lora_rank=4", "has shape [3, 32], the model's [4, 32]"},
-	        {"lora_target_modules=q_proj", "belongs to another model"},
-	        {"lora_rank=0", "belongs to another model"},
+	        {"lora_rank=4",
+	                "lora_rank was 3 in this run and is 4, so its adapters are others; set lora_rank=3"},
+	        {"lora_target_modules=q_proj",
+	                "lora_target_modules was all-linear in this run and is q_proj"},
+	        {"lora_rank=0", "lora_rank was 3 in this run and is 0"},
 	};
 
 	char path[400];

@@ -296,7 +296,7 @@ static int older_check(struct trainer *t, enum shuffle_version shuffle)
 	if (!rc && t->session.shuffle != shuffle)
 		rc = err_set(ERR_INPUT, "the older checkpoint is from a run with another order of rows");
 	if (!rc && t->checkpoint)
-		rc = checkpoint_match(t->checkpoint, t->session.model);
+		rc = train_explain_match(t, checkpoint_match(t->checkpoint, t->session.model));
 	if (!rc && t->checkpoint)
 		rc = checkpoint_match_trained(t->checkpoint, t->session.model);
 	if (!rc && !world_self()->rank)

@@ -133,6 +133,76 @@ static const char *other_value(const struct trainer *t, const struct config_key 
 	return then && strcmp(then, now) && !is_no_date(key, then) && !is_no_date(key, now) ? then : NULL;
 }
 
+/* ---- adapters ---- */
+
+/* The value of PEFT's key as ferry's key has it: a text, a list of texts or numbers, or JSON. */
+static int adapter_value(struct str *out, const json_t *adapter, const char *key)
+{
+	const json_t *value = json_object_get(adapter, key), *item;
+	char *text = NULL;
+	size_t i;
+	int rc = 0;
+
+	if (json_is_string(value))
+		str_add(out, json_string_value(value));
+	json_array_foreach(value, i, item)
+	{
+		str_add(out, i ? "," : "");
+		if (json_is_string(item))
+			str_add(out, json_string_value(item));
+		else
+			str_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(item));
+	}
+	if (value && !json_is_null(value) && !json_is_string(value) && !json_is_array(value)) {
+		rc = json_write(&text, value, JSON_COMPACT | JSON_ENCODE_ANY);
+		str_add(out, text ? text : "");
+		mem_free(text);
+	}
+	return rc ? rc : str_check(out);
+}
+
+static int refuse_adapters(const struct trainer *t, const char *key, const char *then, const char *now)
+{
+	return err_set(ERR_INPUT,
+	        "%s: %s was %s in this run and is %s, so its adapters are others; set %s=%s, or begin a new "
+	        "run with "
+	        "another output_dir",
+	        checkpoint_path(t->checkpoint), key, *then ? then : "not set", *now ? now : "not set", key,
+	        then);
+}
+
+int train_explain_match(const struct trainer *t, int rc)
+{
+	static const char *const keys[][2] = {{"r", "lora_rank"}, {"target_modules", "lora_target_modules"},
+	        {"exclude_modules", "lora_exclude_modules"}, {"layers_to_transform", "lora_layers"},
+	        {"modules_to_save", "lora_modules_to_save"}, {"rank_pattern", "lora_rank_pattern"}};
+	const json_t *then = json_object_get(t->resumed, "adapter"), *now = t->session.adapter.json;
+	struct err why = {0};
+
+	if (rc != ERR_INPUT || (!json_is_object(then) && !now))
+		return rc;
+	err_take(&why, rc);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		struct str old = {0}, new = {0};
+		int differs;
+
+		rc = json_is_object(then) ? adapter_value(&old, then, keys[i][0]) : 0;
+		if (!rc && now)
+			rc = adapter_value(&new, now, keys[i][0]);
+		if (!json_is_object(then) || !now) /* without adapters, on either side */
+			str_add(now ? &old : &new, "0");
+		differs = !rc && strcmp(old.data ? old.data : "", new.data ? new.data : "") != 0;
+		if (differs)
+			rc = refuse_adapters(
+			        t, keys[i][1], old.data ? old.data : "", new.data ? new.data : "");
+		str_free(&old);
+		str_free(&new);
+		if (rc)
+			return rc;
+	}
+	return err_give(&why);
+}
+
 /* What the adapters compute. Another rank or other modules are other tensors, which are refused. */
 static void tell_adapter(const struct trainer *t)
 {

@@ -110,7 +110,7 @@ static int inputs_open(struct trainer *t)
 	if (!rc)
 		rc = adapters_check_base(s, t->resumed);
 	if (!rc && t->checkpoint)
-		rc = checkpoint_match(t->checkpoint, s->model);
+		rc = train_explain_match(t, checkpoint_match(t->checkpoint, s->model));
 	if (!rc)
 		rc = ranks_share_model(t->config, &s->model);
 	if (!rc)

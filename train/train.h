@@ -100,6 +100,10 @@ json_t *train_state(const struct trainer *t);
  * ERR_INPUT names the difference with both values. Rank 0, after the side files are open. */
 int train_check_model(const struct trainer *t);
 
+/* Names the key if the checkpoint's tensors do not match because the run had other adapters. rc: what
+ * checkpoint_match gave; others than ERR_INPUT are returned as they are. */
+int train_explain_match(const struct trainer *t, int rc);
+
 /* train_settings returns the settings that change the training result, for a checkpoint: an object of keys
  * and texts, NULL if out of memory. train_tell_settings logs one line for each that differs from the
  * checkpoint. train_refuse_rows is for rows that differ: ERR_INPUT, and the text names the settings that

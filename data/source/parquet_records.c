@@ -93,7 +93,7 @@ static json_t *decimal(const struct parquet_node *n, const union parquet_value *
 	return number(x / pow(10, n->scale));
 }
 
-/* Byte arrays that are not text (images) become null: JSON cannot hold them. */
+/* Bytes that are not text, such as images, get their own form: JSON cannot hold them. */
 static json_t *plain_value(const struct parquet_node *n, const union parquet_value *v)
 {
 	json_t *text;
@@ -116,7 +116,7 @@ static json_t *plain_value(const struct parquet_node *n, const union parquet_val
 		return number(v->d);
 	case PARQUET_BYTE_ARRAY:
 		text = json_stringn((const char *)v->bytes.data, v->bytes.len_bytes);
-		return text ? text : json_null();
+		return text ? text : json_of_binary(v->bytes.len_bytes);
 	case PARQUET_FIXED:
 		if (n->meaning == PARQUET_MEANING_FLOAT16 && n->type_bytes == 2)
 			return number(

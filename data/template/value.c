@@ -213,6 +213,8 @@ static struct value from_json(struct sandbox *s, const json_t *json, int depth)
 	case JSON_OBJECT:
 		if (json_big_digits(json))
 			return value_integer(s, json_big_digits(json), strlen(json_big_digits(json)));
+		if (!json_is_map(json))
+			sandbox_fail(s, "the data holds bytes that are not UTF-8 text");
 		v = value_dict(s);
 		memcpy(&object, &json, sizeof(object));
 		json_object_keylen_foreach(object, key, key_bytes, child)

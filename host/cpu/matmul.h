@@ -21,6 +21,7 @@ struct matmul_facts {
 	int has_slow_bf16_dot;        /* vectors multiply bf16 at half the rate of fp32 */
 	enum matmul_matrix matrix;    /* for bf16 */
 	const char *wish;             /* FERRY_MATMUL (openblas, onednn or avx2, for tests) or NULL */
+	const char *coretype;         /* OPENBLAS_CORETYPE or NULL */
 };
 
 enum matmul_way {

@@ -52,6 +52,18 @@ static enum matmul_simd openblas_simd(const char *core)
 	return MATMUL_SIMD_BASE;
 }
 
+/* OpenBLAS has other kernels than those that it was told to use. */
+static int warn_coretype(struct matmul_choice *choice, const struct matmul_facts *f)
+{
+	if (!f->coretype || !*f->coretype)
+		return 0;
+	snprintf(choice->warning, sizeof choice->warning,
+	        "OPENBLAS_CORETYPE=%.40s makes OpenBLAS use its %s kernels, which leave out this CPU's %s; "
+	        "unset it",
+	        f->coretype, f->openblas_core, simd_names[f->cpu]);
+	return 1;
+}
+
 static void choose_f32(struct matmul_choice *choice, const struct matmul_facts *f)
 {
 	enum matmul_simd openblas = openblas_simd(f->openblas_core);
@@ -64,7 +76,7 @@ static void choose_f32(struct matmul_choice *choice, const struct matmul_facts *
 	if (f->cpu >= MATMUL_SIMD_AVX2 && openblas <= MATMUL_SIMD_AVX2 && f->onednn <= MATMUL_SIMD_AVX2) {
 		choice->way = MATMUL_AVX2;
 		snprintf(choice->why, sizeof choice->why, "faster in AVX2 than OpenBLAS and oneDNN");
-		if (f->cpu > MATMUL_SIMD_AVX2)
+		if (f->cpu > MATMUL_SIMD_AVX2 && !warn_coretype(choice, f))
 			snprintf(choice->warning, sizeof choice->warning,
 			        "OpenBLAS (%s) and oneDNN (%s) do not use this CPU's %s; install newer ones",
 			        f->openblas_core, simd_names[f->onednn], simd_names[f->cpu]);
@@ -76,7 +88,7 @@ static void choose_f32(struct matmul_choice *choice, const struct matmul_facts *
 	                      : MATMUL_OPENBLAS;
 	snprintf(choice->why, sizeof choice->why, "oneDNN has %s kernels here, OpenBLAS its %s kernels",
 	        simd_names[f->onednn], f->openblas_core);
-	if (openblas < f->cpu)
+	if (openblas < f->cpu && !warn_coretype(choice, f))
 		snprintf(choice->warning, sizeof choice->warning,
 		        "OpenBLAS is older than this CPU: it would use its %s kernels", f->openblas_core);
 }
@@ -155,7 +167,8 @@ static void read_facts(struct matmul_facts *f)
 {
 	*f = (struct matmul_facts){.onednn = onednn_simd(),
 	        .openblas_core = openblas_get_corename(),
-	        .wish = getenv("FERRY_MATMUL")};
+	        .wish = getenv("FERRY_MATMUL"),
+	        .coretype = getenv("OPENBLAS_CORETYPE")};
 #if defined(__x86_64__)
 	__builtin_cpu_init();
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
