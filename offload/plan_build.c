@@ -178,7 +178,15 @@ static void builder_close(struct builder *b)
 	intervals_free(b);
 }
 
-/* A pass begins with an embedding and ends with a head. */
+static int group_has_output(const struct model *model, const struct model_group *g)
+{
+	for (int s = g->first_stage; s < g->first_stage + g->count; s++)
+		if (model_writes_output(model, s))
+			return 1;
+	return 0;
+}
+
+/* A pass begins with an embedding and ends with a head; each group before the head has an output. */
 static int model_check(const struct model *model)
 {
 	const struct model_stage *first = &model->stages[0], *last = &model->stages[model->stage_count - 1];
@@ -187,6 +195,9 @@ static int model_check(const struct model *model)
 		return err_set(ERR_UNSUPPORTED, "plan: the model has no embedding");
 	if (last->kind != STAGE_HEAD)
 		return err_set(ERR_UNSUPPORTED, "plan: the model has no head, so nothing gives a loss");
+	for (int g = 0; g + 1 < model->group_count; g++)
+		if (!group_has_output(model, &model->groups[g]))
+			return err_set(ERR_INTERNAL, "plan: group %d has no output", g);
 	return 0;
 }
 

@@ -102,9 +102,9 @@ static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, 
 static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch)
 {
 	struct plan *p = b->p;
-	int g = visit_group(b, v), last = group_end(b, g) - 1;
+	int g = visit_group(b, v);
 
-	for (int s = group_first(b, g); s <= last; s++) {
+	for (int s = group_first(b, g); s < group_end(b, g); s++) {
 		plan_add_op(p, kind, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
@@ -113,7 +113,7 @@ static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kin
 		if (p->kind == PLAN_LOGITS)
 			plan_add_arg(p, ARG_CACHE, b->state.cache[s], ACCESS_BOTH);
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
-		if (s == last && kind == PLAN_OP_FORWARD)
+		if (kind == PLAN_OP_FORWARD && model_writes_output(b->model, s))
 			plan_add_arg(p, ARG_Y, *slot(b->x, b, g + 1, m), ACCESS_WRITE);
 	}
 }

@@ -323,13 +323,6 @@ static inline struct stage_memory rig_stage_memory(const struct rig *r, int stag
 	return memory;
 }
 
-static inline int rig_is_last(const struct model *model, int stage)
-{
-	const struct model_group *g = &model->groups[model->stages[stage].group];
-
-	return stage == g->first_stage + g->count - 1;
-}
-
 /* Runs forward of all groups but the head. */
 static inline void rig_forward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
 {
@@ -338,7 +331,7 @@ static inline void rig_forward(struct rig *r, const struct device_batch *batch, 
 	for (int s = 0; s < model->stage_count - 1; s++) {
 		struct stage_memory memory = rig_stage_memory(r, s, acts);
 
-		if (rig_is_last(model, s))
+		if (model_writes_output(model, s))
 			memory.y = r->x[model->stages[s].group + 1];
 		check_ok(model_forward(model, s, r->stream, &memory, batch));
 	}

@@ -94,8 +94,8 @@ dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes);
 dev_addr own_scratch_at(const struct stage_call *call, int64_t offset_bytes);
 
 /* The residual stream [tokens, C] before this stage's sublayer: where the last stage of the group that writes
- * it left it, or the group's input. And where this one leaves it: y, if it is the group's last. That is
- * DEV_NONE in a recomputing forward, which then skips all that only y needs. */
+ * it has left it, or the group's input. And where this one leaves it: y, if it is the group's last that does.
+ * That is DEV_NONE in a recomputing forward, which then skips all that only y needs. */
 dev_addr stream_in(const struct stage_call *call);
 dev_addr stream_out(const struct stage_call *call);
 

@@ -33,8 +33,8 @@ struct cache_shape {
  * frozen. Both are indexed by tensor of the table, `value` by value. They are valid only for the stage's own.
  *
  *   x               [tokens, C] input of the group (of the head: output of the last block); embed has none
- *   y               [tokens, C] output of the group's last stage; DEV_NONE in a recomputing forward, which
- *                   then skips all that only y needs
+ *   y               [tokens, C] output of the group, of the last stage that writes the stream; DEV_NONE in
+ *                   a recomputing forward, which then skips all that only y needs
  *   acts            model_acts_bytes: activations that a group's forward leaves for its backward, which
  *                   overwrites some; all stages of one group and micro-batch share them
  *   scratch         model_scratch_bytes: dead between calls in forward, but passed on from stage to stage
@@ -89,6 +89,9 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
  * that of the head, scratch that of a head with row_count targets. */
 int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
+
+/* 1 if the stage writes y, its group's output: it is the last that writes the residual stream. */
+int model_writes_output(const struct model *model, int stage);
 
 /* 1 if backward of the stage reads its weights. */
 int model_backward_reads(const struct model *model, int stage);

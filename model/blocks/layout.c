@@ -61,9 +61,15 @@ static const struct model_group *group_of(const struct stage_call *call)
 	return &call->model->groups[call->model->stages[call->stage].group];
 }
 
+/* Whether no later stage of the group writes the stream. */
 static int is_last(const struct stage_call *call)
 {
-	return call->stage + 1 == group_of(call)->first_stage + group_of(call)->count;
+	const struct model_group *g = group_of(call);
+
+	for (int s = call->stage + 1; s < g->first_stage + g->count; s++)
+		if (stage_types[call->model->stages[s].kind]->writes_stream)
+			return 0;
+	return 1;
 }
 
 static int64_t own_acts_bytes(const struct stage_call *call)
@@ -174,6 +180,13 @@ int64_t model_scratch_bytes(const struct model *model, int group, enum dtype dty
 		most = max_i64(most, bytes);
 	}
 	return most;
+}
+
+int model_writes_output(const struct model *model, int stage)
+{
+	struct stage_call call = call_shape(model, stage, DTYPE_F32, 1);
+
+	return type_of(&call)->writes_stream && is_last(&call);
 }
 
 int model_backward_reads(const struct model *model, int stage)
