@@ -12,6 +12,7 @@ static const double ATTENTION_S = 0.02;
 struct attention {
 	struct sample sample;
 	const struct engine_options *options;
+	const struct block_config *block; /* the first with attention */
 	int64_t tokens, heads, kv_heads;
 	dev_addr batch[2]; /* doc_start, doc_end */
 	struct op forward, backward;
@@ -28,10 +29,9 @@ static double op_flops(const struct op *op)
 static void attention_lay(struct sample *s)
 {
 	struct attention *a = (struct attention *)s;
-	const struct model_config *c = &a->options->model->config;
 	enum dtype dtype = a->options->policy.compute_dtype;
-	int64_t element = dtype_bytes(dtype), width = a->heads * c->block[0].D,
-	        kv_width = a->kv_heads * c->block[0].D, stride = width + 2 * kv_width;
+	int64_t element = dtype_bytes(dtype), width = a->heads * a->block->D,
+	        kv_width = a->kv_heads * a->block->D, stride = width + 2 * kv_width;
 	dev_addr qkv = sample_take(s, a->tokens * stride * element),
 	         dqkv = sample_take(s, a->tokens * stride * element),
 	         out = sample_take(s, a->tokens * width * element),
@@ -49,11 +49,11 @@ static void attention_lay(struct sample *s)
 	        .document_tokens = a->tokens,
 	        .heads = a->heads,
 	        .kv_heads = a->kv_heads,
-	        .head_dim = c->block[0].D,
-	        .window = c->block[0].window,
+	        .head_dim = a->block->D,
+	        .window = a->block->window,
 	        .qkv_stride = stride,
-	        .q_head_stride = c->block[0].D,
-	        .kv_head_stride = c->block[0].D,
+	        .q_head_stride = a->block->D,
+	        .kv_head_stride = a->block->D,
 	        .out_stride = width,
 	        .scale = 0.1,
 	        .dtype = dtype};
@@ -71,8 +71,8 @@ static void attention_lay(struct sample *s)
 	                .v = o.v,
 	                .doc_start = o.doc_start,
 	                .doc_end = o.doc_end,
-	                .scratch = sample_take(
-	                        s, 4 * attention_scratch_count(a->tokens, a->heads, c->block[0].D)),
+	                .scratch =
+	                        sample_take(s, 4 * attention_scratch_count(a->tokens, a->heads, a->block->D)),
 	                .tokens = o.tokens,
 	                .documents = o.documents,
 	                .document_tokens = o.document_tokens,
@@ -94,12 +94,11 @@ static void attention_cut(struct sample *s, int cut)
 {
 	struct attention *a = (struct attention *)s;
 	const struct engine_options *o = a->options;
-	const struct model_config *c = &o->model->config;
 
 	a->tokens = o->train.max_tokens < o->policy.rope_positions ? o->train.max_tokens
 	                                                           : o->policy.rope_positions;
-	a->heads = c->block[0].H;
-	a->kv_heads = c->block[0].KV;
+	a->heads = a->block->H;
+	a->kv_heads = a->block->KV;
 	for (int i = 0; i < cut; i++)
 		if (a->tokens >= 2 * TOKENS_ENOUGH || (a->kv_heads % 2 && a->tokens >= 2 * TOKENS_MIN)) {
 			a->tokens /= 2;
@@ -132,16 +131,29 @@ static int attention_queue(const struct sample *s, struct stream *q)
 	return rc ? rc : stream_op(q, &a->backward);
 }
 
+static const struct block_config *attention_block(const struct model *model)
+{
+	for (int s = 0; s < model->stage_count; s++)
+		if (model->stages[s].kind == STAGE_ATTN)
+			return &model->config.block[model->stages[s].layer];
+	return NULL;
+}
+
 int measure_attention(struct device_speed *speed, const struct engine_options *o, int64_t most_bytes)
 {
 	struct attention a = {.sample = {.cut = attention_cut,
 	                              .lay = attention_lay,
 	                              .write = batch_write,
 	                              .queue = attention_queue},
-	        .options = o};
+	        .options = o,
+	        .block = attention_block(o->model)};
 	double *const rates[] = {&speed->attention_flops, NULL};
 	double seconds = 0;
-	int rc = sample_measure(&seconds, &a.sample, o->device, most_bytes, ATTENTION_S);
+	int rc;
+
+	if (!a.block)
+		return 0;
+	rc = sample_measure(&seconds, &a.sample, o->device, most_bytes, ATTENTION_S);
 
 	if (!rc && !(seconds > 0))
 		rc = err_set(ERR_FIT, "too little memory to measure attention in");

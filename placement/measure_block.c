@@ -21,7 +21,8 @@ struct block {
 	int64_t tokens, document_tokens, divisor;
 	dev_addr batch[3];
 	struct stage_memory memory;
-	dev_addr *weight, *grad; /* [tensor] */
+	dev_addr *weight, *grad;   /* [tensor] */
+	struct stage_value *value; /* [value of the model] */
 };
 
 static const struct block *block_of(const struct sample *s)
@@ -73,6 +74,22 @@ static double block_flops(const struct block *b)
 	       7 * tokens * (double)(b->document_tokens * c->block[0].H * c->block[0].D);
 }
 
+/* Values that the block makes or reads; those that it reads hold no numbers of a model. */
+static void values_lay(struct block *b)
+{
+	int64_t element = dtype_bytes(b->options->policy.compute_dtype);
+
+	for (int i = 0; i < b->model.stage_count; i++)
+		for (int n = 0; n < b->model.stages[i].value_count && b->model.stages[i].layer == 0; n++) {
+			int v = b->model.stages[i].value[n];
+			int64_t count = b->tokens * b->model.values[v].columns;
+
+			b->value[v].at = sample_take(&b->sample, count * element);
+			b->value[v].grad = sample_take(&b->sample, count * 4);
+			b->value[v].writes_grad = 1;
+		}
+}
+
 static void block_lay(struct sample *s)
 {
 	struct block *b = (struct block *)s;
@@ -86,11 +103,13 @@ static void block_lay(struct sample *s)
 		b->weight[t] = sample_take(s, tensor_count(b, t) * element);
 		b->grad[t] = sample_take(s, tensor_count(b, t) * 4);
 	}
+	values_lay(b);
 	for (int i = 0; i < 3; i++)
 		b->batch[i] = sample_take(s, b->tokens * 4);
 	b->memory = (struct stage_memory){.dtype = dtype,
 	        .weight = b->weight,
 	        .grad = b->grad,
+	        .value = b->value,
 	        .x = sample_take(s, stream),
 	        .y = sample_take(s, stream),
 	        .dx = sample_take(s, stream),
@@ -199,7 +218,8 @@ int measure_block(struct device_speed *speed, const struct engine_options *o, in
 
 	b.weight = mem_alloc((size_t)b.model.tensor_count, sizeof(*b.weight));
 	b.grad = mem_alloc((size_t)b.model.tensor_count, sizeof(*b.grad));
-	rc = b.weight && b.grad ? 0 : ERR_NOMEM;
+	b.value = mem_alloc((size_t)b.model.config.value_count + 1, sizeof(*b.value));
+	rc = b.weight && b.grad && b.value ? 0 : ERR_NOMEM;
 	if (!rc)
 		rc = sample_measure(&seconds, &b.sample, o->device, most_bytes, BLOCK_S);
 	if (!rc && !(seconds > 0))
@@ -208,5 +228,6 @@ int measure_block(struct device_speed *speed, const struct engine_options *o, in
 		rc = sample_fit(speed, rates, &b.sample, seconds);
 	mem_free(b.weight);
 	mem_free(b.grad);
+	mem_free(b.value);
 	return rc;
 }
