@@ -33,8 +33,6 @@ static const struct field model_fields[] = {
         MODEL("the order of query, key and value", INT, qkv_by_head),
         MODEL("the number of rotary settings", INT, rope_count),
         MODEL("the pairs of rotary dimensions", INT, rope_pairs),
-        MODEL("the scale of attention", REAL, attention_scale),
-        MODEL("scale_attn_by_inverse_layer_idx", INT, attention_scale_by_layer),
         MODEL("embedding_multiplier", REAL, embed_scale),
         MODEL("residual_multiplier", REAL, residual_scale),
         MODEL("logits_scaling", REAL, logit_divisor),
@@ -120,6 +118,27 @@ static int ropes_equal(struct str *out, const struct rope_config *now, const str
 	return 0;
 }
 
+static int stages_equal(struct str *out, const struct block_config *now, const struct block_config *then)
+{
+	if (now->stage_count == then->stage_count && !memcmp(now->stage, then->stage, sizeof(now->stage)))
+		return 1;
+	str_add(out, "other stages");
+	return 0;
+}
+
+static int values_equal(struct str *out, const struct model_config *now, const struct model_config *then)
+{
+	size_t values = (size_t)now->value_count * sizeof(*now->value),
+	       readers = (size_t)now->value_reader_count * sizeof(*now->value_reader);
+
+	if (now->value_count == then->value_count && now->value_reader_count == then->value_reader_count &&
+	        (!values || !memcmp(now->value, then->value, values)) &&
+	        (!readers || !memcmp(now->value_reader, then->value_reader, readers)))
+		return 1;
+	str_add(out, "other values that layers share");
+	return 0;
+}
+
 int model_compare(struct str *out, const struct model_config *now, const struct model_config *then)
 {
 	int equal = fields_equal(out, model_fields, sizeof(model_fields) / sizeof(*model_fields), now, then);
@@ -128,9 +147,10 @@ int model_compare(struct str *out, const struct model_config *now, const struct 
 		equal = ropes_equal(out, &now->rope[r], &then->rope[r]);
 	for (int64_t l = 0; l < now->L && equal; l++) {
 		equal = fields_equal(out, block_fields, sizeof(block_fields) / sizeof(*block_fields),
-		        &now->block[l], &then->block[l]);
+		                &now->block[l], &then->block[l]) &&
+		        stages_equal(out, &now->block[l], &then->block[l]);
 		if (!equal)
 			str_printf(out, " in layer %" PRId64, l);
 	}
-	return equal;
+	return equal && values_equal(out, now, then);
 }

@@ -8,6 +8,7 @@
 #include "tests/odd_stage.h"
 
 #include "host/pool.h"
+#include "model/compare.h"
 
 #include <math.h>
 
@@ -102,6 +103,33 @@ static void test_no_head_and_no_embedding(void **state)
 		unit_map_close(map);
 		model_close(model);
 	}
+}
+
+/* A resumed run has the same layers: a fact of one layer is compared too. */
+static void test_compare(void **state)
+{
+	struct model *now = odd_model(), *then = odd_model();
+	struct model_config *c = &then->config;
+	struct str out = {0};
+
+	(void)state;
+	assert_int_equal(model_compare(&out, &now->config, c), 1);
+	c->block[3].KV = 2;
+	assert_int_equal(model_compare(&out, &now->config, c), 0);
+	assert_string_equal(out.data, "num_key_value_heads 1, not 2 in layer 3");
+	str_free(&out);
+	c->block[3].KV = 1;
+	c->block[6].stage[1].begins_group = 0;
+	assert_int_equal(model_compare(&out, &now->config, c), 0);
+	assert_string_equal(out.data, "other stages in layer 6");
+	str_free(&out);
+	c->block[6].stage[1].begins_group = 1;
+	c->value_reader[1].place.layer = 6;
+	assert_int_equal(model_compare(&out, &now->config, c), 0);
+	assert_string_equal(out.data, "other values that layers share");
+	str_free(&out);
+	model_close(now);
+	model_close(then);
 }
 
 /* ---- gradients ---- */
@@ -419,6 +447,7 @@ int main(void)
 	        cmocka_unit_test(test_the_table),
 	        cmocka_unit_test(test_values_have_an_order),
 	        cmocka_unit_test(test_no_head_and_no_embedding),
+	        cmocka_unit_test(test_compare),
 	        cmocka_unit_test(test_gradients),
 	        cmocka_unit_test(test_training),
 	        cmocka_unit_test(test_meta_agrees),
