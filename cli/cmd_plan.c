@@ -8,7 +8,6 @@
 #include "base/quantity.h"
 #include "comm/world.h"
 #include "host/pool.h"
-#include "model/adapter.h"
 #include "offload/plan_time.h"
 #include "placement/estimate.h"
 #include "placement/host_search.h"

@@ -1,8 +1,6 @@
 /* Surogate's keys. */
 #include "config/dialect_item.h"
 
-#include "base/err.h"
-
 #include <string.h>
 
 /* Its data sets look like axolotl's, so its own keys weigh more. */

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "base/log.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* Lists the operations of a plan. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/size.h"
 #include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 

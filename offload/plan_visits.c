@@ -1,5 +1,4 @@
 /* Lists the work of the visits of a pass: forward, head, backward, and what crosses between them. */
-#include "base/size.h"
 #include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 

@@ -1,7 +1,6 @@
 /* Evaluates expressions. */
 #include "data/template/render.h"
 
-#include <math.h>
 #include <string.h>
 
 void undefined_fail(struct render *r, struct value v)

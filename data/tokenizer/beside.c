@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/json_keys.h"
 
 enum { CONFIG_BYTES_MAX = 64 << 20 };
 
