@@ -484,9 +484,62 @@ static void test_builtin_spans(void **state)
 	json_decref(variables);
 }
 
+static void check_moment(const char *text, const char *again)
+{
+	char got[MOMENT_TEXT_BYTES];
+	int64_t moment;
+
+	if (!again) {
+		assert_int_equal(moment_parse(&moment, text), ERR_INPUT);
+		return;
+	}
+	assert_int_equal(moment_parse(&moment, text), 0);
+	moment_text(got, moment);
+	assert_string_equal(got, again);
+}
+
+/* The date that a template writes is the one of its caller, without a zone as in Python. */
+static void test_moment(void **state)
+{
+	static const char source[] = "{{ strftime_now('%d %b %Y %H:%M|%z|%Z') }}";
+	struct str day = {0}, other = {0};
+	json_t *variables = parse("{}");
+	struct jinja_output out;
+	struct jinja *t = NULL;
+	int64_t moment = 0;
+
+	(void)state;
+	check_moment("2026-11-27", "2026-11-27T00:00:00");
+	check_moment("2024-02-29T23:59:59", "2024-02-29T23:59:59");
+	check_moment("2024-02-29 23:59:59", "2024-02-29T23:59:59");
+	check_moment("2026-02-29", NULL);
+	check_moment("2026-1-2", NULL);
+	check_moment("2026-11-27T24:00:00", NULL);
+	check_moment("2026-11-27T10:00", NULL);
+	check_moment("27.11.2026", NULL);
+	check_moment("", NULL);
+	assert_int_equal(moment_parse(&moment, "2026-11-27T08:09:10"), 0);
+	assert_int_equal(jinja_parse(&t, "t", source, strlen(source)), 0);
+	assert_int_equal(jinja_render(t, &out, variables, moment), 0);
+	assert_string_equal(out.text, "27 Nov 2026 08:09||");
+	jinja_output_free(&out);
+	/* the same minute is the same date for this template */
+	assert_int_equal(jinja_writes_date(&day, t, moment), 1);
+	assert_int_equal(jinja_writes_date(&other, t, moment + 49), 1);
+	assert_string_equal(day.data, other.data);
+	str_free(&other);
+	assert_int_equal(jinja_writes_date(&other, t, moment + 50), 1);
+	assert_string_not_equal(day.data, other.data);
+	str_free(&day);
+	str_free(&other);
+	jinja_free(t);
+	json_decref(variables);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_moment),
 	        cmocka_unit_test(test_constructs),
 	        cmocka_unit_test(test_failures),
 	        cmocka_unit_test(test_bounds),

@@ -107,6 +107,7 @@ class Reader:
 
     def __init__(self, program, root, config, tmp, name):
         self.dir = os.path.join(tmp, name)
+        self.drops = False
         os.makedirs(self.dir, exist_ok=True)
         json.dump(root, open(self.dir + "/tokenizer.json", "w"))
         json.dump(config, open(self.dir + "/tokenizer_config.json", "w"))
@@ -144,7 +145,9 @@ def open_shared(program, shared, folder, markers, eos, tmp):
     raw = open(source + "/tokenizer.json", "rb").read() if os.path.exists(source + "/tokenizer.json") else lzma.open(source + "/tokenizer.json.xz").read()
     config = json.load(open(source + "/tokenizer_config.json")) if os.path.exists(source + "/tokenizer_config.json") else {}
     config = {"bos_token": text_of(config.get("bos_token")) or "<s>", "eos_token": eos or text_of(config.get("eos_token")) or "</s>"}
-    return Reader(program, add_markers(json.loads(raw), markers + sorted(set(config.values()))), config, tmp, "real")
+    reader = Reader(program, add_markers(json.loads(raw), markers + sorted(set(config.values()))), config, tmp, "real")
+    reader.drops = folder == "standin-no-unk"  # it drops characters, and the places that transformers gives for its tokens are wrong then
+    return reader
 
 
 # ---- chats ----
@@ -429,6 +432,8 @@ def check_real(c, real, name, path, record, last, want, spans):
     c.count["compared with a tokenizer of SHARED"] += 1
     if got["ids"] != ids:
         c.fail("ids", name, record, "%r" % (got["ids"][:60],))
+        return
+    if real.drops:
         return
     same = real.tok.decode(ids) == want  # else borders are found by prefixes: to a token
     labels = [False] * len(ids)
