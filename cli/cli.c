@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 enum cli_exit cli_exit_code(int err)
@@ -226,11 +227,17 @@ static int takes_ranks(enum verb verb)
 	return verb == VERB_TRAIN || verb == VERB_EVAL;
 }
 
-/* Prints an object with the error, so that a program always reads one object from stdout. */
+/* Prints an object with the error and the lines that follow it, so that a program always reads one object
+ * from stdout. */
 static void print_json_error(int rank, const char *text)
 {
-	json_t *object = json_object(), *error = json_of_text(text);
+	struct str all = {0};
+	json_t *object = json_object(), *error;
 
+	str_printf(&all, "%s%s%s", text, last_line.data ? " " : "", last_line.data ? last_line.data : "");
+	for (char *at = all.data; at && (at = strchr(at, '\n'));)
+		*at = ' ';
+	error = json_of_text(all.data ? all.data : text);
 	json_is_there = 1;
 	if (object && !json_object_set_new(object, "error", error) &&
 	        (rank < 0 || !json_object_set_new(object, "rank", json_integer(rank))) &&
@@ -239,6 +246,7 @@ static void print_json_error(int rank, const char *text)
 		fflush(stdout); /* a failure here is harmless: stderr has the error */
 	}
 	json_decref(object);
+	str_free(&all);
 }
 
 /* Adds the limit of address space to an error of memory or threads, because the system's text does not name
@@ -333,12 +341,15 @@ static const char *_Atomic again_more = "";
  * whole or not at all. */
 static void leave_early(int signal)
 {
+	const struct timespec turn = {.tv_nsec = 300000000};
 	struct str text = {0};
 
 	str_printf(&text, "stopped by SIG%s before the first step, so nothing is lost; to start again:",
 	        sigabbrev_np(signal));
 	str_add(&again_line, again_more);
 	cli_say_last(&again_line);
+	if (world_self()->rank) /* rank 0 speaks first, if it got the signal too */
+		nanosleep(&turn, NULL);
 	if (world_self()->size > 1)
 		start_leave(ERR_STOPPED, -1, text.data ? text.data : "stopped");
 	print_error(NULL, -1, text.data ? text.data : "stopped");

@@ -141,6 +141,17 @@ static int find(struct row_store **store, const struct row_entry **entries, int6
 	return rc;
 }
 
+/* Removes the lock of a writer that was killed after its files were complete. */
+static void lock_clean(const char *dir, const char *key)
+{
+	char *name = mem_printf("%s.lock", key);
+	struct dir_lock *left = NULL;
+
+	if (name && file_is_in(dir, name) && !dir_lock_take(&left, dir, name))
+		dir_lock_release(left);
+	mem_free(name);
+}
+
 int row_cache_find(struct row_store **store, const struct row_entry **entries, int64_t *entry_count,
         void *fixed, size_t fixed_bytes, const char *dir, const char *recipe)
 {
@@ -153,8 +164,10 @@ int row_cache_find(struct row_store **store, const struct row_entry **entries, i
 	index_path = mem_printf("%s/%s.index", dir, key);
 	if (rows_path && index_path)
 		rc = find(store, entries, entry_count, fixed, fixed_bytes, rows_path, index_path, recipe);
-	if (rc == 1)
+	if (rc == 1) {
 		(void)utimensat(AT_FDCWD, index_path, NULL, 0); /* used now: row_cache_tidy */
+		lock_clean(dir, key);
+	}
 	mem_free(rows_path);
 	mem_free(index_path);
 	return rc;

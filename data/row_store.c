@@ -159,8 +159,9 @@ int row_store_read(struct row_view *view, struct row_buffer *buffer, const struc
 			rc = s->mend ? s->mend(s->mend_context, s)
 			             : err_reword(
 			                       rc, "%s; ferry makes it again at its next start", err_text());
-			if (!rc)
-				rc = read_record(buffer, s, entry);
+			if (!rc && (rc = read_record(buffer, s, entry)) && rc != ERR_NOMEM)
+				rc = err_reword(
+				        rc, "%s again; set data_cache to another directory", err_text());
 		}
 		if (rc)
 			return rc;

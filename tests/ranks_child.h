@@ -83,7 +83,13 @@ static int child_file(void *context, const struct file_call *call)
 /* ---- calls that fail ---- */
 
 /* In received data a bit may flip, or all may become NaN, if there are many bytes: weights or gradients. */
-enum { CHILD_MANY_BYTES = 2048 };
+static int child_is_data(long bytes)
+{
+	enum { MANY = 2048, BESIDE_ERROR = 64 }; /* an error with its text is many bytes, too */
+
+	return bytes >= MANY &&
+	       (bytes < (long)sizeof(struct err) || bytes > (long)sizeof(struct err) + BESIDE_ERROR);
+}
 
 static void child_spoil(char *values, size_t bytes)
 {
@@ -119,7 +125,7 @@ ssize_t recv(int fd, void *values, size_t bytes, int flags)
 	if (child_link_refuses())
 		return -1;
 	came = syscall(SYS_recvfrom, fd, values, bytes, flags, NULL, NULL);
-	if (came >= CHILD_MANY_BYTES && getenv(LOCAL_JOB_RANK) && child.what >= CHILD_FLIP &&
+	if (child_is_data(came) && getenv(LOCAL_JOB_RANK) && child.what >= CHILD_FLIP &&
 	        child_refuses(child.what))
 		child_spoil(values, (size_t)came);
 	return came;
@@ -144,7 +150,7 @@ int MPI_Irecv(
 {
 	if (child_refuses(CHILD_LINK))
 		return MPI_ERR_OTHER;
-	if (count >= CHILD_MANY_BYTES && child.what >= CHILD_FLIP && child_refuses(child.what)) {
+	if (child_is_data(count) && child.what >= CHILD_FLIP && child_refuses(child.what)) {
 		child_flipped = values;
 		child_flipped_bytes = (size_t)count;
 	}

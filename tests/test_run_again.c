@@ -451,8 +451,9 @@ static int early_run(int at, int signal, const char *more)
 static void test_early_signal(void **state)
 {
 	static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
-	char command[3000];
+	char command[3000], path[400], *said;
 	int code = 3, places = 0;
+	size_t len;
 	pid_t pid;
 
 	(void)state;
@@ -478,8 +479,9 @@ static void test_early_signal(void **state)
 	for (int ranks = 1; ranks <= 2; ranks++) {
 		remove_run("early");
 		snprintf(command, sizeof(command),
-		        "%s " KEYS "max_steps=2 cpu_offload=on host_copy_gbps=0.0001 ranks=%d",
-		        getenv("FERRY_BINARY"), speaker, pairs, work_dir, "early", ranks);
+		        "%s " KEYS
+		        "max_steps=2 cpu_offload=on host_copy_gbps=0.0001 ranks=%d --json >%s/early.json",
+		        getenv("FERRY_BINARY"), speaker, pairs, work_dir, "early", ranks, work_dir);
 		pid = run_start(command);
 		sleep_ms(1500); /* it takes ten seconds */
 		kill(pid, SIGTERM);
@@ -487,6 +489,11 @@ static void test_early_signal(void **state)
 			fail_msg("%s", ferry_said());
 		assert_int_equal(count_of(ferry_said(), "stopped by SIGTERM before the first step"), 1);
 		assert_false(run_has("early/metrics.jsonl"));
+		path_of(path, "early.json");
+		said = read_file(path, &len);
+		assert_non_null(strstr(said, "{\"error\": \"stopped by SIGTERM before the first step"));
+		assert_non_null(strstr(said, " resume_from_checkpoint=auto\"}"));
+		mem_free(said);
 	}
 }
 

@@ -103,6 +103,7 @@ static int export_into(struct trainer *t, const char *fallback)
 {
 	int rc = fallback ? 0 : train_place_keep(t);
 
+	metrics_sync(t->metrics); /* a result stands for the rows of its run */
 	if (!rc)
 		rc = collect_planes(t->session.engine, planes_state(t->config), export_model,
 		        &(struct result){t, fallback});
