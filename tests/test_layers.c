@@ -330,32 +330,35 @@ static int64_t parameter_count(void)
 	return count;
 }
 
-/* Offload, activations and wrapping change no bit, and all is planned to the byte. */
+/* Offload, activations and wrapping change no bit in either schedule, and all is planned to the byte. */
 static void test_training(void **state)
 {
 	static const char *const parts[] = {NULL, "norm", "layers.4.", "layers.1."};
 	int64_t parameters = parameter_count();
 
 	(void)state;
-	for (int n = 0; n < 2 * 4; n++) {
+	for (int n = 0; n < 2 * 4 * 2; n++) {
+		const char *part = parts[n / 2 % 4];
 		struct plan_policy policy = resident;
 		struct outcome first;
 
 		policy.compute_dtype = policy.gradient_dtype = n & 1 ? DTYPE_BF16 : DTYPE_F32;
-		train(&first, "host", &policy, WRAP_TRANSFORMER, parts[n / 2]);
-		assert_true(first.loss[STEPS - 1] < first.loss[0] || parts[n / 2]);
-		for (int way = 0; way < 6; way++) {
+		policy.order = n / 8 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
+		train(&first, "host", &policy, WRAP_TRANSFORMER, part);
+		assert_true(first.loss[STEPS - 1] < first.loss[0] || part);
+		for (int way = 0; way < 7; way++) {
 			struct plan_policy other = policy;
 			struct outcome second;
 			char what[100];
 
-			snprintf(what, sizeof(what), "dtype %d, train %s, way %d", n & 1,
-			        parts[n / 2] ? parts[n / 2] : "all", way);
+			snprintf(
+			        what, sizeof(what), "case %d, train %s, way %d", n, part ? part : "all", way);
 			other.offload_params = other.offload_gradients = other.offload_optimizer = way > 0;
 			other.activations = way == 2 ? ACTIVATION_OFFLOAD : ACTIVATION_RECOMPUTE;
 			other.discard = way == 3;
 			other.kept_blocks = way == 4 ? 3 : 0;
-			train(&second, "host", &other, way == 5 ? WRAP_SIZE : WRAP_TRANSFORMER, parts[n / 2]);
+			other.resident_weights = other.resident_states = way == 6 ? 3 : 0;
+			train(&second, "host", &other, way == 5 ? WRAP_SIZE : WRAP_TRANSFORMER, part);
 			equal(&first, &second, parameters, what);
 			if (second.stats.arena_touched_bytes != second.planned.device_bytes)
 				fail_msg("%s: %lld bytes touched, %lld planned", what,
@@ -391,6 +394,34 @@ static void test_meta_agrees(void **state)
 		mem_free(host.weights);
 		mem_free(meta.weights);
 	}
+}
+
+/* Every policy gives a plan that proves itself, for one rank and for several. */
+static void test_plans(void **state)
+{
+	struct model *model = odd_model();
+
+	(void)state;
+	for (int n = 0; n < 2 * 2 * 3 * 3 * 2; n++) {
+		struct plan_policy policy = resident;
+		struct unit_map *map;
+		struct plan *plan;
+
+		policy.offload_params = policy.offload_gradients = policy.offload_optimizer = n & 1;
+		policy.compute_dtype = policy.gradient_dtype = n >> 1 & 1 ? DTYPE_BF16 : DTYPE_F32;
+		policy.activations = (enum activation_policy)(n / 4 % 3);
+		policy.backward_prefetch = (enum backward_prefetch)(n / 12 % 3);
+		policy.order = n / 36 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
+		policy.update_in_backward = n % 5 == 0;
+		policy.max_tokens = policy.max_targets = TOKENS;
+		check_ok(unit_map_open(
+		        &map, model, (enum wrap_policy)(n % 3), 2000, policy.compute_dtype, 0, 1 + n % 4));
+		check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
+		check_ok(plan_check(plan));
+		plan_free(plan);
+		unit_map_close(map);
+	}
+	model_close(model);
 }
 
 /* ---- the state of generation ---- */
@@ -451,6 +482,7 @@ int main(void)
 	        cmocka_unit_test(test_gradients),
 	        cmocka_unit_test(test_training),
 	        cmocka_unit_test(test_meta_agrees),
+	        cmocka_unit_test(test_plans),
 	        cmocka_unit_test(test_state_of_generation),
 	};
 
