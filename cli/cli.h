@@ -15,7 +15,7 @@ enum cli_exit {
 	CLI_EXIT_DONE = 0,
 	CLI_EXIT_FAILED = 1,    /* device, disk, another rank; committed checkpoints are safe */
 	CLI_EXIT_USAGE = 2,     /* usage, configuration, model or data; nothing was written */
-	CLI_EXIT_STOPPED = 3,   /* by a signal, after a checkpoint was committed */
+	CLI_EXIT_STOPPED = 3,   /* by a signal, with a checkpoint or before the first step */
 	CLI_EXIT_NONFINITE = 4, /* loss or gradients were not finite for too long */
 	CLI_EXIT_FIT = 5,       /* the plan does not fit this machine */
 };

@@ -218,7 +218,7 @@ static const char man_end[] =
         ".TP\n.B 0\nDone.\n"
         ".TP\n.B 1\nThe run failed; committed checkpoints are safe.\n"
         ".TP\n.B 2\nWrong usage, configuration, model or data; nothing was written.\n"
-        ".TP\n.B 3\nStopped by a signal after a checkpoint was committed.\n"
+        ".TP\n.B 3\nStopped by a signal with a checkpoint, or before the first step.\n"
         ".TP\n.B 4\nLoss or gradients were not finite for too many steps in a row.\n"
         ".TP\n.B 5\nThe plan does not fit this machine.\n"
         ".SH SIGNALS\n"
