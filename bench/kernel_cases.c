@@ -1,19 +1,12 @@
 /* Makes the benchmarked ops, and has the table of cases. */
 #include "bench/kernel_cases.h"
+#include "bench/kernel_recurrent.h"
 
 #include "base/size.h"
 #include "model/model.h"
 #include "optim/adamw.h"
 
 #include <assert.h>
-
-static dev_addr take(struct kernel_place *p, int64_t count, enum dtype dtype)
-{
-	dev_addr at = dev_at(p->base, p->used_bytes);
-
-	p->used_bytes += (count * dtype_bytes(dtype) + 255) / 256 * 256;
-	return at;
-}
 
 /* ---- products: `variant` is the row of this table ---- */
 
@@ -66,9 +59,9 @@ static void make_matmul(
 	enum dtype c = accumulates || products[variant].n == SIDE_VOCAB ? DTYPE_F32 : dtype;
 
 	op->matmul = (struct op_matmul){
-	        .a = take(p, m * k, dtype),
-	        .b = take(p, n * k, dtype),
-	        .c = take(p, m * n, c),
+	        .a = kernel_take(p, m * k, dtype),
+	        .b = kernel_take(p, n * k, dtype),
+	        .c = kernel_take(p, m * n, c),
 	        .m = m,
 	        .n = n,
 	        .k = k,
@@ -94,38 +87,40 @@ static void make_flat(
 	(void)variant;
 	switch (op->kind) {
 	case OP_FILL:
-		op->fill = (struct op_fill){take(p, count, dtype), bytes, 0x3f};
+		op->fill = (struct op_fill){kernel_take(p, count, dtype), bytes, 0x3f};
 		break;
 	case OP_COPY:
-		op->copy = (struct op_copy){take(p, count, dtype), take(p, count, dtype), bytes};
+		op->copy =
+		        (struct op_copy){kernel_take(p, count, dtype), kernel_take(p, count, dtype), bytes};
 		break;
 	case OP_CAST:
-		op->cast =
-		        (struct op_cast){take(p, count, dtype), take(p, count, other), count, dtype, other};
+		op->cast = (struct op_cast){
+		        kernel_take(p, count, dtype), kernel_take(p, count, other), count, dtype, other};
 		break;
 	case OP_JOIN:
-		op->join = (struct op_join){take(p, count, DTYPE_F32), take(p, count, DTYPE_BF16),
-		        take(p, count, DTYPE_I16), count};
+		op->join = (struct op_join){kernel_take(p, count, DTYPE_F32),
+		        kernel_take(p, count, DTYPE_BF16), kernel_take(p, count, DTYPE_I16), count};
 		break;
 	case OP_ADD:
-		op->add = (struct op_add){
-		        take(p, count, dtype), take(p, count, dtype), take(p, count, dtype), count, dtype};
+		op->add = (struct op_add){kernel_take(p, count, dtype), kernel_take(p, count, dtype),
+		        kernel_take(p, count, dtype), count, dtype};
 		break;
 	case OP_SCALE:
-		op->scale =
-		        (struct op_scale){take(p, count, dtype), take(p, count, dtype), count, 2, 0, dtype};
+		op->scale = (struct op_scale){
+		        kernel_take(p, count, dtype), kernel_take(p, count, dtype), count, 2, 0, dtype};
 		break;
 	case OP_COLSUM:
-		op->colsum = (struct op_colsum){take(p, s->hidden, DTYPE_F32), take(p, count, dtype),
-		        s->tokens, s->hidden, s->hidden, dtype};
+		op->colsum = (struct op_colsum){kernel_take(p, s->hidden, DTYPE_F32),
+		        kernel_take(p, count, dtype), s->tokens, s->hidden, s->hidden, dtype};
 		break;
 	case OP_CAST_SUMSQ:
-		op->cast_sumsq = (struct op_cast_sumsq){take(p, count, DTYPE_BF16),
-		        take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), take(p, count, DTYPE_F32), count};
+		op->cast_sumsq = (struct op_cast_sumsq){kernel_take(p, count, DTYPE_BF16),
+		        kernel_take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), kernel_take(p, count, DTYPE_F32),
+		        count};
 		break;
 	case OP_SUMSQ:
-		op->sumsq = (struct op_sumsq){
-		        take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), take(p, count, dtype), count, dtype};
+		op->sumsq = (struct op_sumsq){kernel_take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64),
+		        kernel_take(p, count, dtype), count, dtype};
 		break;
 	default:
 		assert(!"an op that kernel_case_make lists here");
@@ -139,8 +134,8 @@ static void make_table(struct op *op, struct kernel_place *p, const struct bench
 
 	switch (op->kind) {
 	case OP_GATHER:
-		op->gather = (struct op_gather){.out = take(p, rows * cols, dtype),
-		        .table = take(p, s->vocab * cols, dtype),
+		op->gather = (struct op_gather){.out = kernel_take(p, rows * cols, dtype),
+		        .table = kernel_take(p, s->vocab * cols, dtype),
 		        .index = index->id,
 		        .rows = rows,
 		        .cols = cols,
@@ -148,13 +143,13 @@ static void make_table(struct op *op, struct kernel_place *p, const struct bench
 		        .dtype = dtype};
 		break;
 	case OP_SCATTER:
-		op->scatter = (struct op_scatter){take(p, rows * cols, dtype), take(p, rows * cols, dtype),
-		        index->order, rows, cols, rows, dtype};
+		op->scatter = (struct op_scatter){kernel_take(p, rows * cols, dtype),
+		        kernel_take(p, rows * cols, dtype), index->order, rows, cols, rows, dtype};
 		break;
 	case OP_EMBED_GRAD:
-		op->embed_grad = (struct op_embed_grad){take(p, s->vocab * cols, DTYPE_F32),
-		        take(p, rows * cols, dtype), index->id, take(p, rows + s->vocab + 1, DTYPE_I32), rows,
-		        cols, s->vocab, -1, dtype};
+		op->embed_grad = (struct op_embed_grad){kernel_take(p, s->vocab * cols, DTYPE_F32),
+		        kernel_take(p, rows * cols, dtype), index->id,
+		        kernel_take(p, rows + s->vocab + 1, DTYPE_I32), rows, cols, s->vocab, -1, dtype};
 		break;
 	default:
 		assert(!"an op that kernel_case_make lists here");
@@ -169,9 +164,9 @@ static void make_norm(
 	int64_t groups = variant ? s->heads : 1, cols = variant ? s->head_dim : s->hidden,
 	        stride = variant ? side_of(s, SIDE_QKV) : s->hidden, stats = s->tokens * groups;
 	int centred = op->kind == OP_LAYERNORM || op->kind == OP_LAYERNORM_GRAD;
-	dev_addr x = take(p, s->tokens * stride, dtype), y = take(p, s->tokens * stride, dtype),
-	         weight = take(p, cols, dtype), bias = take(p, cols, dtype), rstd = take(p, stats, DTYPE_F32),
-	         mean = take(p, stats, DTYPE_F32);
+	dev_addr x = kernel_take(p, s->tokens * stride, dtype), y = kernel_take(p, s->tokens * stride, dtype),
+	         weight = kernel_take(p, cols, dtype), bias = kernel_take(p, cols, dtype),
+	         rstd = kernel_take(p, stats, DTYPE_F32), mean = kernel_take(p, stats, DTYPE_F32);
 
 	if (op->kind == OP_RMSNORM || op->kind == OP_LAYERNORM) {
 		op->norm = (struct op_norm){y, x, weight, centred ? bias : DEV_NONE, rstd,
@@ -179,15 +174,15 @@ static void make_norm(
 		        0, dtype};
 		return;
 	}
-	op->norm_grad = (struct op_norm_grad){.dx = take(p, s->tokens * stride, dtype),
-	        .dweight = take(p, cols, DTYPE_F32),
-	        .dbias = centred ? take(p, cols, DTYPE_F32) : DEV_NONE,
+	op->norm_grad = (struct op_norm_grad){.dx = kernel_take(p, s->tokens * stride, dtype),
+	        .dweight = kernel_take(p, cols, DTYPE_F32),
+	        .dbias = centred ? kernel_take(p, cols, DTYPE_F32) : DEV_NONE,
 	        .dy = y,
 	        .x = x,
 	        .weight = weight,
 	        .rstd = rstd,
 	        .mean = centred ? mean : DEV_NONE,
-	        .scratch = take(p, norm_scratch_count(s->tokens, groups, cols), DTYPE_F32),
+	        .scratch = kernel_take(p, norm_scratch_count(s->tokens, groups, cols), DTYPE_F32),
 	        .rows = s->tokens,
 	        .groups = groups,
 	        .cols = cols,
@@ -203,7 +198,7 @@ static void make_norm(
 static void make_rope(struct op *op, struct kernel_place *p, const struct bench_scale *s,
         const struct kernel_index *index, enum dtype dtype, int variant)
 {
-	op->rope = (struct op_rope){.x = take(p, s->tokens * side_of(s, SIDE_QKV), dtype),
+	op->rope = (struct op_rope){.x = kernel_take(p, s->tokens * side_of(s, SIDE_QKV), dtype),
 	        .table = index->rope,
 	        .position = index->position,
 	        .tokens = s->tokens,
@@ -227,8 +222,9 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	int64_t stride = side_of(s, SIDE_QKV), width = s->heads * s->head_dim,
 	        documents = (s->tokens + s->document_tokens - 1) / s->document_tokens,
 	        window = variant ? s->document_tokens / 4 : 0, e = dtype_bytes(dtype);
-	dev_addr qkv = take(p, s->tokens * stride, dtype), out = take(p, s->tokens * width, dtype),
-	         lse = take(p, s->tokens * s->heads, DTYPE_F32), k = dev_at(qkv, width * e),
+	dev_addr qkv = kernel_take(p, s->tokens * stride, dtype),
+	         out = kernel_take(p, s->tokens * width, dtype),
+	         lse = kernel_take(p, s->tokens * s->heads, DTYPE_F32), k = dev_at(qkv, width * e),
 	         v = dev_at(k, s->kv_heads * s->head_dim * e), dqkv;
 
 	if (op->kind == OP_ATTENTION) {
@@ -254,11 +250,11 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 		        .dtype = dtype};
 		return;
 	}
-	dqkv = take(p, s->tokens * stride, dtype);
+	dqkv = kernel_take(p, s->tokens * stride, dtype);
 	op->attention_grad = (struct op_attention_grad){.dq = dqkv,
 	        .dk = dev_at(dqkv, width * e),
 	        .dv = dev_at(dqkv, (width + s->kv_heads * s->head_dim) * e),
-	        .dout = take(p, s->tokens * width, dtype),
+	        .dout = kernel_take(p, s->tokens * width, dtype),
 	        .out = out,
 	        .lse = lse,
 	        .q = qkv,
@@ -266,7 +262,8 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	        .v = v,
 	        .doc_start = index->doc_start,
 	        .doc_end = index->doc_end,
-	        .scratch = take(p, attention_scratch_count(s->tokens, s->heads, s->head_dim), DTYPE_F32),
+	        .scratch =
+	                kernel_take(p, attention_scratch_count(s->tokens, s->heads, s->head_dim), DTYPE_F32),
 	        .tokens = s->tokens,
 	        .documents = documents,
 	        .document_tokens = s->document_tokens,
@@ -289,10 +286,10 @@ static void make_attention_cached(struct op *op, struct kernel_place *p, const s
 	int64_t stride = side_of(s, SIDE_QKV), width = s->heads * s->head_dim, e = dtype_bytes(dtype);
 	int64_t row_count = attention_cache_row_count(s->kv_heads, s->head_dim);
 	int64_t rows = s->document_tokens < s->tokens ? s->document_tokens : s->tokens;
-	dev_addr qkv = take(p, stride, dtype), k = dev_at(qkv, width * e);
+	dev_addr qkv = kernel_take(p, stride, dtype), k = dev_at(qkv, width * e);
 
-	op->attention_cached = (struct op_attention_cached){.out = take(p, width, dtype),
-	        .cache = take(p, rows * row_count, dtype),
+	op->attention_cached = (struct op_attention_cached){.out = kernel_take(p, width, dtype),
+	        .cache = kernel_take(p, rows * row_count, dtype),
 	        .q = qkv,
 	        .k = k,
 	        .v = dev_at(k, s->kv_heads * s->head_dim * e),
@@ -317,22 +314,22 @@ static void make_act(
         struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
 {
 	int64_t count = s->tokens * s->intermediate;
-	dev_addr a = take(p, count, dtype), b = take(p, count, dtype);
+	dev_addr a = kernel_take(p, count, dtype), b = kernel_take(p, count, dtype);
 	enum act_kind act = (enum act_kind)variant;
 
 	switch (op->kind) {
 	case OP_GLU:
-		op->glu = (struct op_glu){take(p, count, dtype), a, b, count, act, dtype};
+		op->glu = (struct op_glu){kernel_take(p, count, dtype), a, b, count, act, dtype};
 		break;
 	case OP_GLU_GRAD: /* not in place: repeated use would shrink the numbers to 0 */
-		op->glu_grad = (struct op_glu_grad){take(p, count, dtype), take(p, count, dtype),
-		        take(p, count, dtype), a, b, count, act, dtype};
+		op->glu_grad = (struct op_glu_grad){kernel_take(p, count, dtype),
+		        kernel_take(p, count, dtype), kernel_take(p, count, dtype), a, b, count, act, dtype};
 		break;
 	case OP_ACT:
 		op->act = (struct op_act){a, b, count, act, dtype};
 		break;
 	case OP_ACT_GRAD:
-		op->act_grad = (struct op_act_grad){take(p, count, dtype), a, b, count, act, dtype};
+		op->act_grad = (struct op_act_grad){kernel_take(p, count, dtype), a, b, count, act, dtype};
 		break;
 	default:
 		assert(!"an op that kernel_case_make lists here");
@@ -346,10 +343,10 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 {
 	int64_t rows = head_rows(s);
 
-	op->cross_entropy = (struct op_cross_entropy){take(p, rows, DTYPE_F32),
-	        take(p, rows * s->vocab, dtype), take(p, rows * s->vocab, DTYPE_F32), index->label,
-	        take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab, 1.0f / 1024, dtype, 0,
-	        DEV_NONE};
+	op->cross_entropy = (struct op_cross_entropy){kernel_take(p, rows, DTYPE_F32),
+	        kernel_take(p, rows * s->vocab, dtype), kernel_take(p, rows * s->vocab, DTYPE_F32),
+	        index->label, kernel_take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab,
+	        1.0f / 1024, dtype, 0, DEV_NONE};
 }
 
 int64_t kernel_pairs(const struct bench_scale *s)
@@ -362,9 +359,9 @@ static void make_preference(
 {
 	int64_t pairs = kernel_pairs(s);
 
-	op->preference = (struct op_preference){take(p, s->tokens, DTYPE_F32), take(p, s->tokens, DTYPE_F32),
-	        index->first, take(p, 2 * pairs, DTYPE_F64), pairs, s->tokens,
-	        {PREFERENCE_SIGMOID, .beta = 0.1}};
+	op->preference = (struct op_preference){kernel_take(p, s->tokens, DTYPE_F32),
+	        kernel_take(p, s->tokens, DTYPE_F32), index->first, kernel_take(p, 2 * pairs, DTYPE_F64),
+	        pairs, s->tokens, {PREFERENCE_SIGMOID, .beta = 0.1}};
 }
 
 /* v's random numbers have either sign, and negative ones have no root. With beta2 = 0 v is the square of the
@@ -378,13 +375,13 @@ static void make_adamw(struct op *op, struct kernel_place *p, const struct bench
 	struct adamw_step step;
 
 	adamw_step_init(&step, &options, 1e-4, 10, 0.5);
-	op->adamw = (struct op_adamw){.hi = take(p, count, DTYPE_BF16),
-	        .lo = take(p, count, DTYPE_I16),
-	        .m = take(p, count, adamw_state_dtype(state)),
-	        .v = take(p, count, adamw_state_dtype(state)),
-	        .m_scale = scales ? take(p, scales, DTYPE_F32) : DEV_NONE,
-	        .v_scale = scales ? take(p, scales, DTYPE_F32) : DEV_NONE,
-	        .grad = take(p, count, dtype),
+	op->adamw = (struct op_adamw){.hi = kernel_take(p, count, DTYPE_BF16),
+	        .lo = kernel_take(p, count, DTYPE_I16),
+	        .m = kernel_take(p, count, adamw_state_dtype(state)),
+	        .v = kernel_take(p, count, adamw_state_dtype(state)),
+	        .m_scale = scales ? kernel_take(p, scales, DTYPE_F32) : DEV_NONE,
+	        .v_scale = scales ? kernel_take(p, scales, DTYPE_F32) : DEV_NONE,
+	        .grad = kernel_take(p, count, dtype),
 	        .count = count,
 	        .decay = 1,
 	        .grad_dtype = dtype,
@@ -408,6 +405,12 @@ static const struct kernel_case cases[] = {
         {"attention window", OP_ATTENTION, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_grad window", OP_ATTENTION_GRAD, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_cached, a token", OP_ATTENTION_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
+        {"conv silu", OP_CONV, DTYPE_BF16, 0, KERNEL_COPY},
+        {"conv_grad silu", OP_CONV_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"delta", OP_DELTA, DTYPE_BF16, 0, KERNEL_PRODUCT},
+        {"delta_grad", OP_DELTA_GRAD, DTYPE_BF16, 0, KERNEL_PRODUCT},
+        {"gated_norm", OP_GATED_NORM, DTYPE_BF16, 0, KERNEL_COPY},
+        {"gated_norm_grad", OP_GATED_NORM_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"rope", OP_ROPE, DTYPE_BF16, 0, KERNEL_COPY},
         {"rope backward", OP_ROPE, DTYPE_BF16, 1, KERNEL_COPY},
         {"rmsnorm", OP_RMSNORM, DTYPE_BF16, 0, KERNEL_COPY},
@@ -480,6 +483,20 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 		break;
 	case OP_ATTENTION_CACHED:
 		make_attention_cached(op, place, scale, index, k->dtype);
+		break;
+	case OP_CONV:
+	case OP_CONV_GRAD:
+	case OP_CONV_CACHED:
+		kernel_make_conv(op, place, scale, index, k->dtype);
+		break;
+	case OP_DELTA:
+	case OP_DELTA_GRAD:
+	case OP_DELTA_CACHED:
+		kernel_make_delta(op, place, scale, index, k->dtype);
+		break;
+	case OP_GATED_NORM:
+	case OP_GATED_NORM_GRAD:
+		kernel_make_gated_norm(op, place, scale, k->dtype);
 		break;
 	case OP_GLU:
 	case OP_GLU_GRAD:

@@ -10,6 +10,15 @@ struct kernel_place {
 	int64_t used_bytes;
 };
 
+/* The next `count` elements of the place. */
+static inline dev_addr kernel_take(struct kernel_place *p, int64_t count, enum dtype dtype)
+{
+	dev_addr at = dev_at(p->base, p->used_bytes);
+
+	p->used_bytes += (count * dtype_bytes(dtype) + 255) / 256 * 256;
+	return at;
+}
+
 /* Operands that must not be random: int32 index arrays, [tokens] each, and the rotary table. All sets share
  * them. */
 struct kernel_index {

@@ -24,6 +24,7 @@
 #include "device/op_move.h"      /* IWYU pragma: export */
 #include "device/op_norm.h"      /* IWYU pragma: export */
 #include "device/op_optim.h"     /* IWYU pragma: export */
+#include "device/op_recurrent.h" /* IWYU pragma: export */
 #include "device/op_rope.h"      /* IWYU pragma: export */
 #include "device/op_table.h"     /* IWYU pragma: export */
 
@@ -36,6 +37,7 @@
 	OP_NORM_LIST(ROW)                                                                                    \
 	OP_ROPE_LIST(ROW)                                                                                    \
 	OP_ATTENTION_LIST(ROW)                                                                               \
+	OP_RECURRENT_LIST(ROW)                                                                               \
 	OP_ACT_LIST(ROW)                                                                                     \
 	OP_LOSS_LIST(ROW)                                                                                    \
 	OP_OPTIM_LIST(ROW)

@@ -54,7 +54,7 @@ struct operand {
 	unsigned may_be;
 };
 
-enum { OPERAND_MAX = 16 };
+enum { OPERAND_MAX = 20 };
 
 struct op_facts {
 	const char *name; /* of the op */

@@ -20,7 +20,7 @@
 #define EPS_F32 5.9604644775390625e-8 /* half a unit in the last place of 1 */
 #define EPS_BF16 0.00390625
 
-enum { GUARD_BYTES = 64, TENSORS_MAX = 16 };
+enum { GUARD_BYTES = 64, TENSORS_MAX = 20 };
 
 struct tensor {
 	uint8_t *block, *first,

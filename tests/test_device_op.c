@@ -80,86 +80,110 @@ static void test_addresses(void **state)
 	}
 }
 
-/* Sets each size and stride below its minimum. */
+/* Sizes and strides below their minimum. */
+static const struct {
+	enum op_kind kind;
+	int64_t value, bad;
+	const char *name;
+} sizes[] = {
+        {OP_FILL, 101, 0, "bytes"},
+        {OP_COPY, 101, -1, "bytes"},
+        {OP_CAST, 101, 0, "count"},
+        {OP_JOIN, 101, 0, "count"},
+        {OP_ADD, 101, 0, "count"},
+        {OP_SCALE, 101, 0, "count"},
+        {OP_MATMUL, 5, 0, "m"},
+        {OP_MATMUL, 7, 0, "n"},
+        {OP_MATMUL, 11, 0, "k"},
+        {OP_MATMUL, 13, 10, "a_stride"},
+        {OP_MATMUL, 17, 10, "b_stride"},
+        {OP_MATMUL, 19, 6, "c_stride"},
+        {OP_COLSUM, 5, 0, "rows"},
+        {OP_COLSUM, 7, 0, "cols"},
+        {OP_COLSUM, 9, 6, "x_stride"},
+        {OP_GATHER, 5, 0, "rows"},
+        {OP_GATHER, 7, 0, "cols"},
+        {OP_GATHER, 11, 0, "table_rows"},
+        {OP_SCATTER, 11, 0, "out_rows"},
+        {OP_EMBED_GRAD, 11, 0, "table_rows"},
+        {OP_RMSNORM, 5, 0, "rows"},
+        {OP_RMSNORM, 3, 0, "groups"},
+        {OP_RMSNORM, 50, 26, "x_stride"},
+        {OP_RMSNORM, 21, 20, "y_stride"},
+        {OP_RMSNORM, 10, 6, "x_group_stride"},
+        {OP_LAYERNORM, 8, 6, "x_stride"},
+        {OP_RMSNORM_GRAD, 9, 6, "y_stride"},
+        {OP_LAYERNORM_GRAD, 8, 6, "x_stride"},
+        {OP_ROPE, 5, 0, "tokens"},
+        {OP_ROPE, 3, 0, "heads"},
+        {OP_ROPE, 8, 7, "rotary"},
+        {OP_ROPE, 12, 7, "head_stride"},
+        {OP_ROPE, 40, 31, "stride"},
+        {OP_ROPE, 9, 0, "table_rows"},
+        {OP_ATTENTION, 5, 0, "tokens"},
+        {OP_ATTENTION, 4, 0, "heads"},
+        {OP_ATTENTION, 4, 3, "multiple of kv_heads"},
+        {OP_ATTENTION, 2, 0, "kv_heads"},
+        {OP_ATTENTION, 8, 0, "head_dim"},
+        {OP_ATTENTION, 3, -1, "window"},
+        {OP_ATTENTION, 64, 34, "qkv_stride"},
+        {OP_ATTENTION, 9, 7, "q_head_stride"},
+        {OP_ATTENTION, 10, 7, "kv_head_stride"},
+        {OP_ATTENTION, 33, 31, "out_stride"},
+        {OP_ATTENTION_GRAD, 33, 31, "out_stride"},
+        {OP_ATTENTION_CACHED, 21, 0, "cache_rows"},
+        {OP_ATTENTION_CACHED, 11, 6, "text_rows"},
+        {OP_ATTENTION_CACHED, 7, 2, "kept_rows is less than window"},
+        {OP_ATTENTION_CACHED, 4, 3, "multiple of kv_heads"},
+        {OP_ATTENTION_CACHED, 64, 34, "qkv_stride"},
+        {OP_CONV, 5, 0, "tokens"},
+        {OP_CONV, 7, 0, "cols"},
+        {OP_CONV, 4, 9, "taps"},
+        {OP_CONV, 8, 6, "x_stride"},
+        {OP_CONV, 9, 6, "y_stride"},
+        {OP_CONV_GRAD, 4, 0, "taps"},
+        {OP_CONV_CACHED, 4, 1, "taps"},
+        {OP_CONV_CACHED, 2, 0, "texts"},
+        {OP_CONV_CACHED, 13, 0, "text_rows"},
+        {OP_DELTA, 2, 0, "key_heads"},
+        {OP_DELTA, 6, 5, "multiple of key_heads"},
+        {OP_DELTA, 7, 0, "key_dim"},
+        {OP_DELTA, 3, 0, "value_dim"},
+        {OP_DELTA, 23, 17, "qkv_stride"},
+        {OP_DELTA, 11, 5, "gate_stride"},
+        {OP_DELTA, 19, 17, "out_stride"},
+        {OP_DELTA, 12, 0, "documents"},
+        {OP_DELTA_GRAD, 19, 17, "out_stride"},
+        {OP_DELTA_CACHED, 13, 0, "text_rows"},
+        {OP_GATED_NORM, 5, 0, "rows"},
+        {OP_GATED_NORM, 3, 0, "groups"},
+        {OP_GATED_NORM, 1, 2, "weight_groups"},
+        {OP_GATED_NORM, 24, 20, "gate_stride"},
+        {OP_GATED_NORM_GRAD, 25, 20, "y_stride"},
+        {OP_GLU, 101, 0, "count"},
+        {OP_GLU_GRAD, 101, 0, "count"},
+        {OP_ACT, 101, 0, "count"},
+        {OP_ACT_GRAD, 101, 0, "count"},
+        {OP_CROSS_ENTROPY, 5, 0, "rows"},
+        {OP_CROSS_ENTROPY, 11, 0, "vocab"},
+        {OP_PREFERENCE, 5, 0, "pairs"},
+        {OP_PREFERENCE, 13, 0, "tokens"},
+        {OP_SUMSQ, 65537, 0, "count"},
+        {OP_CAST_SUMSQ, 65537, 0, "count"},
+        {OP_ADAMW, 101, 0, "count"},
+};
+
 static void test_sizes(void **state)
 {
-	const struct {
-		enum op_kind kind;
-		int64_t value, bad;
-		const char *name;
-	} rows[] = {
-	        {OP_FILL, 101, 0, "bytes"},
-	        {OP_COPY, 101, -1, "bytes"},
-	        {OP_CAST, 101, 0, "count"},
-	        {OP_JOIN, 101, 0, "count"},
-	        {OP_ADD, 101, 0, "count"},
-	        {OP_SCALE, 101, 0, "count"},
-	        {OP_MATMUL, 5, 0, "m"},
-	        {OP_MATMUL, 7, 0, "n"},
-	        {OP_MATMUL, 11, 0, "k"},
-	        {OP_MATMUL, 13, 10, "a_stride"},
-	        {OP_MATMUL, 17, 10, "b_stride"},
-	        {OP_MATMUL, 19, 6, "c_stride"},
-	        {OP_COLSUM, 5, 0, "rows"},
-	        {OP_COLSUM, 7, 0, "cols"},
-	        {OP_COLSUM, 9, 6, "x_stride"},
-	        {OP_GATHER, 5, 0, "rows"},
-	        {OP_GATHER, 7, 0, "cols"},
-	        {OP_GATHER, 11, 0, "table_rows"},
-	        {OP_SCATTER, 11, 0, "out_rows"},
-	        {OP_EMBED_GRAD, 11, 0, "table_rows"},
-	        {OP_RMSNORM, 5, 0, "rows"},
-	        {OP_RMSNORM, 3, 0, "groups"},
-	        {OP_RMSNORM, 50, 26, "x_stride"},
-	        {OP_RMSNORM, 21, 20, "y_stride"},
-	        {OP_RMSNORM, 10, 6, "x_group_stride"},
-	        {OP_LAYERNORM, 8, 6, "x_stride"},
-	        {OP_RMSNORM_GRAD, 9, 6, "y_stride"},
-	        {OP_LAYERNORM_GRAD, 8, 6, "x_stride"},
-	        {OP_ROPE, 5, 0, "tokens"},
-	        {OP_ROPE, 3, 0, "heads"},
-	        {OP_ROPE, 8, 7, "rotary"},
-	        {OP_ROPE, 12, 7, "head_stride"},
-	        {OP_ROPE, 40, 31, "stride"},
-	        {OP_ROPE, 9, 0, "table_rows"},
-	        {OP_ATTENTION, 5, 0, "tokens"},
-	        {OP_ATTENTION, 4, 0, "heads"},
-	        {OP_ATTENTION, 4, 3, "multiple of kv_heads"},
-	        {OP_ATTENTION, 2, 0, "kv_heads"},
-	        {OP_ATTENTION, 8, 0, "head_dim"},
-	        {OP_ATTENTION, 3, -1, "window"},
-	        {OP_ATTENTION, 64, 34, "qkv_stride"},
-	        {OP_ATTENTION, 9, 7, "q_head_stride"},
-	        {OP_ATTENTION, 10, 7, "kv_head_stride"},
-	        {OP_ATTENTION, 33, 31, "out_stride"},
-	        {OP_ATTENTION_GRAD, 33, 31, "out_stride"},
-	        {OP_ATTENTION_CACHED, 21, 0, "cache_rows"},
-	        {OP_ATTENTION_CACHED, 11, 6, "text_rows"},
-	        {OP_ATTENTION_CACHED, 7, 2, "kept_rows is less than window"},
-	        {OP_ATTENTION_CACHED, 4, 3, "multiple of kv_heads"},
-	        {OP_ATTENTION_CACHED, 64, 34, "qkv_stride"},
-	        {OP_GLU, 101, 0, "count"},
-	        {OP_GLU_GRAD, 101, 0, "count"},
-	        {OP_ACT, 101, 0, "count"},
-	        {OP_ACT_GRAD, 101, 0, "count"},
-	        {OP_CROSS_ENTROPY, 5, 0, "rows"},
-	        {OP_CROSS_ENTROPY, 11, 0, "vocab"},
-	        {OP_PREFERENCE, 5, 0, "pairs"},
-	        {OP_PREFERENCE, 13, 0, "tokens"},
-	        {OP_SUMSQ, 65537, 0, "count"},
-	        {OP_CAST_SUMSQ, 65537, 0, "count"},
-	        {OP_ADAMW, 101, 0, "count"},
-	};
-
 	int row_count[OP_KIND_COUNT] = {0};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct op op = valid[rows[i].kind];
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct op op = valid[sizes[i].kind];
 
-		row_count[rows[i].kind]++;
-		*field_of(&op, (uint64_t)rows[i].value) = (uint64_t)rows[i].bad;
-		check_fails(op_check(&op), ERR_RANGE, rows[i].name);
+		row_count[sizes[i].kind]++;
+		*field_of(&op, (uint64_t)sizes[i].value) = (uint64_t)sizes[i].bad;
+		check_fails(op_check(&op), ERR_RANGE, sizes[i].name);
 		assert_non_null(strstr(err_text(), op_name(op.kind)));
 	}
 	for (int kind = 0; kind < OP_KIND_COUNT; kind++)

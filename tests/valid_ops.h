@@ -19,7 +19,38 @@ enum { PLACE = 1 << 24 };
 	.doc_start = AT(6), .doc_end = AT(7), .tokens = 5, .heads = 4, .kv_heads = 2, .head_dim = 8,         \
 	.qkv_stride = 64, .q_head_stride = 9, .kv_head_stride = 10, .out_stride = 33, .scale = 1
 
+#define CONV                                                                                                 \
+	.x = AT(2), .weight = AT(3), .doc_start = AT(5), .tokens = 5, .cols = 7, .taps = 4, .x_stride = 8,   \
+	.y_stride = 9, .act = CONV_SILU, .dtype = DTYPE_BF16
+#define DELTA                                                                                                \
+	.q = AT(2), .k = AT(3), .v = AT(4), .a = AT(5), .b = AT(6), .decay = AT(7), .dt_bias = AT(8),        \
+	.doc_start = AT(9), .tokens = 5, .key_heads = 2, .value_heads = 6, .key_dim = 7, .value_dim = 3,     \
+	.qkv_stride = 23, .gate_stride = 11, .out_stride = 19, .scale = 1, .epsilon = 1e-6,                  \
+	.dtype = DTYPE_BF16
+#define GATED                                                                                                \
+	.x = AT(2), .gate = AT(3), .weight = AT(4), .rstd = AT(5), .rows = 5, .groups = 3, .cols = 7,        \
+	.weight_groups = 1, .x_stride = 23, .gate_stride = 24, .y_stride = 25, .order = GATE_AFTER_NORM,     \
+	.dtype = DTYPE_BF16
+
 static const struct op valid[OP_KIND_COUNT] = {
+        [OP_CONV] = {.kind = OP_CONV, .conv = {CONV, .y = AT(1), .bias = AT(4)}},
+        [OP_CONV_GRAD] = {.kind = OP_CONV_GRAD,
+                .conv_grad = {CONV, .dx = AT(1), .dweight = AT(6), .dy = AT(8), .scratch = AT(9)}},
+        [OP_CONV_CACHED] = {.kind = OP_CONV_CACHED,
+                .conv_cached = {CONV, .y = AT(1), .window = AT(6), .doc_end = AT(7), .texts = 2,
+                        .text_rows = 13}},
+        [OP_DELTA] = {.kind = OP_DELTA, .delta = {DELTA, .out = AT(1), .documents = 12}},
+        [OP_DELTA_GRAD] = {.kind = OP_DELTA_GRAD,
+                .delta_grad = {DELTA, .dq = AT(10), .dk = AT(11), .dv = AT(12), .da = AT(13), .db = AT(14),
+                        .ddecay = AT(15), .ddt_bias = AT(16), .dout = AT(1), .scratch = AT(17),
+                        .documents = 12}},
+        [OP_DELTA_CACHED] = {.kind = OP_DELTA_CACHED,
+                .delta_cached = {DELTA, .out = AT(1), .state = AT(10), .doc_end = AT(11), .texts = 2,
+                        .text_rows = 13}},
+        [OP_GATED_NORM] = {.kind = OP_GATED_NORM, .gated_norm = {GATED, .y = AT(1), .epsilon = 1e-6}},
+        [OP_GATED_NORM_GRAD] = {.kind = OP_GATED_NORM_GRAD,
+                .gated_norm_grad = {GATED, .dx = AT(1), .dgate = AT(6), .dweight = AT(7), .dy = AT(8),
+                        .scratch = AT(9)}},
         [OP_FILL] = {.kind = OP_FILL, .fill = {AT(1), 101, 3}},
         [OP_COPY] = {.kind = OP_COPY, .copy = {AT(1), AT(2), 101}},
         [OP_CAST] = {.kind = OP_CAST, .cast = {AT(1), AT(2), 101, DTYPE_BF16, DTYPE_F32}},

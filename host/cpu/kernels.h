@@ -21,6 +21,7 @@ struct cpu_kernels {
 	void (*join)(float *dst, const uint16_t *hi, const int16_t *lo, int64_t n);
 	void (*add)(float *out, const float *a, const float *b, int64_t n);
 	void (*scale)(float *out, const float *x, float factor, int64_t n);
+	void (*multiply_add)(float *sum, const float *a, const float *b, int64_t n); /* sum += a * b */
 	void (*act)(float *out, const float *x, int64_t n, enum act_kind act);
 	void (*act_grad)(float *dx, const float *dout, const float *x, int64_t n, enum act_kind act);
 	void (*glu)(float *out, const float *gate, const float *up, int64_t n, enum act_kind act);

@@ -38,6 +38,7 @@ static inline float simt_flushed(float x)
 	}
 SIMT_INEXACT(expf, float, uint32_t, 2)
 SIMT_INEXACT(tanhf, float, uint32_t, 2)
+SIMT_INEXACT(log1pf, float, uint32_t, 1)
 SIMT_INEXACT(log2f, float, uint32_t, 1)
 SIMT_INEXACT(exp, double, uint64_t, 1)
 SIMT_INEXACT(log, double, uint64_t, 1)
@@ -67,6 +68,7 @@ static inline float simt_ex2_approx(float x)
 }
 
 #define expf(x) simt_expf(x)
+#define log1pf(x) simt_log1pf(x)
 #define tanhf(x) simt_tanhf(x)
 #define log2f(x) simt_log2f(x)
 #define exp(x) simt_exp(x)

@@ -1,0 +1,15 @@
+/* The ops of layers with a recurrent state, for bench/kernel_cases.c. */
+#ifndef FERRY_BENCH_KERNEL_RECURRENT_H
+#define FERRY_BENCH_KERNEL_RECURRENT_H
+
+#include "bench/kernel_cases.h"
+
+/* op->kind says which op of the three families; its arrays are taken from `place`. */
+void kernel_make_conv(struct op *op, struct kernel_place *place, const struct bench_scale *scale,
+        const struct kernel_index *index, enum dtype dtype);
+void kernel_make_delta(struct op *op, struct kernel_place *place, const struct bench_scale *scale,
+        const struct kernel_index *index, enum dtype dtype);
+void kernel_make_gated_norm(
+        struct op *op, struct kernel_place *place, const struct bench_scale *scale, enum dtype dtype);
+
+#endif

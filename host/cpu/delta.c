@@ -1,0 +1,212 @@
+/* A chunk of the gated delta rule: its inputs in fp32, its triangular system, and the state. */
+#include "host/cpu/delta.h"
+
+#include "base/err.h"
+#include "base/num.h"
+#include "host/cpu/matmul.h"
+
+#include <math.h>
+
+enum { SOLVE_ROWS = 16 };
+
+int64_t delta_chunk_count(int64_t key_dim, int64_t value_dim)
+{
+	return DELTA_CHUNK * (3 * round_up(key_dim, 16) + 2 * round_up(value_dim, 16) + 3 * DELTA_CHUNK);
+}
+
+void delta_chunk_place(struct delta_chunk *c, float *base, int64_t key_dim, int64_t value_dim)
+{
+	int64_t keys = DELTA_CHUNK * round_up(key_dim, 16), values = DELTA_CHUNK * round_up(value_dim, 16);
+
+	c->q = base;
+	c->k = c->q + keys;
+	c->scaled = c->k + keys;
+	c->v = c->scaled + keys;
+	c->fresh = c->v + values;
+	c->a = c->fresh + values;
+	c->p = c->a + DELTA_CHUNK * DELTA_CHUNK;
+	c->kk = c->p + DELTA_CHUNK * DELTA_CHUNK;
+}
+
+/* ---- one token ---- */
+
+static float value_at(const void *array, int64_t at, enum dtype dtype)
+{
+	return dtype == DTYPE_F32 ? ((const float *)array)[at]
+	                          : f32_from_bits((uint32_t)((const uint16_t *)array)[at] << 16);
+}
+
+static float rounded(float x, enum dtype dtype)
+{
+	uint16_t bits;
+
+	if (dtype == DTYPE_F32)
+		return x;
+	cpu_kernels()->narrow(&bits, &x, 1);
+	return f32_from_bits((uint32_t)bits << 16);
+}
+
+struct delta_gate delta_gate_of(const struct delta_inputs *in, int64_t token, int64_t head)
+{
+	int64_t at = token * in->gate_stride + head;
+	double x = (double)value_at(in->a, at, in->dtype) + (double)value_at(in->dt_bias, head, in->dtype);
+	double speed = exp((double)value_at(in->decay, head, in->dtype));
+	double b = (double)value_at(in->b, at, in->dtype);
+	struct delta_gate gate = {.sigmoid = (float)(1 / (1 + exp(-b)))};
+
+	gate.beta = rounded(gate.sigmoid, in->dtype);
+	gate.g = (float)(-speed * (x > 0 ? x + log1p(exp(-x)) : log1p(exp(x))));
+	gate.slope = (float)(-speed / (1 + exp(-x)));
+	return gate;
+}
+
+float delta_unit(
+        float *to, const struct delta_inputs *in, const void *from, int64_t token, int64_t head, float factor)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+	int64_t key = head / (in->value_heads / in->key_heads);
+	const float *x =
+	        cpu_load(k, to, from, token * in->qkv_stride + key * in->key_dim, in->key_dim, in->dtype);
+	float length = (float)(1 / sqrt(k->sumsq_about(x, in->key_dim, 0) + in->epsilon));
+
+	k->scale(to, x, length * factor, in->key_dim);
+	return length;
+}
+
+void delta_value(float *to, const struct delta_inputs *in, int64_t token, int64_t head)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+	const float *v = cpu_load(
+	        k, to, in->v, token * in->qkv_stride + head * in->value_dim, in->value_dim, in->dtype);
+
+	if (v != to)
+		k->scale(to, v, 1, in->value_dim);
+}
+
+/* ---- the triangular system ---- */
+
+static void solve(const struct delta_chunk *c, float *x, int64_t cols)
+{
+	for (int64_t top = 0; top < c->count; top += SOLVE_ROWS) {
+		int64_t rows = min_i64(SOLVE_ROWS, c->count - top);
+
+		if (top)
+			cpu_sgemm(x + top * cols, c->a + top * DELTA_CHUNK, x, rows, cols, top, cols,
+			        DELTA_CHUNK, cols, MATMUL_NORMAL, MATMUL_NORMAL, -1, 1);
+		for (int64_t i = top + 1; i < top + rows; i++)
+			cpu_sgemm(x + i * cols, c->a + i * DELTA_CHUNK + top, x + top * cols, 1, cols,
+			        i - top, cols, DELTA_CHUNK, cols, MATMUL_NORMAL, MATMUL_NORMAL, -1, 1);
+	}
+}
+
+void delta_solve_transposed(const struct delta_chunk *c, float *x, int64_t cols)
+{
+	int64_t last = (c->count - 1) / SOLVE_ROWS * SOLVE_ROWS;
+
+	for (int64_t top = last; top >= 0; top -= SOLVE_ROWS) {
+		int64_t end = min_i64(top + SOLVE_ROWS, c->count);
+
+		if (end < c->count)
+			cpu_sgemm(x + top * cols, c->a + end * DELTA_CHUNK + top, x + end * cols, end - top,
+			        cols, c->count - end, cols, DELTA_CHUNK, cols, MATMUL_TRANSPOSED,
+			        MATMUL_NORMAL, -1, 1);
+		for (int64_t i = end - 2; i >= top; i--)
+			cpu_sgemm(x + i * cols, c->a + (i + 1) * DELTA_CHUNK + i, x + (i + 1) * cols, 1, cols,
+			        end - 1 - i, cols, DELTA_CHUNK, cols, MATMUL_TRANSPOSED, MATMUL_NORMAL, -1,
+			        1);
+	}
+}
+
+/* ---- the chunk ---- */
+
+static void load(struct delta_chunk *c, const struct delta_inputs *in, int64_t head)
+{
+	float sum = 0;
+
+	for (int64_t i = 0; i < c->count; i++) {
+		int64_t token = c->first + i;
+
+		c->q_norm[i] = delta_unit(c->q + i * in->key_dim, in, in->q, token, head, (float)in->scale);
+		c->k_norm[i] = delta_unit(c->k + i * in->key_dim, in, in->k, token, head, 1);
+		delta_value(c->v + i * in->value_dim, in, token, head);
+		c->gate[i] = delta_gate_of(in, token, head);
+		c->beta[i] = c->gate[i].beta;
+		sum += c->gate[i].g;
+		c->b[i] = sum;
+		c->e[i] = expf(sum);
+	}
+	c->total = expf(sum);
+	for (int64_t i = 0; i < c->count; i++)
+		c->rest[i] = expf(sum - c->b[i]);
+}
+
+/* A and P from K K^T and Q K^T. */
+static void decay_products(struct delta_chunk *c)
+{
+	for (int64_t i = 0; i < c->count; i++)
+		for (int64_t j = 0; j < DELTA_CHUNK; j++) {
+			float gamma = j <= i ? expf(c->b[i] - c->b[j]) : 0;
+			int64_t at = i * DELTA_CHUNK + j;
+
+			c->a[at] = j < i ? c->beta[i] * c->kk[at] * gamma : 0;
+			c->p[at] = j <= i ? c->p[at] * gamma : 0;
+		}
+}
+
+void delta_chunk_begin(struct delta_chunk *c, const struct delta_inputs *in, int64_t head, int64_t first)
+{
+	int64_t dk = in->key_dim;
+
+	c->first = first;
+	c->count = 1;
+	while (c->count < DELTA_CHUNK && first + c->count < in->tokens &&
+	        in->doc_start[first + c->count] <= first)
+		c->count++;
+	load(c, in, head);
+	cpu_sgemm(c->kk, c->k, c->k, c->count, c->count, dk, DELTA_CHUNK, dk, dk, MATMUL_NORMAL,
+	        MATMUL_TRANSPOSED, 1, 0);
+	cpu_sgemm(c->p, c->q, c->k, c->count, c->count, dk, DELTA_CHUNK, dk, dk, MATMUL_NORMAL,
+	        MATMUL_TRANSPOSED, 1, 0);
+	decay_products(c);
+}
+
+void delta_rows_scale(struct delta_chunk *c, const float *x, const float *factors, int64_t cols)
+{
+	for (int64_t i = 0; i < c->count; i++)
+		cpu_kernels()->scale(c->scaled + i * cols, x + i * cols, factors[i], cols);
+}
+
+void delta_chunk_fresh(struct delta_chunk *c, const struct delta_inputs *in, const float *state)
+{
+	int64_t dk = in->key_dim, dv = in->value_dim;
+
+	if (state) {
+		delta_rows_scale(c, c->k, c->e, dk);
+		cpu_sgemm(c->v, c->scaled, state, c->count, dv, dk, dv, dk, dv, MATMUL_NORMAL, MATMUL_NORMAL,
+		        -1, 1);
+	}
+	for (int64_t i = 0; i < c->count; i++)
+		cpu_kernels()->scale(c->fresh + i * dv, c->v + i * dv, c->beta[i], dv);
+	solve(c, c->fresh, dv);
+}
+
+void delta_chunk_pass(struct delta_chunk *c, const struct delta_inputs *in, float *state, int is_zero)
+{
+	int64_t dk = in->key_dim, dv = in->value_dim;
+
+	delta_rows_scale(c, c->k, c->rest, dk);
+	if (!is_zero)
+		cpu_kernels()->scale(state, state, c->total, dk * dv);
+	cpu_sgemm(state, c->scaled, c->fresh, dk, dv, c->count, dv, dk, dv, MATMUL_TRANSPOSED, MATMUL_NORMAL,
+	        1, is_zero ? 0 : 1);
+}
+
+int delta_documents_check(const char *op_name, const int32_t *doc_start, int64_t tokens)
+{
+	for (int64_t t = 0; t < tokens; t++)
+		if (doc_start[t] < 0 || doc_start[t] > t ||
+		        (doc_start[t] < t && doc_start[t] != doc_start[t - 1]))
+			return err_set(ERR_RANGE, "%s: token %lld of %lld has a document from %d on", op_name,
+			        (long long)t, (long long)tokens, (int)doc_start[t]);
+	return 0;
+}
