@@ -160,7 +160,7 @@ int number_read_integer(struct sandbox *s, const struct text *t, int64_t base, s
 	const char *at = trimmed->data;
 	struct sink digits = {0};
 	uint64_t size = 0;
-	int negative = *at == '-', wrong = 0, digit, last_digit = -1;
+	int negative = *at == '-', wrong = 0, digit, was_digit = 0;
 
 	if ((base && (base < 2 || base > 36)) || strlen(at) != trimmed->len_bytes)
 		return 0;
@@ -169,17 +169,19 @@ int number_read_integer(struct sandbox *s, const struct text *t, int64_t base, s
 		return 0;
 	sink_text(s, &digits, negative ? "-" : "");
 	for (; *at; at++) {
-		digit = digit_of(*at, base);
-		if (digit < 0 && (*at != '_' || last_digit < 0))
-			return 0;
-		last_digit = digit;
-		if (digit < 0)
+		if (*at == '_' && was_digit) {
+			was_digit = 0;
 			continue;
+		}
+		digit = digit_of(*at, base);
+		if (digit < 0)
+			return 0;
+		was_digit = 1;
 		wrong |= __builtin_mul_overflow(size, (uint64_t)base, &size);
 		wrong |= __builtin_add_overflow(size, (uint64_t)digit, &size);
 		sink_add(s, &digits, at, 1);
 	}
-	if (last_digit < 0)
+	if (!was_digit)
 		return 0;
 	if (base == 10 && digits.len_bytes > NUMBER_DIGITS_MAX + (size_t)negative)
 		return 0;
