@@ -142,9 +142,9 @@ __global__ void __launch_bounds__(CONV_THREADS)
 		}
 		if (done < first || done >= end)
 			continue;
-			/* token done + i reads `done` by tap taps - 1 - i */
 #pragma unroll
-		for (int i = 0; i < CONV_TAPS_MAX; i++) {
+		for (int i = 0; i < CONV_TAPS_MAX;
+		        i++) { /* token done + i reads `done` by tap taps - 1 - i */
 			const int at = CONV_TAPS_MAX - p.taps + i;
 
 			if (i < p.taps) {

@@ -2,8 +2,6 @@
 #include "device/op_recurrent.h"
 #include "host/cpu/delta.h"
 
-#include "base/err.h"
-
 #include <string.h>
 
 OP_RECURRENT_LIST(CPU_DECLARE)
