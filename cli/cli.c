@@ -282,14 +282,8 @@ static void print_error(void *code, int rank, const char *text)
 	else /* no memory for the line */
 		fprintf(stderr, "ferry%s%s: rank %d: %s\n", *name ? " " : "", name, rank, text);
 	str_free(&line);
-	if (json_is_wanted && !json_is_there && !world_self()->rank) {
-		struct str all = {0};
-
-		str_printf(&all, "%s%s%s", text, last_line.data ? "\n" : "",
-		        last_line.data ? last_line.data : "");
-		print_json_error(rank, all.data && !str_check(&all) ? all.data : text);
-		str_free(&all);
-	}
+	if (json_is_wanted && !json_is_there && !world_self()->rank)
+		print_json_error(rank, text);
 }
 
 /* ---- joining the ranks ---- */

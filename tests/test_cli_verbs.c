@@ -103,7 +103,7 @@ static void test_json_stopped(void **state)
 	check_ok(json_parse(&root, "stdout", r.out, strlen(r.out)));
 	error = json_string_value(json_object_get(root, "error"));
 	assert_non_null(error);
-	assert_non_null(strstr(error, "with a checkpoint; to resume:\n"));
+	assert_non_null(strstr(error, "with a checkpoint; to resume: "));
 	assert_non_null(strstr(error, "stopped/config.yaml resume_from_checkpoint=auto"));
 	json_decref(root);
 	result_free(&r);
