@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(CONV_THREADS)
 		if (done < first || done >= end)
 			continue;
 #pragma unroll
-		for (int i = 0; i < CONV_TAPS_MAX;
-		        i++) { /* token done + i reads `done` by tap taps - 1 - i */
+		for (int i = 0; i < CONV_TAPS_MAX; i++) {
+			/* token done + i reads `done` by tap taps - 1 - i */
 			const int at = CONV_TAPS_MAX - p.taps + i;
 
 			if (i < p.taps) {
