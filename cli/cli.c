@@ -347,9 +347,9 @@ static void leave_early(int signal)
 	if (world_self()->size > 1)
 		start_leave(ERR_STOPPED, -1, text.data ? text.data : "stopped");
 	print_error(NULL, -1, text.data ? text.data : "stopped");
-	fflush(NULL);
-	run_owner_release();
-	_exit(CLI_EXIT_STOPPED);
+	fflush(stdout);
+	fflush(stderr);
+	_exit(CLI_EXIT_STOPPED); /* the main thread has the lock of output_dir; its file holds nobody up */
 }
 
 static int early_stop_begin(void)
