@@ -101,6 +101,11 @@ static void make_flat(
 		op->join = (struct op_join){kernel_take(p, count, DTYPE_F32),
 		        kernel_take(p, count, DTYPE_BF16), kernel_take(p, count, DTYPE_I16), count};
 		break;
+	case OP_EXPAND:
+		op->expand = (struct op_expand){kernel_take(p, count, dtype), kernel_take(p, count, DTYPE_I8),
+		        kernel_take(p, s->tokens, DTYPE_F32), s->tokens, count / s->tokens, 1,
+		        count / s->tokens, dtype};
+		break;
 	case OP_ADD:
 		op->add = (struct op_add){kernel_take(p, count, dtype), kernel_take(p, count, dtype),
 		        kernel_take(p, count, dtype), count, dtype};
@@ -437,6 +442,7 @@ static const struct kernel_case cases[] = {
         {"cast to", OP_CAST, DTYPE_BF16, 0, KERNEL_COPY},
         {"cast to", OP_CAST, DTYPE_F32, 0, KERNEL_COPY},
         {"join", OP_JOIN, DTYPE_F32, 0, KERNEL_COPY},
+        {"expand", OP_EXPAND, DTYPE_BF16, 0, KERNEL_COPY},
         {"copy", OP_COPY, DTYPE_BF16, 0, KERNEL_COPY},
         {"fill", OP_FILL, DTYPE_F32, 0, KERNEL_COPY},
         {"adamw", OP_ADAMW, DTYPE_BF16, ADAMW_STATE_F32, KERNEL_COPY},
@@ -517,6 +523,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_COPY:
 	case OP_CAST:
 	case OP_JOIN:
+	case OP_EXPAND:
 	case OP_ADD:
 	case OP_SCALE:
 	case OP_COLSUM:

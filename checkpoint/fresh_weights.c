@@ -74,7 +74,7 @@ int fresh_weights_load(const struct model *model, uint64_t seed, const struct pl
 		err = f.scratch ? 0 : ERR_NOMEM;
 	}
 	if (!err) {
-		weights_target_open(&f.target, sink);
+		weights_target_open(&f.target, sink, model);
 		err = parallel_run(pool, f.piece_count, draw_piece, &f);
 		weights_target_close(&f.target);
 	}

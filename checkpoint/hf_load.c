@@ -100,14 +100,26 @@ static int load_chunk(struct load *load, const struct job *job, int worker, int6
 	return err == WEIGHTS_NOT_FINITE ? fail_first(place, src, first, count) : err;
 }
 
+/* Elements of a job or chunk of at most `bytes`: whole granules, at least one. */
+static int64_t most_of(const struct load *load, const struct hf_place *place, int tensor, int64_t bytes)
+{
+	int64_t most = bytes / hf_place_element_bytes(place),
+	        granule = weights_granule(&load->target, tensor);
+
+	return max_i64(most / granule, 1) * granule;
+}
+
 static int load_job(void *context, int64_t index, int worker)
 {
 	struct load *load = context;
 	const struct job *job = &load->jobs[index];
 	struct shard_range range = range_of(job->place, job->first, job->count);
-	int64_t most = LOAD_CHUNK_BYTES / hf_place_element_bytes(job->place);
+	int64_t most = most_of(load, job->place, job->tensor, LOAD_CHUNK_BYTES);
 	int err = 0;
 
+	if (most * hf_place_element_bytes(job->place) > LOAD_CHUNK_BYTES)
+		err = err_set(ERR_UNSUPPORTED, "tensor %s is too wide for its format in memory",
+		        safetensors_name_show(job->place->tensor->name).text);
 	job_expect(load, index + SHARD_AHEAD_JOBS);
 	for (int64_t at = 0, count; !err && at < job->count; at += count) {
 		count = min_i64(most, job->count - at);
@@ -129,9 +141,9 @@ static int compare_jobs(const void *a, const void *b)
 	return from < to ? -1 : from > to;
 }
 
-static int64_t jobs_of(const struct hf_place *place, int64_t count)
+static int64_t jobs_of(const struct load *load, const struct hf_place *place, int tensor, int64_t count)
 {
-	int64_t most = JOB_BYTES / hf_place_element_bytes(place);
+	int64_t most = most_of(load, place, tensor, JOB_BYTES);
 
 	return (count + most - 1) / most;
 }
@@ -142,13 +154,13 @@ static int make_jobs(struct load *load, const struct hf_import *import, const st
 	int64_t count = 0;
 
 	for (int64_t r = 0; r < range_count; r++)
-		count += jobs_of(&import->places[ranges[r].tensor], ranges[r].count);
+		count += jobs_of(load, &import->places[ranges[r].tensor], ranges[r].tensor, ranges[r].count);
 	load->jobs = mem_alloc((size_t)count, sizeof(*load->jobs));
 	if (!load->jobs)
 		return ERR_NOMEM;
 	for (int64_t r = 0; r < range_count; r++) {
 		const struct hf_place *place = &import->places[ranges[r].tensor];
-		int64_t most = JOB_BYTES / hf_place_element_bytes(place);
+		int64_t most = most_of(load, place, ranges[r].tensor, JOB_BYTES);
 
 		for (int64_t at = 0; at < ranges[r].count; at += most) {
 			int64_t left = ranges[r].count - at;
@@ -165,21 +177,22 @@ static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
         const struct plane_range *ranges, int64_t range_count, struct pool *pool)
 {
 	struct load load = {0};
-	int err = make_jobs(&load, import, ranges, range_count);
+	int err;
 
+	weights_target_open(&load.target, sink, import->model);
+	err = make_jobs(&load, import, ranges, range_count);
 	if (!err) {
 		load.scratch = mem_alloc((size_t)parallel_worker_count(pool), sizeof(*load.scratch));
 		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
 	}
 	if (!err) {
-		weights_target_open(&load.target, sink);
 		for (int f = 0; f < import->dir->file_count; f++)
 			shard_reader_prepare(import->dir->files[f]);
 		for (int64_t i = 0; i < SHARD_AHEAD_JOBS; i++)
 			job_expect(&load, i);
 		err = parallel_run(pool, load.job_count, load_job, &load);
-		weights_target_close(&load.target);
 	}
+	weights_target_close(&load.target);
 	shard_readers_close(&load.readers);
 	mem_free(load.scratch);
 	mem_free(load.jobs);

@@ -368,7 +368,7 @@ int peft_load(const char *dir, const struct model *model, const struct plane_sin
 	struct peft *p = NULL;
 	int err = value ? peft_open(&p, dir, model) : ERR_NOMEM;
 
-	weights_target_open(&target, sink);
+	weights_target_open(&target, sink, model);
 	for (int64_t i = 0; i < range_count && !err; i++)
 		err = load_range(p, &target, &ranges[i], value);
 	weights_target_close(&target);

@@ -1,20 +1,24 @@
 /* Turns numbers of a file's format into planes, and planes into numbers. */
 #include "checkpoint/weights.h"
 
+#include "base/err.h"
 #include "base/num.h"
 #include "base/size.h"
 #include "checkpoint/convert.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 /* Elements on the stack: to put, as many as make copies to a device worth their wait; to get, what stays in
  * the cache. */
 enum { PUT_COUNT = 64 << 10, PIECE_COUNT = 16 << 10 };
 
-void weights_target_open(struct weights_target *target, const struct plane_sink *sink)
+void weights_target_open(
+        struct weights_target *target, const struct plane_sink *sink, const struct model *model)
 {
 	target->sink = sink;
+	target->model = model;
 	pthread_mutex_init(&target->lock, NULL);
 }
 
@@ -63,14 +67,63 @@ static int split(enum format format, uint16_t *hi, int16_t *lo, const void *src,
 	return WEIGHTS_NOT_FINITE;
 }
 
+static const struct weight_format *kept_of(const struct weights_target *t, int tensor)
+{
+	return t->sink->format ? t->sink->format(t->sink->context, tensor) : &weight_formats[WEIGHT_FP32];
+}
+
 /* Whether the sink takes the low half of numbers in this format. */
 static int needs_lo(const struct weights_target *t, enum format format, int tensor)
 {
-	const struct weight_format *kept = t->sink->format ? t->sink->format(t->sink->context, tensor) : NULL;
-
-	if (kept && !plane_is_in(PLANE_LO, kept->planes))
+	if (!plane_is_in(PLANE_LO, kept_of(t, tensor)->planes))
 		return 0;
 	return !format_fits(format, DTYPE_BF16) || !t->sink->is_zero;
+}
+
+int64_t weights_granule(const struct weights_target *t, int tensor)
+{
+	return weight_format_granule(kept_of(t, tensor), model_tensor_cols(&t->model->tensors[tensor]));
+}
+
+/* Returns WEIGHTS_NOT_FINITE if one is not. */
+static int widen(float *dst, enum format format, const void *src, int64_t count)
+{
+	int is_finite = 1;
+
+	for (int64_t i = 0; i < count; i++) {
+		dst[i] = format == FORMAT_F32   ? ((const float *)src)[i]
+		         : format == FORMAT_F16 ? f16_to_f32(((const uint16_t *)src)[i])
+		                                : bf16_to_f32(((const uint16_t *)src)[i]);
+		is_finite &= isfinite(dst[i]) != 0;
+	}
+	return is_finite ? 0 : WEIGHTS_NOT_FINITE;
+}
+
+/* Makes codes and scales, some rows of blocks at once. */
+static int put_codes(struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count,
+        const void *src)
+{
+	const struct weight_format *kept = kept_of(t, tensor);
+	int64_t cols = model_tensor_cols(&t->model->tensors[tensor]), granule = weights_granule(t, tensor),
+	        most = PUT_COUNT / granule * granule, width = dtype_bytes(format_facts[format].element);
+	float value[PUT_COUNT], scales[PUT_COUNT / 8];
+	char codes[PUT_COUNT];
+	int err = 0;
+
+	if (!most || weight_format_scales(kept, most / cols, cols) > PUT_COUNT / 8 || kept->code_bits > 8)
+		return err_set(ERR_UNSUPPORTED, "tensor %s is too wide for the format %s",
+		        t->model->tensors[tensor].name, kept->name);
+	for (int64_t at = 0, part; at < count && !err; at += part) {
+		part = min_i64(most, count - at);
+		err = widen(value, format, (const char *)src + at * width, part);
+		if (err)
+			break;
+		kept->put(codes, scales, value, part / cols, cols);
+		err = write_plane(t, tensor, PLANE_CODES, first + at, part, codes);
+		if (!err)
+			err = write_plane(t, tensor, PLANE_CODE_SCALE, first + at, part, scales);
+	}
+	return err;
 }
 
 int weights_put(struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count,
@@ -81,6 +134,8 @@ int weights_put(struct weights_target *t, enum format format, int tensor, int64_
 	uint16_t *hi = address(t, tensor, PLANE_HI, first, count), hi_piece[PUT_COUNT];
 	int16_t *lo = keeps_lo ? address(t, tensor, PLANE_LO, first, count) : NULL, lo_piece[PUT_COUNT];
 
+	if (weight_format_is_coded(kept_of(t, tensor)))
+		return put_codes(t, format, tensor, first, count, src);
 	if (!hi && format == FORMAT_BF16 && !keeps_lo) /* src is the plane */
 		return convert_kernels()->bf16(src, count)
 		               ? WEIGHTS_NOT_FINITE
@@ -103,7 +158,9 @@ int weights_put(struct weights_target *t, enum format format, int tensor, int64_
 void *weights_place(
         const struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count)
 {
-	return format == FORMAT_BF16 ? address(t, tensor, PLANE_HI, first, count) : NULL;
+	return format == FORMAT_BF16 && plane_is_in(PLANE_HI, kept_of(t, tensor)->planes)
+	               ? address(t, tensor, PLANE_HI, first, count)
+	               : NULL;
 }
 
 /* ---- get ---- */

@@ -14,16 +14,22 @@
 
 #include "base/dtype.h"
 #include "checkpoint/plane_io.h"
+#include "model/model.h"
 
 #include <pthread.h>
 
 /* A sink that several threads fill. */
 struct weights_target {
 	const struct plane_sink *sink;
+	const struct model *model;
 	pthread_mutex_t lock; /* held while the sink writes */
 };
-void weights_target_open(struct weights_target *target, const struct plane_sink *sink);
+void weights_target_open(
+        struct weights_target *target, const struct plane_sink *sink, const struct model *model);
 void weights_target_close(struct weights_target *target);
+
+/* Ranges to put begin and end at multiples of this, or at the tensor's end. */
+int64_t weights_granule(const struct weights_target *target, int tensor);
 
 /* Puts elements of a tensor, which `src` holds in `format` (F32, F16, BF16). Returns WEIGHTS_NOT_FINITE if
  * one is not finite; the planes are then undefined. */

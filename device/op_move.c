@@ -41,6 +41,18 @@ int op_describe_join(struct op_facts *f, const struct op_join *p)
 	return 0;
 }
 
+int op_describe_expand(struct op_facts *f, const struct op_expand *p)
+{
+	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(block_rows, 1) || SIZE(block_cols, 1) ||
+	        COMPUTE_DTYPE(dst_dtype))
+		return ERR_RANGE;
+	READ(codes, .dtype = DTYPE_I8, .rows = p->rows, .cols = p->cols);
+	READ(scales, .dtype = DTYPE_F32, .rows = (p->rows - 1) / p->block_rows + 1,
+	        .cols = (p->cols - 1) / p->block_cols + 1);
+	WRITE(dst, .dtype = p->dst_dtype, .rows = p->rows, .cols = p->cols);
+	return 0;
+}
+
 int op_describe_add(struct op_facts *f, const struct op_add *p)
 {
 	int a, b;

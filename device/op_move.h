@@ -10,6 +10,7 @@
 	ROW(COPY, copy, copy)                                                                                \
 	ROW(CAST, cast, cast)                                                                                \
 	ROW(JOIN, join, join)                                                                                \
+	ROW(EXPAND, expand, expand)                                                                          \
 	ROW(ADD, add, add)                                                                                   \
 	ROW(SCALE, scale, scale)                                                                             \
 	ROW(COLSUM, colsum, colsum)
@@ -38,6 +39,14 @@ struct op_cast {
 struct op_join {
 	dev_addr dst, hi, lo;
 	int64_t count;
+};
+
+/* dst[r,c] (dst dtype) = codes[r,c] (I8) * scale, an fp32 product rounded once. Blocks of block_rows x
+ * block_cols elements share a scale (F32): scales [ceil(rows / block_rows), ceil(cols / block_cols)]. */
+struct op_expand {
+	dev_addr dst, codes, scales;
+	int64_t rows, cols, block_rows, block_cols;
+	enum dtype dst_dtype;
 };
 
 /* dst = a + b, in `dtype`; dst may be a or b */

@@ -61,6 +61,16 @@ static inline const struct weight_format *model_tensor_format(
 	return tensor->kept ? tensor->kept : weight_format_for(rounds ? FORMAT_BF16 : tensor->storage);
 }
 
+/* The rows and columns of a tensor: its last dimension, and all before it. */
+static inline int64_t model_tensor_cols(const struct model_tensor *tensor)
+{
+	return tensor->shape[tensor->rank - 1];
+}
+static inline int64_t model_tensor_rows(const struct model_tensor *tensor)
+{
+	return tensor->count / model_tensor_cols(tensor);
+}
+
 /* 1 if it has the value of the model's files throughout a run: neither trained nor an adapter's. */
 static inline int model_tensor_is_of_base(const struct model_tensor *tensor)
 {

@@ -13,6 +13,25 @@ struct plane_part {
 	int64_t at_bytes, skipped_bytes, bytes;
 };
 
+/* The same for codes and scales of whole rows of blocks; one rank has them all. */
+static void coded_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
+        int64_t first, int64_t count)
+{
+	const struct unit *u = &e->map->units[part->unit];
+	int64_t cols = model_tensor_cols(&e->map->model->tensors[tensor]),
+	        skipped = weight_format_scales(u->format, first / cols, cols),
+	        scales = weight_format_scales(u->format, count / cols, cols);
+
+	part->skipped_bytes = 0;
+	if (plane == PLANE_CODES) {
+		part->at_bytes = unit_coded_bytes(u, plane, e->map->tensor_offset[tensor] + first);
+		part->bytes = unit_coded_bytes(u, plane, count);
+	} else {
+		part->at_bytes = (e->map->tensor_scale[tensor] + skipped) * (int64_t)sizeof(float);
+		part->bytes = scales * (int64_t)sizeof(float);
+	}
+}
+
 static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
         int64_t first, int64_t count)
 {
@@ -27,6 +46,10 @@ static int part_find(const struct engine *e, struct plane_part *part, int tensor
 		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
 	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
 	part->unit = e->map->tensor_unit[tensor];
+	if (plane_is_in(plane, PLANES_CODED)) {
+		coded_find(e, part, tensor, plane, first, count);
+		return 0;
+	}
 	part->at_bytes = plan_plane_bytes(policy, plane, at - e->map->units[part->unit].first);
 	part->skipped_bytes = plan_plane_bytes(policy, plane, skipped);
 	part->bytes = plan_plane_bytes(policy, plane, held);
@@ -83,7 +106,8 @@ void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int6
 	char *host;
 
 	if (part_find(e, &part, tensor, plane, first, count) ||
-	        part.bytes != plan_plane_bytes(&engine_any_plan(e)->policy, plane, count))
+	        (!plane_is_in(plane, PLANES_CODED) &&
+	                part.bytes != plan_plane_bytes(&engine_any_plan(e)->policy, plane, count)))
 		return NULL;
 	host = store_at(e->dock.store, plane, part.unit);
 	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(e->device_planes[part.unit][plane]))

@@ -244,5 +244,6 @@ int plan_reads_lo(const struct plan_policy *policy)
 
 int plan_plane_crosses(const struct plan_policy *policy, enum plane plane)
 {
-	return plane == PLANE_HI || plane == PLANE_GRADIENT || (plane == PLANE_LO && plan_reads_lo(policy));
+	return plane == PLANE_HI || plane == PLANE_GRADIENT || plane_is_in(plane, PLANES_CODED) ||
+	       (plane == PLANE_LO && plan_reads_lo(policy));
 }

@@ -83,7 +83,7 @@ enum plan_kind {
 	X(FETCH, "h2d", "own shard of a unit's plane: SRC -> DST")                                           \
 	X(COPY, "comm", "own shard of a unit, from one device buffer to another: SRC -> DST")                \
 	X(GATHER, "comm", "all_gather of a unit's plane in place (h2d in a world of one): DST")              \
-	X(JOIN, "comm", "hi, lo -> fp32 weights")                                                            \
+	X(EXPAND, "comm", "planes of a unit -> weights in compute_dtype")                                    \
 	X(FORWARD, "compute", "one stage of one micro-batch")                                                \
 	X(HEAD, "compute", "head of one micro-batch: loss and, in training, its backward")                   \
 	X(LOGITS, "compute", "logits of chosen rows")                                                        \
@@ -163,6 +163,8 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(WEIGHTS, "weights", WEIGHTS)                                                                       \
 	X(WEIGHTS_HI, "weights hi", WEIGHTS)                                                                 \
 	X(WEIGHTS_LO, "weights lo", WEIGHTS)                                                                 \
+	X(WEIGHTS_CODES, "weights codes", WEIGHTS)                                                           \
+	X(WEIGHTS_SCALES, "weights scales", WEIGHTS)                                                         \
 	X(UPDATE_HI, "update hi", WEIGHTS)                                                                   \
 	X(GRADIENTS, "gradients", GRADIENTS)                                                                 \
 	X(REDUCED_GRADIENTS, "reduced gradients", GRADIENTS)                                                 \

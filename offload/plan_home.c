@@ -23,7 +23,7 @@ static enum plane_kind kind_of(const struct plan_policy *o, enum unit_kind unit,
 {
 	if (plane == PLANE_GRADIENT)
 		return PLANE_SUM;
-	if (!plane_is_in(plane, PLANES_WEIGHT))
+	if (!plane_is_in(plane, PLANES_WEIGHT | PLANES_CODED))
 		return PLANE_STATE;
 	/* an update writes LO where it runs, even if stages read it */
 	return plane == PLANE_LO && (unit == UNIT_TRAINED || !plan_reads_lo(o)) ? PLANE_REST : PLANE_READ;
@@ -64,7 +64,9 @@ static enum plan_space space_of(enum home home)
 static int plane_buffer(struct builder *b, enum plane plane, int u, enum plan_space space)
 {
 	const struct plan_policy *o = &b->p->policy;
-	int64_t count = plane_numbers(plane, o->state, b->p->map->units[u].shard_count);
+	const struct unit *unit = &b->p->map->units[u];
+	int64_t count = plane_is_in(plane, PLANES_CODED) ? unit_coded_bytes(unit, plane, unit->shard_count)
+	                                                 : plane_numbers(plane, o->state, unit->shard_count);
 
 	return unit_buffer(
 	        b, (enum buffer_kind)plane, space, LAYOUT_PERSISTENT, u, count, plan_plane_dtype(o, plane));
@@ -77,7 +79,8 @@ static void home_add(struct builder *b, enum plane plane, int u)
 	const struct unit_home *h = &b->units[u].home;
 	enum unit_kind kind = o->inference ? UNIT_INFERENCE : unit->trainable ? UNIT_TRAINED : UNIT_FROZEN;
 	struct plane_state *s = &b->state.units[u].plane[plane];
-	int is_weight = plane_is_in(plane, PLANES_WEIGHT) && (plane != PLANE_LO || plan_reads_lo(o));
+	int is_weight =
+	        plane_is_in(plane, PLANES_WEIGHT | PLANES_CODED) && (plane != PLANE_LO || plan_reads_lo(o));
 
 	*s = (struct plane_state){HOME_NONE, -1, -1};
 	if (has_plane(o, unit, plane))

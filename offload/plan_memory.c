@@ -14,7 +14,7 @@ enum plan_part plan_buffer_part(const struct plan_buffer *b)
 
 	if (!plan_kind_is_plane(b->kind))
 		return parts[b->kind];
-	if (PLANES_WEIGHT >> b->kind & 1)
+	if (plane_is_in(plan_kind_plane(b->kind), PLANES_WEIGHT | PLANES_CODED))
 		return PART_WEIGHTS;
 	return b->kind == BUFFER_PLANE_GRADIENT ? PART_GRADIENTS : PART_OPTIMIZER;
 }

@@ -66,9 +66,9 @@ int plan_updates_on_host(const struct plan_state *s, int unit);
 /* Weights of one unit on the device from visit `first` to visit `last`. */
 struct interval {
 	int unit, first, last;
-	int emit;   /* the FETCH is listed before the work of this visit */
-	int weight; /* buffer, once listed */
-	int hi, lo; /* buffers of the fetched planes that it was joined from; else -1 */
+	int emit;     /* the FETCH is listed before the work of this visit */
+	int weight;   /* buffer, once listed */
+	int parts[2]; /* buffers of the fetched planes that it was made from; else -1 */
 };
 
 struct unit_home {

@@ -94,7 +94,7 @@ void plan_residency_get(const struct plan *p, int *weights, int *states)
 
 		if (b->space != SPACE_DEVICE)
 			continue;
-		*weights += b->kind == BUFFER_PLANE_HI;
+		*weights += b->kind == BUFFER_PLANE_HI || b->kind == BUFFER_PLANE_CODES;
 		*states += b->kind == BUFFER_PLANE_M;
 	}
 	*weights -= *states < *weights ? *states : *weights;

@@ -15,8 +15,10 @@ static int64_t *bus_part(
 		return &bus->gradient_bytes;
 	case PLAN_OP_FETCH:
 	case PLAN_OP_RETURN: /* also returns hi to the host if the device updates it */
-		return b->kind == BUFFER_PLANE_HI || b->kind == BUFFER_PLANE_LO ? &bus->weight_bytes
-		                                                                : &bus->gradient_bytes;
+		return plan_kind_is_plane(b->kind) &&
+		                       plane_is_in(plan_kind_plane(b->kind), PLANES_WEIGHT | PLANES_CODED)
+		               ? &bus->weight_bytes
+		               : &bus->gradient_bytes;
 	default:
 		return &bus->other_bytes;
 	}

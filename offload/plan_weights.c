@@ -1,7 +1,19 @@
-/* Decides when a unit's weights are on the device, and lists the FETCH, GATHER and JOIN of each interval. */
+/* Decides when a unit's weights are on the device, and lists FETCH, GATHER and EXPAND of each interval. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan_parts.h"
+
+/* A device buffer for a plane of a whole unit. */
+static int plane_whole(
+        struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum layout_class layout)
+{
+	const struct unit *unit = &b->p->map->units[u];
+
+	return plane_is_in(plane, PLANES_CODED)
+	               ? unit_buffer(b, kind, SPACE_DEVICE, layout, u,
+	                         unit_coded_bytes(unit, plane, unit->count), DTYPE_U8)
+	               : whole_buffer(b, kind, layout, u, plan_plane_dtype(&b->p->policy, plane));
+}
 
 /* Lists the copy of this rank's shard of a plane, from host or device, and the gathering of the whole
  * plane. */
@@ -9,8 +21,7 @@ static int fetch_plane(
         struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum layout_class layout)
 {
 	struct plan *p = b->p;
-	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
-	int dst = whole_buffer(b, kind, layout, u, dtype), home = plan_device_buffer(&b->state, u, plane);
+	int dst = plane_whole(b, u, plane, kind, layout), home = plan_device_buffer(&b->state, u, plane);
 
 	if (home >= 0)
 		plan_add_op(p, PLAN_OP_COPY, QUEUE_COMM, u, -1, -1);
@@ -18,7 +29,7 @@ static int fetch_plane(
 		plan_add_op(p, PLAN_OP_FETCH, QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_SRC, home >= 0 ? home : plan_host_buffer(&b->state, u, plane), ACCESS_READ);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
-	p->h2d_bytes += home >= 0 ? 0 : dtype_bytes(dtype) * p->map->units[u].shard_count;
+	p->h2d_bytes += home >= 0 || dst < 0 ? 0 : p->buffers[dst].bytes / p->map->shard_ranks;
 	/* a single rank gathers nothing; on the h2d queue compute's waits then count as waits for the copy */
 	plan_add_op(p, PLAN_OP_GATHER, p->map->shard_ranks > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
@@ -36,30 +47,38 @@ static void interval_refresh(struct builder *b, int u)
 	b->units[u].is_refreshed = 1;
 }
 
+/* The planes that weights are expanded from, and their buffers while that waits. */
+static const struct {
+	enum plane plane;
+	enum buffer_kind fetched;
+} halves[2] = {{PLANE_HI, BUFFER_WEIGHTS_HI}, {PLANE_LO, BUFFER_WEIGHTS_LO}},
+  codes[2] = {{PLANE_CODES, BUFFER_WEIGHTS_CODES}, {PLANE_CODE_SCALE, BUFFER_WEIGHTS_SCALES}};
+
 static void interval_fetch(struct builder *b, struct interval *n)
 {
 	struct plan *p = b->p;
-	int u = n->unit;
+	int u = n->unit, is_coded = weight_format_is_coded(p->map->units[u].format), from[2];
 	int alone = p->map->shard_ranks == 1; /* a plane on the device is then whole */
-	int hi = alone ? plan_device_buffer(&b->state, u, PLANE_HI) : -1,
-	    lo = alone ? plan_device_buffer(&b->state, u, PLANE_LO) : -1;
-
-	int has_lo = plan_host_buffer(&b->state, u, PLANE_LO) >= 0 ||
-	             plan_device_buffer(&b->state, u, PLANE_LO) >= 0;
+	int hi = alone ? plan_device_buffer(&b->state, u, PLANE_HI) : -1;
 
 	interval_refresh(b, u);
-	if (!plan_reads_lo(&p->policy)) {
+	if (!is_coded && !plan_reads_lo(&p->policy)) { /* the plane is the weights */
 		n->weight = hi >= 0 ? hi : fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS, LAYOUT_WEIGHT);
 		return;
 	}
-	if (hi < 0)
-		hi = n->hi = fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS_HI, LAYOUT_STREAM);
-	if (lo < 0 && has_lo)
-		lo = n->lo = fetch_plane(b, u, PLANE_LO, BUFFER_WEIGHTS_LO, LAYOUT_STREAM);
+	for (int i = 0; i < 2; i++) {
+		enum plane plane = is_coded ? codes[i].plane : halves[i].plane;
+
+		from[i] = alone ? plan_device_buffer(&b->state, u, plane) : -1;
+		if (from[i] < 0 && b->state.units[u].plane[plane].home != HOME_NONE)
+			from[i] = n->parts[i] = fetch_plane(
+			        b, u, plane, is_coded ? codes[i].fetched : halves[i].fetched, LAYOUT_STREAM);
+	}
 	n->weight = whole_buffer(b, BUFFER_WEIGHTS, LAYOUT_WEIGHT, u, p->policy.compute_dtype);
-	plan_add_op(p, PLAN_OP_JOIN, QUEUE_COMM, u, -1, -1);
-	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
-	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);
+	plan_add_op(p, PLAN_OP_EXPAND, QUEUE_COMM, u, -1, -1);
+	for (int i = 0; i < 2; i++)
+		plan_add_arg(p, plan_plane_role(is_coded ? codes[i].plane : halves[i].plane), from[i],
+		        ACCESS_READ);
 	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
 }
 
@@ -99,7 +118,7 @@ static void unit_intervals_find(struct builder *b, int u, const char *reads)
 			continue;
 		}
 		open = &b->intervals[b->interval_count++];
-		*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1, .hi = -1, .lo = -1};
+		*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1, .parts = {-1, -1}};
 		open->emit = v - distance > 0 ? v - distance : 0;
 	}
 }
@@ -204,10 +223,10 @@ void fetches_hold(struct builder *b, int v)
 		struct interval *n = &b->intervals[b->by_first[i]];
 
 		if (n->first > v) {
-			plan_hold_buffer(b->p, n->hi);
-			plan_hold_buffer(b->p, n->lo);
+			plan_hold_buffer(b->p, n->parts[0]);
+			plan_hold_buffer(b->p, n->parts[1]);
 		}
-		n->hi = n->lo = -1;
+		n->parts[0] = n->parts[1] = -1;
 	}
 }
 

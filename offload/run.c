@@ -56,6 +56,14 @@ static int64_t shard_count(const struct run *r, const struct plan_op *op)
 	return r->plan->map->units[op->unit].shard_count;
 }
 
+/* Numbers of this rank in a plane of a whole unit. */
+static int64_t plane_count(const struct run *r, int buffer)
+{
+	const struct plan_buffer *b = &r->plan->buffers[buffer];
+
+	return b->bytes / dtype_bytes(b->dtype) / r->plan->map->shard_ranks;
+}
+
 /* ---- copies ---- */
 
 static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
@@ -242,10 +250,40 @@ static int part_update(struct run *r, struct stream *q, const struct plan_op *op
 	return stream_op(q, &adamw);
 }
 
-static int queue_join(struct run *r, struct stream *q, const struct plan_op *op)
+static int queue_codes(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	const struct unit_map *map = r->plan->map;
+	const struct unit *u = &map->units[op->unit];
+	enum dtype dtype = r->plan->policy.compute_dtype;
+	int rc = 0;
+
+	for (int i = 0; i < u->tensor_count && !rc; i++) {
+		const struct model_tensor *t = &map->model->tensors[u->tensors[i]];
+		int64_t at = map->tensor_offset[u->tensors[i]], cols = model_tensor_cols(t);
+		struct op expand = {.kind = OP_EXPAND};
+
+		expand.expand = (struct op_expand){
+		        .dst = dev_at(run_arg_address(r, op, ARG_DST), at * dtype_bytes(dtype)),
+		        .codes = dev_at(
+		                run_arg_address(r, op, ARG_CODES), unit_coded_bytes(u, PLANE_CODES, at)),
+		        .scales = dev_at(run_arg_address(r, op, ARG_CODE_SCALE),
+		                map->tensor_scale[u->tensors[i]] * (int64_t)sizeof(float)),
+		        .rows = model_tensor_rows(t),
+		        .cols = cols,
+		        .block_rows = u->format->block_rows,
+		        .block_cols = u->format->block_cols ? u->format->block_cols : cols,
+		        .dst_dtype = dtype};
+		rc = stream_op(q, &expand);
+	}
+	return rc;
+}
+
+static int queue_expand(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	struct op join = {.kind = OP_JOIN};
 
+	if (run_arg(r, op, ARG_CODES) >= 0)
+		return queue_codes(r, q, op);
 	if (run_arg(r, op, ARG_LO) < 0) /* without lo, hi alone is the weight */
 		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_HI));
 	join.join = (struct op_join){
@@ -276,7 +314,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_COPY:
 		return queue_copy_shard(r, q, op);
 	case PLAN_OP_GATHER:
-		return comm_all_gather(r->dock->comm, q, run_device_address(r, dst), shard_count(r, op),
+		return comm_all_gather(r->dock->comm, q, run_device_address(r, dst), plane_count(r, dst),
 		        r->plan->buffers[dst].dtype);
 	case PLAN_OP_SCATTER:
 		return comm_reduce_scatter(r->dock->comm, q, run_device_address(r, dst), shard_count(r, op),
@@ -286,8 +324,8 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_REDUCE:
 		return comm_all_reduce(r->dock->replicas, q, shard_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
-	case PLAN_OP_JOIN:
-		return queue_join(r, q, op);
+	case PLAN_OP_EXPAND:
+		return queue_expand(r, q, op);
 	case PLAN_OP_FORWARD:
 	case PLAN_OP_HEAD:
 	case PLAN_OP_LOGITS:

@@ -290,6 +290,14 @@ static int units_layout(struct unit_map *map)
 		u->trainable = model->tensors[i].trainable;
 		u->format = model_tensor_format(&model->tensors[i], map->compute_dtype);
 		u->count += round_up(model->tensors[i].count, UNIT_ALIGN);
+		if (weight_format_is_coded(u->format)) {
+			map->tensor_scale[i] = u->scale_count;
+			u->scale_count += weight_format_scales(u->format,
+			        model_tensor_rows(&model->tensors[i]), model_tensor_cols(&model->tensors[i]));
+		}
+		if (u->scale_count && map->shard_ranks > 1)
+			return err_set(ERR_UNSUPPORTED,
+			        "weights in format %s cannot be divided among ranks yet", u->format->name);
 		u->tensor_count++;
 	}
 	for (int n = 0; n < map->unit_count; n++) {
@@ -333,7 +341,8 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 	map->shard_ranks = world_size;
 	map->tensor_unit = mem_alloc((size_t)model->tensor_count, sizeof(int));
 	map->tensor_offset = mem_alloc((size_t)model->tensor_count, sizeof(int64_t));
-	if (!map->tensor_unit || !map->tensor_offset) {
+	map->tensor_scale = mem_alloc((size_t)model->tensor_count, sizeof(int64_t));
+	if (!map->tensor_unit || !map->tensor_offset || !map->tensor_scale) {
 		rc = ERR_NOMEM;
 		goto out;
 	}
@@ -367,12 +376,19 @@ void unit_map_close(struct unit_map *map)
 	mem_free(map->units);
 	mem_free(map->tensor_unit);
 	mem_free(map->tensor_offset);
+	mem_free(map->tensor_scale);
 	mem_free(map);
 }
 
 unsigned unit_planes(const struct unit *u, enum adamw_state state)
 {
 	return planes_of_unit(u->format, u->trainable, state);
+}
+
+int64_t unit_coded_bytes(const struct unit *u, enum plane plane, int64_t count)
+{
+	return plane == PLANE_CODES ? count * u->format->code_bits / 8
+	                            : u->scale_count * (int64_t)sizeof(float);
 }
 
 int unit_map_stage_trains(const struct unit_map *map, int stage)

@@ -28,6 +28,7 @@ struct unit {
 	int tensor_count;
 	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
+	int64_t scale_count; /* of all tensors, in a coded format; every rank has all of them */
 	int64_t first;       /* first element of this rank's shard in a store plane */
 	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
 };
@@ -42,6 +43,7 @@ struct unit_map {
 	int shard_rank, shard_ranks;
 	int *tensor_unit;       /* per tensor */
 	int64_t *tensor_offset; /* per tensor, elements from the start of its unit */
+	int64_t *tensor_scale;  /* per tensor of a coded format, scales from the start of its unit's */
 	int64_t shard_total;    /* sum of shard_count: elements of one store plane */
 };
 
@@ -52,6 +54,9 @@ void unit_map_close(struct unit_map *map);
 
 /* The set of planes (bits) of the unit in a training run, without the gradient. */
 unsigned unit_planes(const struct unit *unit, enum adamw_state state);
+
+/* Bytes of a plane of PLANES_CODED with the codes of so many elements, or with the unit's scales. */
+int64_t unit_coded_bytes(const struct unit *unit, enum plane plane, int64_t count);
 
 /* 1 if the stage reads a trained tensor. */
 int unit_map_stage_trains(const struct unit_map *map, int stage);

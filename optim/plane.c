@@ -87,6 +87,8 @@ enum dtype plane_dtype(enum plane plane, enum adamw_state state, enum dtype grad
 		return adamw_state_format(state)->element;
 	case PLANE_OF_SCALE:
 		return adamw_state_format(state)->scale;
+	case PLANE_OF_CODE:
+		return DTYPE_U8;
 	case PLANE_OF_GRADIENT:
 		break;
 	}

@@ -3,8 +3,10 @@
  *
  * HI is the bf16 weight, (HI << 16) + LO the fp32 master (base/num.h). M and V are the moments of AdamW in
  * the format of the run (optim/state_format.h); where that has scales, M_SCALE and V_SCALE hold one for every
- * block of elements. GRADIENT is what a step leaves for its update; it is never saved. A range of scales is
- * named by the elements that it belongs to: it begins and ends at a block's border, or at the tensor's end.
+ * block of elements. GRADIENT is what a step leaves for its update; it is never saved. CODES and CODE_SCALE
+ * hold frozen weights in other formats (optim/weight_format.h); their values are in the model's files. A
+ * range of scales is named by the elements that it belongs to: it begins and ends at a block's border, or at
+ * the tensor's end.
  *
  * A row gives the identifier; the name in files, plans and messages; the name for people; what a number is
  * (enum plane_element); 1 where checkpoints hold the plane; and its turn in a shard file, which has wide
@@ -22,15 +24,24 @@
 	ROW(V, "v", "Adam's second moment", STATE, 1, 4)                                                     \
 	ROW(M_SCALE, "m_scale", "Adam's first moment, scales", SCALE, 1, 1)                                  \
 	ROW(V_SCALE, "v_scale", "Adam's second moment, scales", SCALE, 1, 2)                                 \
-	ROW(GRADIENT, "gradient", "gradients", GRADIENT, 0, 7)
+	ROW(GRADIENT, "gradient", "gradients", GRADIENT, 0, 7)                                               \
+	ROW(CODES, "codes", "weights, codes", CODE, 0, 8)                                                    \
+	ROW(CODE_SCALE, "code_scale", "weights, scales of codes", CODE, 0, 9)
 
 #define PLANE_ENUM(id, ...) PLANE_##id,
 enum plane { PLANES(PLANE_ENUM) PLANE_COUNT };
 #undef PLANE_ENUM
 
 /* What one number of a plane is: of a fixed type, an element or a scale of the state's format, or an element
- * in gradient_dtype. */
-enum plane_element { PLANE_OF_BF16, PLANE_OF_I16, PLANE_OF_STATE, PLANE_OF_SCALE, PLANE_OF_GRADIENT };
+ * in gradient_dtype; or a byte of what a weight format has (optim/weight_format.h). */
+enum plane_element {
+	PLANE_OF_BF16,
+	PLANE_OF_I16,
+	PLANE_OF_STATE,
+	PLANE_OF_SCALE,
+	PLANE_OF_GRADIENT,
+	PLANE_OF_CODE
+};
 
 /* Sets of planes: bit 1 << enum plane. */
 #define PLANE_IS_SAVED(id, name, title, element, saved, turn) | (saved) << PLANE_##id
@@ -40,7 +51,8 @@ enum {
 	PLANES_SAVED = 0 PLANES(PLANE_IS_SAVED),
 	PLANES_MOMENT = 0 PLANES(PLANE_IS_MOMENT),
 	PLANES_SCALE = 0 PLANES(PLANE_IS_SCALE),
-	PLANES_WEIGHT = PLANES_SAVED & ~(PLANES_MOMENT | PLANES_SCALE)
+	PLANES_WEIGHT = PLANES_SAVED & ~(PLANES_MOMENT | PLANES_SCALE),
+	PLANES_CODED = 1 << PLANE_CODES | 1 << PLANE_CODE_SCALE
 };
 #undef PLANE_IS_SAVED
 #undef PLANE_IS_MOMENT

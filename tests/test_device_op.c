@@ -90,6 +90,10 @@ static const struct {
         {OP_COPY, 101, -1, "bytes"},
         {OP_CAST, 101, 0, "count"},
         {OP_JOIN, 101, 0, "count"},
+        {OP_EXPAND, 5, 0, "rows"},
+        {OP_EXPAND, 7, 0, "cols"},
+        {OP_EXPAND, 2, 0, "block_rows"},
+        {OP_EXPAND, 3, 0, "block_cols"},
         {OP_ADD, 101, 0, "count"},
         {OP_SCALE, 101, 0, "count"},
         {OP_MATMUL, 5, 0, "m"},
@@ -367,6 +371,9 @@ static void test_access(void **state)
 	check_access(&valid[OP_ADAMW], 2 * PLACE, 101 * 2, 1, 1);
 	check_access(&valid[OP_ADAMW], 5 * PLACE, 101 * 2, 1, 0);
 	check_access(&valid[OP_JOIN], 1 * PLACE, 101 * 4, 0, 1);
+	check_access(&valid[OP_EXPAND], 1 * PLACE, 5 * 7 * 2, 0, 1);
+	check_access(&valid[OP_EXPAND], 2 * PLACE, 5 * 7, 1, 0);
+	check_access(&valid[OP_EXPAND], 3 * PLACE, 3 * 3 * 4, 1, 0);
 }
 
 /* AdamW's state in 8 bits has scales, in others none. */

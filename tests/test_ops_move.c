@@ -112,6 +112,44 @@ static void test_join(void **state)
 	}
 }
 
+static void test_expand(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < case_count(60); seed++) {
+		struct op op = {.kind = OP_EXPAND};
+		struct op_expand *o = &op.expand;
+		struct tensor *dst, *codes, *scales;
+		struct ops_case c;
+		int64_t across;
+
+		case_begin(&c, "expand", seed);
+		o->rows = case_size(&c, 40);
+		o->cols = case_size(&c, seed % 10 ? 70 : 3000);
+		o->block_rows = case_int(&c, 0, 1) ? 1 : case_size(&c, 16);
+		o->block_cols = case_int(&c, 0, 1) ? o->cols : case_size(&c, 64);
+		o->dst_dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
+		across = (o->cols - 1) / o->block_cols + 1;
+		codes = case_tensor(&c, (o->rows * o->cols + 3) / 4, DTYPE_F32, 1); /* four to a float */
+		scales = case_tensor(&c, ((o->rows - 1) / o->block_rows + 1) * across, DTYPE_F32, 1);
+		dst = case_tensor(&c, o->rows * o->cols, o->dst_dtype, 1);
+		o->dst = tensor_addr(dst);
+		o->codes = tensor_addr(codes);
+		o->scales = tensor_addr(scales);
+		case_run(&c, &op);
+		for (int64_t i = 0; i < o->rows * o->cols; i++) {
+			int64_t r = i / o->cols, col = i % o->cols;
+			int8_t code = (int8_t)(uint8_t)(tensor_bits(codes, i / 4) >> 8 * (i % 4));
+			float scale = f32_from_bits((uint32_t)tensor_bits(
+			              scales, r / o->block_rows * across + col / o->block_cols)),
+			      want = (float)code * scale;
+
+			case_check_bits(&c, dst, i,
+			        o->dst_dtype == DTYPE_BF16 ? bf16_from_f32(want) : f32_bits(want), "dst");
+		}
+		case_end(&c);
+	}
+}
+
 /* What the host's add makes of these bits: a NaN operand, made quiet, or the processor's NaN. */
 static uint32_t add_bits(uint32_t a, uint32_t b, enum dtype dtype)
 {
@@ -384,6 +422,7 @@ int main(void)
 	        cmocka_unit_test(test_fill_copy),
 	        cmocka_unit_test(test_cast),
 	        cmocka_unit_test(test_join),
+	        cmocka_unit_test(test_expand),
 	        cmocka_unit_test(test_add),
 	        cmocka_unit_test(test_scale),
 	        cmocka_unit_test(test_colsum),

@@ -273,7 +273,7 @@ static int zero_write(const struct plane_sink *sink, const struct model *model, 
 	struct weights_target target;
 	int rc = 0;
 
-	weights_target_open(&target, sink);
+	weights_target_open(&target, sink, model);
 	for (int64_t at = 0, count; at < total && !rc; at += count) {
 		count = min_i64((int64_t)(sizeof(zeros) / sizeof(*zeros)), total - at);
 		rc = weights_put(&target, FORMAT_F32, tensor, at, count, zeros);

@@ -1,0 +1,339 @@
+/* links: offload checkpoint model_families host_cpu */
+/* A format of frozen weights that is not in the list: 8-bit codes with a scale for each row. All that ferry
+ * needs of it stands here. Steps are those of the weights that the codes stand for; no placement changes a
+ * bit; files are read into it. */
+#include "tests/engine_rig.h"
+#include "tests/model_text.h"
+
+#include "base/file.h"
+#include "checkpoint/hf_export.h"
+#include "checkpoint/hf_import.h"
+#include "checkpoint/weights.h"
+#include "host/pool.h"
+
+#include <math.h>
+#include <unistd.h>
+
+/* ---- the format ---- */
+
+static float row_scale(const float *row, int64_t cols)
+{
+	float most = 0;
+
+	for (int64_t c = 0; c < cols; c++)
+		most = fmaxf(most, fabsf(row[c]));
+	return most / 127;
+}
+
+static void put_rows(void *codes, float *scales, const float *src, int64_t rows, int64_t cols)
+{
+	for (int64_t r = 0; r < rows; r++) {
+		scales[r] = row_scale(src + r * cols, cols);
+		for (int64_t c = 0; c < cols; c++)
+			((int8_t *)codes)[r * cols + c] =
+			        (int8_t)(scales[r] > 0 ? lrintf(src[r * cols + c] / scales[r]) : 0);
+	}
+}
+
+static const struct weight_format int8_rows = {.name = "int8 by row",
+        .keeps = DTYPE_I8,
+        .planes = PLANES_CODED,
+        .code_bits = 8,
+        .block_rows = 1,
+        .put = put_rows};
+
+/* ---- a model ---- */
+
+enum { LAYERS = 3, TOKENS = 24, MICROS = 2, STEPS = 3 };
+
+static int trains(const char *name, const char *other_name, void *arg)
+{
+	(void)other_name;
+	(void)arg;
+	return strstr(name, "q_proj") || strstr(name, "layernorm");
+}
+
+static struct model *model_make(const struct weight_format *kept)
+{
+	char text[400];
+	struct model *model;
+	int64_t count;
+
+	snprintf(text, sizeof(text),
+	        "{\"model_type\":\"llama\",\"vocab_size\":70,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":%d,\"num_attention_heads\":4,\"max_position_embeddings\":64,"
+	        "\"tie_word_embeddings\":false}",
+	        LAYERS);
+	model = model_from(text);
+	check_ok(model_set_trainable(model, &count, trains, NULL));
+	for (int t = 0; t < model->tensor_count; t++)
+		if (!model->tensors[t].trainable)
+			model->tensors[t].kept = kept;
+	return model;
+}
+
+/* Initial values; those of a frozen tensor with `rounds` as the codes stand for them, in compute_dtype. */
+struct values {
+	const struct model *model;
+	int rounds;
+	enum dtype dtype;
+};
+
+static int values_read(void *context, int tensor, int64_t first, int64_t count, float *dst)
+{
+	const struct values *v = context;
+	const struct model_tensor *t = &v->model->tensors[tensor];
+	int64_t cols = model_tensor_cols(t);
+
+	for (int64_t i = 0; i < count; i++)
+		dst[i] = model_init_value(v->model, tensor, first + i, 5);
+	for (int64_t at = 0; at < count && v->rounds && !t->trainable; at += cols) {
+		int8_t codes[128];
+		float scale;
+
+		assert_true(cols <= 128 && first % cols == 0 && count % cols == 0);
+		put_rows(codes, &scale, dst + at, 1, cols);
+		for (int64_t c = 0; c < cols; c++) {
+			float value = (float)codes[c] * scale;
+
+			dst[at + c] = v->dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(value)) : value;
+		}
+	}
+	return 0;
+}
+
+static int sink_write(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	return engine_write(context, tensor, plane, first, count, src);
+}
+
+static const struct weight_format *sink_format(void *context, int tensor)
+{
+	const struct unit_map *map = engine_units(context);
+
+	return map->units[map->tensor_unit[tensor]].format;
+}
+
+static void values_write(struct engine *e, struct values *v)
+{
+	const struct plane_sink sink = {
+	        .context = e, .write = sink_write, .format = sink_format, .is_zero = 1};
+	struct weights_target target;
+
+	weights_target_open(&target, &sink, v->model);
+	for (int t = 0; t < v->model->tensor_count; t++) {
+		int64_t count = v->model->tensors[t].count;
+		float *value = calloc((size_t)count, sizeof(*value));
+
+		assert_int_equal(values_read(v, t, 0, count, value), 0);
+		check_ok(weights_put(&target, FORMAT_F32, t, 0, count, value));
+		free(value);
+	}
+	weights_target_close(&target);
+}
+
+/* ---- steps ---- */
+
+static struct host_batch batch_make(void)
+{
+	static int32_t id[TOKENS], position[TOKENS], start[TOKENS], end[TOKENS], row[TOKENS], label[TOKENS];
+
+	for (int i = 0; i < TOKENS; i++) {
+		id[i] = label[i] = i * 7 % 70;
+		position[i] = row[i] = i;
+		end[i] = TOKENS;
+	}
+	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, label, 0, NULL, NULL};
+}
+
+struct outcome {
+	double loss[STEPS], norm[STEPS];
+	uint16_t hi[4096]; /* of the first trained matrix */
+	int64_t code_bytes, half_bytes, h2d_bytes;
+};
+
+static void engine_make(struct engine **e, struct engine_options *o, const struct model *model,
+        const struct plan_policy *policy)
+{
+	*o = (struct engine_options){.model = model,
+	        .world_size = 1,
+	        .policy = *policy,
+	        .crossing = SLAB_PINNED,
+	        .train = {TOKENS, TOKENS},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	        .check_plans = 1};
+	check_ok(adamw_isa_find(&o->isa, "auto"));
+	check_ok(pool_open(&o->pool, 2));
+	check_ok(device_open(&o->device, TEST_DEVICE, &(struct device_options){.pool = o->pool}));
+	check_ok(engine_open(e, o));
+	check_ok(engine_start(*e));
+}
+
+static void engine_end(struct engine *e, const struct engine_options *o)
+{
+	engine_close(e);
+	device_close(o->device);
+	pool_close(o->pool);
+}
+
+static void steps_run(struct outcome *out, const struct weight_format *kept, const struct plan_policy *policy)
+{
+	struct model *model = model_make(kept);
+	struct values values = {model, !kept, policy->compute_dtype};
+	struct host_batch micro[MICROS] = {batch_make(), batch_make()};
+	struct engine_options o;
+	const struct plan *plan;
+	struct engine *e;
+	int t = 0;
+
+	*out = (struct outcome){0};
+	engine_make(&e, &o, model, policy);
+	values_write(e, &values);
+	for (int step = 0; step < STEPS; step++) {
+		struct engine_result result;
+
+		check_ok(engine_step(e, &result, micro, MICROS, MICROS * TOKENS, 1e-2, NULL));
+		out->loss[step] = result.loss_sum;
+		out->norm[step] = result.grad_norm;
+	}
+	while (!model->tensors[t].trainable || model->tensors[t].rank != 2)
+		t++;
+	check_ok(engine_read(e, t, PLANE_HI, 0, model->tensors[t].count, out->hi));
+	plan = engine_plan(e, PLAN_TRAIN);
+	for (int space = 0; space < SPACE_COUNT; space++) {
+		out->code_bytes += plan_bytes_of(plan, (enum plan_space)space, BUFFER_PLANE_CODES);
+		out->half_bytes += plan_bytes_of(plan, (enum plan_space)space, BUFFER_PLANE_HI);
+	}
+	out->h2d_bytes = plan->h2d_bytes;
+	engine_end(e, &o);
+	model_close(model);
+}
+
+static const struct plan_policy streamed = {.offload_params = HOME_HOST,
+        .offload_gradients = HOME_HOST,
+        .offload_optimizer = HOME_HOST,
+        .activations = ACTIVATION_RECOMPUTE,
+        .prefetch_units = 2,
+        .forward_prefetch = 1,
+        .compute_dtype = DTYPE_BF16,
+        .gradient_dtype = DTYPE_BF16,
+        .rope_positions = TOKENS,
+        .micro_batches = MICROS};
+
+static void assert_same(const struct outcome *a, const struct outcome *b, const char *why, int n)
+{
+	if (memcmp(a->loss, b->loss, sizeof(a->loss)) || memcmp(a->norm, b->norm, sizeof(a->norm)) ||
+	        memcmp(a->hi, b->hi, sizeof(a->hi)))
+		fail_msg("%s, %d: losses %.17g and %.17g", why, n, a->loss[STEPS - 1], b->loss[STEPS - 1]);
+}
+
+static void test_steps(void **state)
+{
+	(void)state;
+	for (int n = 0; n < 2; n++) {
+		struct plan_policy policy = streamed, other;
+		struct outcome on, got, plain;
+
+		policy.compute_dtype = policy.gradient_dtype = n ? DTYPE_F32 : DTYPE_BF16;
+		steps_run(&on, &int8_rows, &policy);
+		assert_true(on.loss[0] > 0 && on.loss[STEPS - 1] < on.loss[0]);
+		/* the same as weights of these values */
+		steps_run(&plain, NULL, &policy);
+		assert_same(&on, &plain, "plain weights", n);
+		assert_int_equal(plain.code_bytes, 0);
+		assert_true(on.code_bytes > 0 && on.half_bytes < plain.half_bytes);
+		assert_int_equal(2 * on.code_bytes, plain.half_bytes - on.half_bytes);
+		assert_true(on.h2d_bytes < plain.h2d_bytes);
+		/* off, in part, without prefetch, with weights that stay */
+		for (int way = 0; way < 5; way++) {
+			other = policy;
+			if (way == 0 || way == 1)
+				other.offload_params = HOME_DEVICE;
+			if (way == 0)
+				other.offload_gradients = other.offload_optimizer = HOME_DEVICE;
+			if (way == 2)
+				other.forward_prefetch = 0;
+			if (way == 3)
+				other.resident_weights = 3;
+			if (way == 4)
+				other.resident_states = 2;
+			steps_run(&got, &int8_rows, &other);
+			assert_same(&on, &got, "elsewhere", way);
+		}
+	}
+}
+
+/* Loading a file gives the codes that weights_put makes. */
+static void test_file(void **state)
+{
+	char dir[] = "/tmp/ferry-format-XXXXXX", path[64];
+	struct model *model = model_make(&int8_rows);
+	struct values values = {model, 0, DTYPE_BF16};
+	const struct plane_source source = {.context = &values, .floats = values_read};
+	struct hf_export export = {.dir = path, .dtype = SAFETENSORS_F32};
+	struct plan_policy policy = streamed;
+	struct hf_import *import;
+	struct engine_options o[2];
+	struct engine *e[2];
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/model", dir);
+	check_ok(hf_export_write(&export, model, &source));
+	check_ok(hf_import_open(&import, path, model));
+	for (int i = 0; i < 2; i++) {
+		policy.offload_params = policy.offload_optimizer = i ? HOME_DEVICE : HOME_HOST;
+		engine_make(&e[i], &o[i], model, &policy);
+		if (i) {
+			const struct plane_sink sink = {
+			        .context = e[i], .write = sink_write, .format = sink_format, .is_zero = 1};
+
+			check_ok(hf_import_load(import, &sink, NULL, 0, o[i].pool));
+		} else {
+			values_write(e[i], &values);
+		}
+	}
+	for (int t = 0; t < model->tensor_count; t++)
+		for (int plane = PLANE_CODES; plane <= PLANE_CODE_SCALE && !model->tensors[t].trainable;
+		        plane++) {
+			char got[2][20000] = {{0}};
+
+			for (int i = 0; i < 2; i++)
+				check_ok(engine_read(
+				        e[i], t, (enum plane)plane, 0, model->tensors[t].count, got[i]));
+			assert_memory_equal(got[0], got[1], sizeof(got[0]));
+			assert_true(got[0][0] || got[0][1] || got[0][2] || got[0][3]);
+		}
+	for (int i = 0; i < 2; i++)
+		engine_end(e[i], &o[i]);
+	hf_import_close(import);
+	model_close(model);
+	assert_int_equal(file_remove_tree(dir), 0);
+}
+
+/* Ranks would have to share scales; until they do, the format is refused by name. */
+static void test_ranks(void **state)
+{
+	struct model *model = model_make(&int8_rows);
+	struct unit_map *map = NULL;
+
+	(void)state;
+	assert_int_equal(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, DTYPE_BF16, 0, 2), ERR_UNSUPPORTED);
+	assert_non_null(strstr(err_text(), "int8 by row"));
+	model_close(model);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_steps),
+	        cmocka_unit_test(test_file),
+	        cmocka_unit_test(test_ranks),
+	};
+	int skipped = engine_rig_begin();
+
+	return skipped ? skipped : cmocka_run_group_tests(tests, NULL, NULL);
+}
