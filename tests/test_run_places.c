@@ -139,8 +139,12 @@ static void follow(const struct file_call *call)
 	struct stat st;
 	int i;
 
-	if (call->kind == FILE_CALL_CREATE)
-		files[file_find(call->path)].is_dirty = 1;
+	if (call->kind == FILE_CALL_CREATE) {
+		i = file_find(call->path);
+		if (!files[i].is_dirty && !stat(call->path, &st)) /* a log that was there before */
+			files[i].flushed_bytes = st.st_size;
+		files[i].is_dirty = 1;
+	}
 	if (call->kind == FILE_CALL_WRITE || call->kind == FILE_CALL_RESERVE)
 		files[file_find(file_of(call->fd))].is_dirty = 1;
 	if (call->kind == FILE_CALL_SYNC && !fstat(call->fd, &st)) {
