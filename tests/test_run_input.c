@@ -143,8 +143,8 @@ static void test_configurations(void **state)
 		const char *text, *words;
 	} rows[] = {
 	        {"learning_rate: 1\nlearning_rate: 2\n", "c.yaml:2|already set on line 1"},
-	        {"lerning_rate: 1\nfoo: 2\nmax_steps: x\n",
-	                "3 problems|c.yaml:1|learning_rate|c.yaml:2|c.yaml:3"},
+	        {"lerning_rate: 1\nfoo: 2\nmax_steps: x\n", "2 problems|c.yaml: unknown keys|line 1; did you "
+	                                                    "mean learning_rate?|line 2|c.yaml:3"},
 	        {"max_steps: [1\n", "c.yaml:2"},
 	        {"max_steps: !!python/object:os.system x\n", "c.yaml:1|tags"},
 	        {"- a\n- b\n", "c.yaml:1"},

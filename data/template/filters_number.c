@@ -141,7 +141,7 @@ FILTER(filter_round)
 		else if (self.kind == VALUE_BIG)
 			sandbox_fail(r->s, "round: %.40s has more than 64 bits", self.u.text->data);
 		else
-			return round_integer(r, self.u.i, -places);
+			return round_integer(r, self.u.i, places < -400 ? 400 : -places); /* 0 beyond 19 */
 		if (isinf(scaled) && isfinite(self.u.f))
 			sandbox_fail(r->s, "round: the result is too large");
 		return value_float(scaled);
