@@ -95,6 +95,9 @@ enum file_kind { FILE_NONE, FILE_REGULAR, FILE_DIR, FILE_OTHER };
 enum file_kind file_kind_of(const char *path); /* follows links; OTHER also if unknown */
 int file_is_link(const char *path);            /* 1 for a symbolic link, also a broken one */
 
+/* 1 if there is no such file, also because the text is longer than any path, as a list of files may be. */
+int file_is_no_name(const char *text);
+
 /* ERR_INPUT for a path that is not a directory: "NAME=PATH is a file; expected WANTED" (NAME= only if not
  * NULL), or the system's reason for refusing access. */
 int file_refuse_no_dir(const char *name, const char *path, const char *wanted);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,12 +70,15 @@ enum file_kind file_kind_of(const char *path)
 	struct stat st;
 
 	if (sys_stat(path, &st))
-		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG
-		               ? FILE_NONE
-		               : FILE_OTHER;
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? FILE_NONE : FILE_OTHER;
 	if (S_ISREG(st.st_mode))
 		return FILE_REGULAR;
 	return S_ISDIR(st.st_mode) ? FILE_DIR : FILE_OTHER;
+}
+
+int file_is_no_name(const char *text)
+{
+	return strlen(text) >= PATH_MAX || file_kind_of(text) == FILE_NONE;
 }
 
 int file_refuse_no_dir(const char *name, const char *path, const char *wanted)

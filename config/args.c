@@ -122,7 +122,7 @@ static void operand(struct argument *a, enum verb verb, const char *text)
 	size_t len = *text == '-' ? 0 : name_length(text);
 
 	a->text = text;
-	if (len && (!strchr(text, '/') || file_kind_of(text) == FILE_NONE))
+	if (len && (!strchr(text, '/') || file_is_no_name(text)))
 		setting(a, text, len, text + len + 1);
 	else if (!verb_infos[verb].positional || is_yaml_name(text))
 		a->kind = ARGUMENT_FILE;

@@ -17,7 +17,7 @@
 
 int path_is_pattern(const char *path)
 {
-	return !strcmp(path, "-") || (file_kind_of(path) == FILE_NONE && strpbrk(path, "*?[,"));
+	return !strcmp(path, "-") || (file_is_no_name(path) && strpbrk(path, "*?[,"));
 }
 
 /* Replaces *value by `made` (mem_free). */

@@ -12,7 +12,7 @@
 
 static int is_one(const char *spec)
 {
-	return strcmp(spec, "-") == 0 || file_kind_of(spec) != FILE_NONE;
+	return strcmp(spec, "-") == 0 || !file_is_no_name(spec);
 }
 
 /* 1 if the text after a colon is a number, and so a weight; it may be an invalid one, such as -1. */
