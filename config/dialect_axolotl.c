@@ -143,6 +143,20 @@ static int per_epoch(const struct item *s)
 	return item_keep(s, "evals_per_epoch");
 }
 
+/* Kernels change nothing; other plugins train in their own way. */
+static int plugins(const struct item *s)
+{
+	static const struct {
+		const char *part, *does;
+	} known[] = {{".kd.", "distills a teacher"}, {".diffusion.", "trains by a method of its own"},
+	        {".llm_compressor.", "prunes the model"}, {".spectrum.", "chooses layers by their noise"}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (strstr(s->text, known[i].part))
+			return item_method(s, known[i].does);
+	return item_pass(s);
+}
+
 static const struct dialect_key own[] = {
         CALL("batch_size", total_batch),
         CALL("chat_template chat_template_jinja", chat_template),
@@ -159,7 +173,7 @@ static const struct dialect_key keys[] = {
         KEY("test_datasets.0.path", "eval_data"),
         PASS("test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type "
              "auto_resume_from_checkpoints "
-             "resize_token_embeddings_to_32x float16 model_config.output_router_logits"),
+             "resize_token_embeddings_to_32x model_config.output_router_logits"),
         PASS("lora_fan_in_fan_out lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel "
              "lora_on_cpu peft_autocast_adapter_dtype merge_lora merge_method loraplus_lr_embedding "
              "qlora_sharded_model_loading"),
@@ -198,7 +212,9 @@ static const struct dialect_key keys[] = {
         ONLY("cosine_constant_lr_ratio lr_quadratic_warmup jagged_restart_steps jagged_restart_warmup_steps",
                 ITEM_OFF " 0.0", "this learning-rate schedule is not supported"),
         ONLY("noisy_embedding_alpha", ITEM_OFF " 0.0", "not supported yet; remove it"),
-        PASS("plugins liger_* cut_cross_entropy unsloth_* flash_attention xformers_attention "
+        CALL("plugins", plugins),
+        ONLY("float16", ITEM_OFF, "fp16 is not supported; bf16 needs no loss scale: set bf16"),
+        PASS("liger_* cut_cross_entropy unsloth_* flash_attention xformers_attention "
              "sdp_attention eager_attention flash_attn_* pad_to_sequence_len eval_sample_packing "
              "dataset_prepared_path model_type tokenizer_type model_config_type is_*_derived_model "
              "eval_table_size eval_max_new_tokens loss_watchdog_* strict tokenizer_use_fast "

@@ -63,6 +63,8 @@ static int dataset_config(const struct item *s)
 	return 0;
 }
 
+static const struct dialect_key own[] = {OR_OFF("max_length", "max_length"), KEYS_END};
+
 static const struct dialect_key keys[] = {
         CALL("use_peft", use_peft),
         CALL("completion_only_loss assistant_only_loss", only_loss),
@@ -70,6 +72,7 @@ static const struct dialect_key keys[] = {
         KEY("chat_template_path", "chat_template"),
         CALL("dataset_config", dataset_config),
         ONLY("packing_strategy", "bfd", "only bfd is supported"),
+        ONLY("shuffle_dataset dataset_streaming", ITEM_OFF, "not supported; remove it"),
         PASS("dataset_kwargs.skip_prepare_dataset"),
         METHOD("reward_funcs reward_weights num_generations use_vllm", ITEM_OFF,
                 "trains by reinforcement learning (GRPO)"),
@@ -79,6 +82,7 @@ static const struct dialect_key keys[] = {
 const struct dialect dialect_trl = {.name = "TRL",
         .base = &dialect_transformers,
         .markers = markers,
+        .own = own,
         .keys = keys,
         .defaults = defaults,
         .lora = &lora};

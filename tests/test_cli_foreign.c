@@ -462,6 +462,11 @@ static const struct {
                 "YAML:1: fsdp_config=/nowhere.json: /nowhere.json: cannot open: No such file or directory"},
         {"reward_model: true\nxyzzy: 1\nlearning_rate: x\n",
                 "YAML:1: reward_model=true: this file trains a reward model, which ferry cannot do"},
+        {"base_model: m\nsequence_len: 9\nplugins:\n  - axolotl.integrations.kd.KDPlugin\n",
+                "YAML:4: plugins=axolotl.integrations.kd.KDPlugin: this file distills a teacher, which ferry "
+                "cannot do"},
+        {"base_model: m\nsequence_len: 9\nfloat16: true\n",
+                "YAML:3: float16=true: fp16 is not supported; bf16 needs no loss scale: set bf16"},
         {"stage: sft\nexport_dir: o\n",
                 "YAML:2: export_dir=o: this file exports a model; for an adapter use ferry merge"},
         {"recipe: bf16\ntrain_router: true\n", "YAML:2: train_router=true: not supported; remove it"},

@@ -97,6 +97,7 @@ static const struct {
         {pretraining, "data_format", "text"},
         {pretraining, "long_rows", "split"},
         {pretraining, "data_split", "train[:5%]"},
+        {"optim: adamw_torch\ndataset_name: a.jsonl\nmax_length: null\n", "max_length", "off"},
         {"sequence_len: 500_000\nbase_model: m\n", "max_length", "500000"},
 };
 

@@ -54,6 +54,9 @@ static void test_refused(void **state)
 	        {"train model=run/model data=rows.jsonl max_steps=1 output_dir=run", "model=run/model"},
 	        {"train model=tiny lora_adapter=run/adapter data=rows.jsonl max_steps=1 output_dir=here/run",
 	                "lora_adapter=run/adapter"},
+	        {"train model=tiny data=rows.jsonl chat_template=run/model/config.json max_steps=1 "
+	         "output_dir=run",
+	                "chat_template=run/model/config.json"},
 	};
 
 	(void)state;

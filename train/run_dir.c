@@ -174,8 +174,8 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 	const struct {
 		const char *key, *path;
 	} reads[] = {{"model", c->model}, {"data", c->data}, {"eval_data", c->eval_data},
-	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint},
-	        {"lora_adapter", c->lora_adapter}};
+	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint}, {"lora_adapter", c->lora_adapter},
+	        {"chat_template", c->chat_template}, {"dataset_info", c->dataset_info}};
 	int err;
 
 	for (size_t i = 0; i < sizeof(reads) / sizeof(*reads); i++)
