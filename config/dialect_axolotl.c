@@ -111,6 +111,8 @@ static int unfrozen(const struct item *s)
 	}
 	rc = str_check(&pattern);
 	if (!rc && pattern.len_bytes)
+		rc = item_keep(s, "unfrozen");
+	if (!rc && pattern.len_bytes)
 		rc = item_set(s, "trainable", pattern.data, CONFIG_STRONG);
 	str_free(&pattern);
 	return rc;
@@ -319,6 +321,9 @@ static int finish(struct dialect_state *d, struct config *c)
 
 	if (!rc)
 		rc = each_epoch(d, c, "evals_per_epoch", "eval_steps");
+	if (!rc && dialect_kept(d, "unfrozen") && d->lora == DIALECT_LORA_ON)
+		rc = kept_error(ERR_UNSUPPORTED, dialect_kept(d, "unfrozen"),
+		        "beside an adapter trains weights of the base too; remove one of the two");
 	if (!rc && dialect_kept(d, "bos_token"))
 		rc = bos_check(dialect_kept(d, "bos_token"), c);
 	return rc || !total ? rc : total_batch_apply(total, c);

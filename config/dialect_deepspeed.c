@@ -39,61 +39,6 @@ static int offload(const struct item *s)
 	return item_keep(s, strstr(s->name, "param") ? "zero_param" : "zero_optimizer");
 }
 
-static int number(const struct item *s, const char *key)
-{
-	return is_auto(s) ? 0 : item_set(s, key, s->text, CONFIG_STRONG);
-}
-
-static int micro_batch(const struct item *s)
-{
-	return number(s, "per_device_train_batch_size");
-}
-
-static int accumulation(const struct item *s)
-{
-	return number(s, "gradient_accumulation_steps");
-}
-
-static int clipping(const struct item *s)
-{
-	return number(s, "max_grad_norm");
-}
-
-static int learning_rate(const struct item *s)
-{
-	return number(s, "learning_rate");
-}
-
-static int epsilon(const struct item *s)
-{
-	return number(s, "adam_epsilon");
-}
-
-static int weight_decay(const struct item *s)
-{
-	return number(s, "weight_decay");
-}
-
-static int warmup_steps(const struct item *s)
-{
-	return number(s, "warmup_steps");
-}
-
-static int betas(const struct item *s)
-{
-	const char *comma = strchr(s->text, ',');
-	char first[32];
-	int rc;
-
-	if (is_auto(s))
-		return 0;
-	if (!comma || comma - s->text >= (int)sizeof(first))
-		return item_refuse(s, "not two numbers");
-	snprintf(first, sizeof(first), "%.*s", (int)(comma - s->text), s->text);
-	rc = item_set(s, "adam_beta1", first + strspn(first, "[( "), CONFIG_STRONG);
-	return rc ? rc : item_set(s, "adam_beta2", comma + 1 + strspn(comma + 1, " "), CONFIG_STRONG);
-}
-
 /* Rows of a step on all devices. */
 static int batch(const struct item *s)
 {
@@ -117,7 +62,7 @@ static int scheduler(const struct item *s)
 	static const struct {
 		const char *name, *type;
 	} known[] = {{"WarmupLR", "constant_with_warmup"}, {"WarmupDecayLR", "linear"},
-	        {"WarmupCosineLR", "cosine"}};
+	        {"WarmupCosineLR", "cosine_with_min_lr"}};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (!strcmp(s->text, known[i].name)) {
@@ -150,23 +95,23 @@ static const struct dialect_key own[] = {
         ONLY("zero_optimization.zero_quantized_* zero_optimization.mics_*", ITEM_OFF " -1",
                 "quantized or partial communication is not supported; remove it"),
         PASS("zero_optimization zero_optimization.*"),
-        CALL("train_micro_batch_size_per_gpu", micro_batch),
-        CALL("gradient_accumulation_steps", accumulation),
+        OR_AUTO("train_micro_batch_size_per_gpu", "per_device_train_batch_size"),
+        OR_AUTO("gradient_accumulation_steps", "gradient_accumulation_steps"),
         CALL("train_batch_size", batch),
-        CALL("gradient_clipping", clipping),
+        OR_AUTO("gradient_clipping", "max_grad_norm"),
         ONLY("optimizer.type", "auto Adam AdamW FusedAdam CPUAdam DeepSpeedCPUAdam",
                 "only AdamW is supported"),
-        CALL("optimizer.params.lr", learning_rate),
-        CALL("optimizer.params.betas", betas),
-        CALL("optimizer.params.eps", epsilon),
-        CALL("optimizer.params.weight_decay", weight_decay),
+        OR_AUTO("optimizer.params.lr", "learning_rate"),
+        CALL("optimizer.params.betas", item_betas),
+        OR_AUTO("optimizer.params.eps", "adam_epsilon"),
+        OR_AUTO("optimizer.params.weight_decay", "weight_decay"),
         ONLY("optimizer.params.adam_w_mode", "auto " ITEM_ON, "only decoupled weight decay is supported"),
         ONLY("optimizer.params.bias_correction", "auto " ITEM_ON,
                 "AdamW without bias correction is not supported"),
         PASS("optimizer.params.torch_adam optimizer.legacy_fusion"),
         CALL("scheduler.type", scheduler),
-        CALL("scheduler.params.warmup_num_steps", warmup_steps),
-        CALL("scheduler.params.warmup_max_lr", learning_rate),
+        OR_AUTO("scheduler.params.warmup_num_steps", "warmup_steps"),
+        OR_AUTO("scheduler.params.warmup_max_lr", "learning_rate"),
         CALL("scheduler.params.warmup_type", warmup_type),
         ONLY("scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio", "auto 0 0.0",
                 "ferry warms up from 0"),

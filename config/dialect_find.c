@@ -134,6 +134,8 @@ static int apply(const struct item *s, const struct dialect_key *key)
 	case DIALECT_KEY:
 	case DIALECT_OR_OFF:
 		return item_set(s, key->arg, s->text, CONFIG_STRONG);
+	case DIALECT_OR_AUTO:
+		return config_name_equal(s->text, "auto") ? 0 : item_set(s, key->arg, s->text, CONFIG_STRONG);
 	case DIALECT_JOIN:
 		return item_add(s, key->arg);
 	case DIALECT_WEAK:

@@ -48,6 +48,21 @@ int item_is_off(const char *text)
 	return !*text || config_name_in(text, ITEM_OFF);
 }
 
+int item_betas(const struct item *s)
+{
+	const char *comma = strchr(s->text, ',');
+	char first[32];
+	int rc;
+
+	if (config_name_equal(s->text, "auto"))
+		return 0;
+	if (!comma || comma - s->text >= (int)sizeof(first))
+		return item_refuse(s, "not two numbers");
+	snprintf(first, sizeof(first), "%.*s", (int)(comma - s->text), s->text);
+	rc = item_set(s, "adam_beta1", first + strspn(first, "[( "), CONFIG_STRONG);
+	return rc ? rc : item_set(s, "adam_beta2", comma + 1 + strspn(comma + 1, " "), CONFIG_STRONG);
+}
+
 int item_member(const struct item *s, const char *name, const char *before)
 {
 	const char *member = s->name + strlen(before), *now;

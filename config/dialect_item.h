@@ -4,7 +4,7 @@
  *             KEY("num_epochs", "num_train_epochs"),
  *             PASS("flash_attention xformers_attention"),
  *             ONLY("noisy_embedding_alpha", ITEM_OFF, "not supported yet; remove it"),
- *             CALL("saves_per_epoch", per_epoch), {0}};
+ *             CALL("saves_per_epoch", per_epoch), KEYS_END};
  *     const struct dialect dialect_axolotl = {.name = "axolotl", .markers = markers, .keys = keys, ...};
  *
  * A name is dotted where keys are nested, and may hold one *, which stands for any text. The row with the
@@ -35,11 +35,12 @@ struct item {
 
 /* What a key does. With every kind but DIALECT_OR_OFF an empty value (null) sets nothing. */
 enum dialect_kind {
-	DIALECT_KEY,    /* `arg` under another name */
-	DIALECT_JOIN,   /* the same, of several data sets: joined by commas */
-	DIALECT_WEAK,   /* the same, but a stronger spelling beside it wins */
-	DIALECT_OR_OFF, /* the same; null switches it off instead of leaving its default */
-	DIALECT_PASS,   /* changes nothing here */
+	DIALECT_KEY,     /* `arg` under another name */
+	DIALECT_JOIN,    /* the same, of several data sets: joined by commas */
+	DIALECT_WEAK,    /* the same, but a stronger spelling beside it wins */
+	DIALECT_OR_OFF,  /* the same; null switches it off instead of leaving its default */
+	DIALECT_OR_AUTO, /* the same; auto sets nothing */
+	DIALECT_PASS,    /* changes nothing here */
 	DIALECT_ONLY, /* changes nothing while it has one of the values in `arg`, else refused with `note` */
 	DIALECT_METHOD, /* as ONLY; `note` says what the whole file does: "trains a reward model" */
 	DIALECT_IF,     /* sets `arg` ("key=value") when on */
@@ -57,6 +58,7 @@ struct dialect_key {
 #define JOIN(names, key) {names, DIALECT_JOIN, key, NULL, NULL}
 #define WEAK(names, key) {names, DIALECT_WEAK, key, NULL, NULL}
 #define OR_OFF(names, key) {names, DIALECT_OR_OFF, key, NULL, NULL}
+#define OR_AUTO(names, key) {names, DIALECT_OR_AUTO, key, NULL, NULL}
 #define PASS(names) {names, DIALECT_PASS, NULL, NULL, NULL}
 #define ONLY(names, values, note) {names, DIALECT_ONLY, values, note, NULL}
 #define METHOD(names, values, note) {names, DIALECT_METHOD, values, note, NULL}
@@ -139,6 +141,9 @@ int item_quantized(const struct item *s);
 void item_warn(const struct item *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 int item_is_off(const char *text);
+
+/* "[0.9, 0.95]": the two betas of Adam. auto sets nothing. */
+int item_betas(const struct item *s);
 
 /* Keeps a setting for later, and gives it back: NULL if there is none. `slot` is a literal. */
 int item_keep(const struct item *s, const char *slot);

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const struct dialect_marker markers[] = {
@@ -85,19 +84,6 @@ static int dataset(const struct item *s)
 	        s, "not supported; supported: alpaca_dataset, chat_dataset, text_completion_dataset");
 }
 
-static int betas(const struct item *s)
-{
-	char first[32];
-	const char *comma = strchr(s->text, ',');
-	int err;
-
-	if (!comma || comma - s->text >= (int)sizeof(first))
-		return item_refuse(s, "not two numbers");
-	snprintf(first, sizeof(first), "%.*s", (int)(comma - s->text), s->text);
-	err = item_set(s, "adam_beta1", first + strspn(first, "[( "), CONFIG_STRONG);
-	return err ? err : item_set(s, "adam_beta2", comma + 1 + strspn(comma + 1, " "), CONFIG_STRONG);
-}
-
 static int apply_to_mlp(const struct item *s)
 {
 	struct item mlp = *s;
@@ -121,7 +107,7 @@ static const struct dialect_key keys[] = {
         KEY("optimizer.lr", "learning_rate"),
         KEY("optimizer.weight_decay", "weight_decay"),
         KEY("optimizer.eps", "adam_epsilon"),
-        CALL("optimizer.betas", betas),
+        CALL("optimizer.betas", item_betas),
         PASS("optimizer.fused optimizer.foreach optimizer_in_bwd"),
         CALL("lr_scheduler._component_", scheduler),
         KEY("lr_scheduler.num_warmup_steps", "warmup_steps"),

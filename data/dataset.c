@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -219,6 +220,10 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 	struct files files = {0};
 	int rc = files_find(&files, from->path, b->split, o->split_want);
 
+	if (rc == 0 && o->split_want == FILES_SPLIT_ASKED && strcmp(b->split, "train") &&
+	        file_kind_of(from->path) == FILE_REGULAR)
+		log_warn(
+		        "%s is one file, so it has no split %s: all its rows are read", from->path, b->split);
 	name_set(set, from->path);
 	set->weight = from->weight;
 	set->first_row = d->row_count;

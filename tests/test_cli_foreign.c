@@ -465,6 +465,10 @@ static const struct {
         {"base_model: m\nsequence_len: 9\nplugins:\n  - axolotl.integrations.kd.KDPlugin\n",
                 "YAML:4: plugins=axolotl.integrations.kd.KDPlugin: this file distills a teacher, which ferry "
                 "cannot do"},
+        {"adapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\nunfrozen_parameters: [a]\n",
+                "YAML:5: unfrozen_parameters=a beside an adapter trains weights of the base too; remove one "
+                "of "
+                "the two"},
         {"base_model: m\nsequence_len: 9\nfloat16: true\n",
                 "YAML:3: float16=true: fp16 is not supported; bf16 needs no loss scale: set bf16"},
         {"stage: sft\nexport_dir: o\n",

@@ -65,6 +65,9 @@ static const struct {
         {"zero_optimization:\n  stage: 2\n  offload_optimizer:\n    device: cpu\n", "cpu_offload",
                 "gradients,optimizer"},
         {"zero_optimization:\n  stage: 3\n  offload_optimizer:\n    device: none\n", "cpu_offload", "off"},
+        {"zero_optimization:\n  stage: 1\nscheduler:\n  type: WarmupCosineLR\n  params:\n    cos_min_ratio: "
+         "0.1\n",
+                "min_lr_rate", "0.1"},
         {"zero_optimization:\n  stage: 1\n", "sharding_strategy", "SHARD_GRAD_OP"},
         {"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n", "sharding_strategy",
                 "NO_SHARD"},

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "data/dataset.h"
 #include "data/source/split_part.h"
 #include "tests/check.h"
@@ -117,10 +118,48 @@ static void test_rows(void **state)
 	rmdir(dir);
 }
 
+static char logged[512];
+
+static void log_take(void *context, enum log_level level, const char *line)
+{
+	(void)context;
+	(void)level;
+	snprintf(logged + strlen(logged), sizeof(logged) - strlen(logged), "%s\n", line);
+}
+
+/* One file has all rows, whatever split is asked for. */
+static void test_one_file(void **state)
+{
+	char path[] = "/tmp/ferry_split_XXXXXX.jsonl";
+	int fd = mkstemps(path, 6);
+	struct dataset *d;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, "{\"input_ids\": [1, 2]}\n", 22), 22);
+	close(fd);
+	log_set_sink(log_take, NULL);
+	for (int asked = 0; asked < 2; asked++) {
+		struct dataset_options o = {.path = path,
+		        .split = asked ? "test" : "train",
+		        .split_want = FILES_SPLIT_ASKED,
+		        .vocab_count = 9};
+
+		logged[0] = 0;
+		check_ok(dataset_open(&d, &o));
+		assert_int_equal(d->row_count, 1);
+		if ((strstr(logged, "it has no split test") != NULL) != asked)
+			fail_msg("split %s: %s", o.split, logged);
+		dataset_close(d);
+	}
+	log_set_sink(NULL, NULL);
+	unlink(path);
+}
+
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_ranges), cmocka_unit_test(test_refused), cmocka_unit_test(test_rows)};
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranges),
+	        cmocka_unit_test(test_refused), cmocka_unit_test(test_rows), cmocka_unit_test(test_one_file)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
