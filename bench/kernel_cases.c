@@ -336,6 +336,16 @@ static void make_act(
 	case OP_ACT_GRAD:
 		op->act_grad = (struct op_act_grad){kernel_take(p, count, dtype), a, b, count, act, dtype};
 		break;
+	case OP_GATE:
+		op->gate = (struct op_gate){kernel_take(p, count, dtype), a, b, s->tokens, 1, s->intermediate,
+		        s->intermediate, s->intermediate, s->intermediate, s->intermediate, act, dtype};
+		break;
+	case OP_GATE_GRAD:
+		op->gate_grad = (struct op_gate_grad){kernel_take(p, count, dtype),
+		        kernel_take(p, count, dtype), kernel_take(p, count, dtype), a, b, s->tokens, 1,
+		        s->intermediate, s->intermediate, s->intermediate, s->intermediate, s->intermediate,
+		        act, dtype};
+		break;
 	default:
 		assert(!"an op that kernel_case_make lists here");
 	}
@@ -430,6 +440,8 @@ static const struct kernel_case cases[] = {
         {"glu_grad silu", OP_GLU_GRAD, DTYPE_BF16, ACT_SILU, KERNEL_COPY},
         {"act gelu_tanh", OP_ACT, DTYPE_BF16, ACT_GELU_TANH, KERNEL_COPY},
         {"act_grad gelu_tanh", OP_ACT_GRAD, DTYPE_BF16, ACT_GELU_TANH, KERNEL_COPY},
+        {"gate sigmoid", OP_GATE, DTYPE_BF16, ACT_SIGMOID, KERNEL_COPY},
+        {"gate_grad sigmoid", OP_GATE_GRAD, DTYPE_BF16, ACT_SIGMOID, KERNEL_COPY},
         {"cross_entropy", OP_CROSS_ENTROPY, DTYPE_BF16, 0, KERNEL_COPY},
         {"preference", OP_PREFERENCE, DTYPE_BF16, 0, KERNEL_COPY},
         {"gather", OP_GATHER, DTYPE_BF16, 0, KERNEL_COPY},
@@ -510,6 +522,8 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_GLU_GRAD:
 	case OP_ACT:
 	case OP_ACT_GRAD:
+	case OP_GATE:
+	case OP_GATE_GRAD:
 		make_act(op, place, scale, k->dtype, k->variant);
 		break;
 	case OP_CROSS_ENTROPY:

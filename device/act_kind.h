@@ -9,7 +9,9 @@
 	ROW(GELU_TANH, more)  /* gelu_new, gelu_pytorch_tanh, gelu_fast */                                   \
 	ROW(GELU_QUICK, more) /* x * sigmoid(1.702 x) */                                                     \
 	ROW(RELU, more)                                                                                      \
-	ROW(RELU2, more) /* relu(x)^2 */
+	ROW(RELU2, more) /* relu(x)^2 */                                                                     \
+	ROW(SIGMOID, more)                                                                                   \
+	ROW(LINEAR, more) /* x */
 
 #define ACT_ENUM(name, more) ACT_##name,
 #define ACT_PLUS(name, more) +1

@@ -61,3 +61,40 @@ int op_describe_act_grad(struct op_facts *f, const struct op_act_grad *p)
 	WRITE(dx, FLAT, .may_be = BIT(dout) | BIT(x));
 	return 0;
 }
+
+#define GATE_SIZES                                                                                           \
+	(SIZE(rows, 1) || SIZE(groups, 1) || SIZE(cols, 1) ||                                                \
+	        SIZE(x_stride, size_times(p->groups, p->cols)) ||                                            \
+	        SIZE(y_stride, size_times(p->groups, p->cols)) || SIZE(gate_group_stride, p->cols) ||        \
+	        SIZE(gate_stride, size_of_row(p->groups, p->gate_group_stride, p->cols)) ||                  \
+	        COMPUTE_DTYPE(dtype) || check_act(f, p->act))
+#define ROWS(which)                                                                                          \
+	.dtype = p->dtype, .rows = p->rows, .stride = p->which##_stride,                                     \
+	.cols = size_times(p->groups, p->cols)
+#define GATES                                                                                                \
+	.dtype = p->dtype, .rows = p->rows, .stride = p->gate_stride, .groups = p->groups,                   \
+	.group_stride = p->gate_group_stride, .cols = p->cols
+
+int op_describe_gate(struct op_facts *f, const struct op_gate *p)
+{
+	if (GATE_SIZES)
+		return ERR_RANGE;
+	READ(x, ROWS(x));
+	READ(gate, GATES);
+	WRITE(y, ROWS(y));
+	return 0;
+}
+
+int op_describe_gate_grad(struct op_facts *f, const struct op_gate_grad *p)
+{
+	int dy, x, gate;
+
+	if (GATE_SIZES)
+		return ERR_RANGE;
+	dy = READ(dy, ROWS(y));
+	x = READ(x, ROWS(x));
+	gate = READ(gate, GATES);
+	WRITE(dx, ROWS(x), .may_be = BIT(x) | (p->x_stride == p->y_stride ? BIT(dy) : 0));
+	WRITE(dgate, GATES, .may_be = BIT(gate));
+	return 0;
+}

@@ -10,7 +10,9 @@
 	ROW(GLU, glu, glu)                                                                                   \
 	ROW(GLU_GRAD, glu_grad, glu_grad)                                                                    \
 	ROW(ACT, act, act)                                                                                   \
-	ROW(ACT_GRAD, act_grad, act_grad)
+	ROW(ACT_GRAD, act_grad, act_grad)                                                                    \
+	ROW(GATE, gate, gate)                                                                                \
+	ROW(GATE_GRAD, gate_grad, gate_grad)
 
 /* out = act(gate) * up; elementwise, contiguous (Shazeer 2020). Backward: dgate, dup from dout. dgate may be
  * gate, and dup may be up or dout, because each element is read before it is written. */
@@ -37,6 +39,24 @@ struct op_act {
 struct op_act_grad {
 	dev_addr dx, dout, x;
 	int64_t count;
+	enum act_kind act;
+	enum dtype dtype;
+};
+
+/* The same as op_glu for arrays with gaps: y = act(gate) * x. Row r, group g of gate starts at gate + r *
+ * gate_stride + g * gate_group_stride; of x and y at r * stride + g * cols.
+ *
+ * Backward: dgate in the layout of gate, dx in that of x. dgate may be gate; dx may be x, or dy if their
+ * strides are equal. */
+struct op_gate {
+	dev_addr y, x, gate;
+	int64_t rows, groups, cols, x_stride, y_stride, gate_stride, gate_group_stride;
+	enum act_kind act;
+	enum dtype dtype;
+};
+struct op_gate_grad {
+	dev_addr dx, dgate, dy, x, gate;
+	int64_t rows, groups, cols, x_stride, y_stride, gate_stride, gate_group_stride;
 	enum act_kind act;
 	enum dtype dtype;
 };

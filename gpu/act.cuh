@@ -119,6 +119,15 @@ static __device__ __forceinline__ void act_both(float x, int act, float *value, 
 		*value = s * s;
 		*slope = 2.0f * s;
 		break;
+	case ACT_SIGMOID:
+		s = act_sigmoid<T>(x);
+		*value = s;
+		*slope = s * act_sigmoid<T>(-x);
+		break;
+	case ACT_LINEAR:
+		*value = x;
+		*slope = 1.0f;
+		break;
 	}
 }
 

@@ -139,15 +139,15 @@ static const struct {
         {"quick_gelu", ACT_GELU_QUICK},
         {"relu", ACT_RELU},
         {"relu2", ACT_RELU2},
+        {"sigmoid", ACT_SIGMOID},
+        {"linear", ACT_LINEAR},
         {"gelu_10", -1},
         {"hardswish", -1},
         {"laplace", -1},
         {"leaky_relu", -1},
-        {"linear", -1},
         {"mish", -1},
         {"prelu", -1},
         {"relu6", -1},
-        {"sigmoid", -1},
         {"sqrtsoftplus", -1},
         {"tanh", -1},
         {"xielu", -1},
@@ -156,7 +156,7 @@ static const struct {
 void config_read_act(struct config_reader *r, const char *key, enum act_kind *out)
 {
 	static const char done[] = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, "
-	                           "relu, relu2";
+	                           "relu, relu2, sigmoid, linear";
 	const char *name = NULL;
 	int found;
 

@@ -25,6 +25,10 @@ static double act_value(enum act_kind act, double x)
 		return x > 0 ? x : 0;
 	case ACT_RELU2:
 		return x > 0 ? x * x : 0;
+	case ACT_SIGMOID:
+		return sigmoid(x);
+	case ACT_LINEAR:
+		return x;
 	}
 	return NAN;
 }
@@ -47,6 +51,10 @@ static double act_slope(enum act_kind act, double x)
 		return x > 0 ? 1 : 0;
 	case ACT_RELU2:
 		return x > 0 ? 2 * x : 0;
+	case ACT_SIGMOID:
+		return sigmoid(x) * sigmoid(-x);
+	case ACT_LINEAR:
+		return 1;
 	}
 	return NAN;
 }
@@ -96,7 +104,9 @@ static double slope_bound(enum act_kind act, double x)
 {
 	double size = act == ACT_RELU2 ? fabs(x) : act_value(act, x) / x;
 
-	if (act == ACT_GELU)
+	if (act == ACT_SIGMOID)
+		size = act_slope(act, x);
+	else if (act == ACT_GELU)
 		size += fabs(x) * exp(-0.5 * x * x);
 	else if (act != ACT_RELU && act != ACT_RELU2)
 		size *= 1 + 2 * fabs(x) + (act == ACT_GELU_TANH ? 0.3 * fabs(x * x * x) : 0);
@@ -239,6 +249,91 @@ static void glu_try(uint64_t seed)
 	case_end(&c);
 }
 
+/* Where an array with gaps has its elements, and the array. */
+struct gaps {
+	struct tensor *t;
+	int64_t stride, group_stride;
+};
+
+static int64_t gaps_at(const struct gaps *g, int64_t row, int64_t group, int64_t col)
+{
+	return row * g->stride + group * g->group_stride + col;
+}
+
+static struct gaps gaps_make(struct ops_case *c, const struct gaps *like, int64_t rows, enum dtype dtype)
+{
+	return (struct gaps){case_tensor(c, rows * like->stride, dtype, 3), like->stride, like->group_stride};
+}
+
+/* Arrays with gaps between rows and, for the gate, between groups; in place where seed says so. */
+static void gate_try(uint64_t seed)
+{
+	struct ops_case c;
+	struct gaps x, y, gate, dx, dy, dgate;
+	struct op op = {.kind = OP_GATE};
+	int64_t rows, groups, cols, even, alias;
+	enum dtype dtype;
+	enum act_kind act;
+
+	case_begin(&c, "gate", seed);
+	even = case_int(&c, 0, 1) ? 8 : 1; /* wide accesses */
+	rows = case_size(&c, 20);
+	groups = case_size(&c, 5);
+	cols = even * case_size(&c, seed % 10 ? 40 : 700);
+	dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
+	act = (enum act_kind)case_int(&c, 0, ACTS - 1);
+	x = (struct gaps){NULL, groups * cols + even * case_int(&c, 0, 9), cols};
+	y = case_int(&c, 0, 1) ? x : (struct gaps){NULL, groups * cols + even * case_int(&c, 0, 9), cols};
+	gate = (struct gaps){NULL, 0, cols + even * case_int(&c, 0, 3) * cols};
+	gate.stride = groups * gate.group_stride + even * case_int(&c, 0, 5);
+	x = gaps_make(&c, &x, rows, dtype);
+	y = gaps_make(&c, &y, rows, dtype);
+	gate = gaps_make(&c, &gate, rows, dtype);
+	op.gate = (struct op_gate){tensor_addr(y.t), tensor_addr(x.t), tensor_addr(gate.t), rows, groups,
+	        cols, x.stride, y.stride, gate.stride, gate.group_stride, act, dtype};
+	case_run(&c, &op);
+	for (int64_t i = 0; i < rows * groups * cols; i++) {
+		int64_t r = i / cols / groups, g = i / cols % groups, k = i % cols;
+		double at = tensor_get(gate.t, gaps_at(&gate, r, g, k)), value = act_value(act, at),
+		       u = tensor_get(x.t, gaps_at(&x, r, g, k));
+
+		case_check(
+		        &c, y.t, gaps_at(&y, r, g, k), value * u, fabs(u) * value_bound(act, at, value), "y");
+	}
+	case_end(&c);
+
+	alias = case_int(&c, 0, 2);
+	x = gaps_make(&c, &x, rows, dtype);
+	dy = gaps_make(&c, &y, rows, dtype);
+	gate = gaps_make(&c, &gate, rows, dtype);
+	dgate = case_int(&c, 0, 1) ? gate : gaps_make(&c, &gate, rows, dtype);
+	dx = alias == 0 ? x : alias == 1 && x.stride == dy.stride ? dy : gaps_make(&c, &x, rows, dtype);
+	op = (struct op){.kind = OP_GATE_GRAD};
+	op.gate_grad = (struct op_gate_grad){tensor_addr(dx.t), tensor_addr(dgate.t), tensor_addr(dy.t),
+	        tensor_addr(x.t), tensor_addr(gate.t), rows, groups, cols, x.stride, dy.stride, gate.stride,
+	        gate.group_stride, act, dtype};
+	case_run(&c, &op);
+	for (int64_t i = 0; i < rows * groups * cols; i++) {
+		int64_t r = i / cols / groups, g = i / cols % groups, k = i % cols;
+		double at = tensor_was(gate.t, gaps_at(&gate, r, g, k)),
+		       u = tensor_was(x.t, gaps_at(&x, r, g, k)), d = tensor_was(dy.t, gaps_at(&dy, r, g, k)),
+		       value = act_value(act, at);
+
+		case_check(&c, dgate.t, gaps_at(&dgate, r, g, k), d * u * act_slope(act, at),
+		        fabs(d * u) * slope_bound(act, at), "dgate");
+		case_check(&c, dx.t, gaps_at(&dx, r, g, k), d * value, fabs(d) * value_bound(act, at, value),
+		        "dx");
+	}
+	case_end(&c);
+}
+
+static void test_gate(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < case_count(150); seed++)
+		gate_try(seed);
+}
+
 static void test_act(void **state)
 {
 	(void)state;
@@ -302,6 +397,7 @@ int main(void)
 	        cmocka_unit_test(test_precision),
 	        cmocka_unit_test(test_act),
 	        cmocka_unit_test(test_glu),
+	        cmocka_unit_test(test_gate),
 	        cmocka_unit_test(test_nan),
 	};
 

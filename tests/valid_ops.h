@@ -31,6 +31,7 @@ enum { PLACE = 1 << 24 };
 	.x = AT(2), .gate = AT(3), .weight = AT(4), .rstd = AT(5), .rows = 5, .groups = 3, .cols = 7,        \
 	.weight_groups = 1, .x_stride = 23, .gate_stride = 24, .y_stride = 25, .order = GATE_AFTER_NORM,     \
 	.dtype = DTYPE_BF16
+#define GATE 5, 3, 7, 22, 23, 40, 9, ACT_SIGMOID, DTYPE_F32
 
 static const struct op valid[OP_KIND_COUNT] = {
         [OP_CONV] = {.kind = OP_CONV, .conv = {CONV, .y = AT(1), .bias = AT(4)}},
@@ -119,6 +120,8 @@ static const struct op valid[OP_KIND_COUNT] = {
                 .glu_grad = {AT(1), AT(2), AT(3), AT(4), AT(5), 101, ACT_GELU, DTYPE_BF16}},
         [OP_ACT] = {.kind = OP_ACT, .act = {AT(1), AT(2), 101, ACT_RELU2, DTYPE_F32}},
         [OP_ACT_GRAD] = {.kind = OP_ACT_GRAD, .act_grad = {AT(1), AT(2), AT(3), 101, ACT_RELU, DTYPE_F32}},
+        [OP_GATE] = {.kind = OP_GATE, .gate = {AT(1), AT(2), AT(3), GATE}},
+        [OP_GATE_GRAD] = {.kind = OP_GATE_GRAD, .gate_grad = {AT(1), AT(2), AT(4), AT(3), AT(5), GATE}},
         [OP_CROSS_ENTROPY] = {.kind = OP_CROSS_ENTROPY,
                 .cross_entropy = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 11, 1, DTYPE_BF16, 0, AT(6)}},
         [OP_PREFERENCE] = {.kind = OP_PREFERENCE,
