@@ -287,7 +287,7 @@ int cli_data(const struct config *c)
 	if (!err)
 		data_config_report(c, d);
 	if (!err && d->counts.chats)
-		data_config_date_report(c, chat_template);
+		data_config_template_report(c, chat_template);
 	if (!err)
 		err = lengths_find(&lengths, &row_tokens, d);
 	if (!err)

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/chat_lost.h"
 #include "train/data_config.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@ struct job {
 	int64_t line;
 	struct str out;
 	struct token_list ids;
+	struct chat_warned warned;
 };
 
 static int flush(struct job *j)
@@ -115,6 +117,7 @@ static int encode_chat(struct job *j, const char *line, size_t len_bytes)
 	struct chat chat = {0};
 	json_t *record = NULL;
 	const json_t *messages;
+	char where[512];
 	int err = json_parse_exact(&record, "JSON", line, len_bytes, 1);
 
 	messages = json_is_array(record) ? record : json_object_get(record, "messages");
@@ -131,6 +134,10 @@ static int encode_chat(struct job *j, const char *line, size_t len_bytes)
 		err = chat_template_render(j->chat_template, &rendered, &chat,
 		        (int64_t)json_array_size(chat.messages),
 		        j->c->add_generation_prompt ? CHAT_PROMPT_ON : CHAT_PROMPT_OFF);
+	if (!err) {
+		snprintf(where, sizeof(where), "%.400s:%" PRId64, j->name, j->line);
+		err = chat_lost_warn(&j->warned, j->chat_template, &chat, INT64_MAX, where);
+	}
 	if (!err)
 		err = encode_rendered(j, &rendered);
 	jinja_output_free(&rendered);
@@ -277,7 +284,7 @@ int cli_tokenize(const struct config *c)
 	if (!err && c->chat)
 		err = data_config_chat_template(&j.chat_template, c, NULL, j.tokenizer);
 	if (!err && c->chat)
-		data_config_date_report(c, j.chat_template);
+		data_config_template_report(c, j.chat_template);
 	if (!err && c->path && strcmp(c->path, "-")) {
 		j.name = c->path;
 		j.in = fopen(c->path, "rb");
@@ -292,6 +299,7 @@ int cli_tokenize(const struct config *c)
 		fclose(j.in);
 	token_list_free(&j.ids);
 	str_free(&j.out);
+	chat_warned_free(&j.warned);
 	chat_template_close(j.chat_template);
 	tokenizer_close(j.tokenizer);
 	return err;

@@ -108,13 +108,18 @@ int prompts_encode_chat(struct prompts *p, struct token_list *ids, const struct 
 	if (!rc && !p->chat_template) {
 		rc = data_config_chat_template(&p->chat_template, s->config, s->model_dir, s->tokenizer);
 		if (!rc)
-			data_config_date_report(s->config, p->chat_template);
+			data_config_template_report(s->config, p->chat_template);
 	}
 	if (!rc)
 		rc = chat_template_render(p->chat_template, &out, chat,
 		        (int64_t)json_array_size(chat->messages), CHAT_PROMPT_ON);
 	if (!rc)
 		rc = chat_roles_check(p->chat_template, chat, &out);
+	if (!rc)
+		rc = chat_lost_check(p->chat_template, chat, &out);
+	if (!rc)
+		rc = chat_lost_warn(
+		        &p->warned, p->chat_template, chat, INT64_MAX, p->where ? p->where : "prompt");
 	if (!rc) /* the template writes BOS */
 		rc = tokenizer_encode(s->tokenizer, ids, out.text, out.len_bytes, ADD_SPECIAL_NONE);
 	jinja_output_free(&out);
@@ -266,11 +271,13 @@ static int add_records(struct prompts *p, const char *path)
 	if (rc)
 		return rc;
 	while ((rc = records_next(records, &record)) > 0) {
-		rc = note_where(p, add_record(p, record), records_where(records));
+		p->where = records_where(records);
+		rc = note_where(p, add_record(p, record), p->where);
 		json_decref(record);
 		if (rc)
 			break;
 	}
+	p->where = NULL;
 	records_close(records);
 	return rc;
 }
@@ -351,5 +358,6 @@ void prompts_free(struct prompts *p)
 	}
 	mem_free(p->list);
 	chat_template_close(p->chat_template);
+	chat_warned_free(&p->warned);
 	*p = (struct prompts){0};
 }

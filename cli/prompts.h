@@ -2,7 +2,7 @@
 #ifndef FERRY_CLI_PROMPTS_H
 #define FERRY_CLI_PROMPTS_H
 
-#include "data/chat_template.h"
+#include "data/chat_lost.h"
 #include "data/tokenizer/token_list.h"
 #include "train/session.h"
 
@@ -18,6 +18,8 @@ struct prompts {
 	struct prompt *list;                 /* [count] */
 	int64_t count, cap;
 	int is_answered_told; /* 1: answered_warn has warned */
+	const char *where;    /* of the record being read, for messages; NULL: none */
+	struct chat_warned warned;
 };
 
 /* Reads all prompts of the keys; standard input if there are none. ERR_INPUT with file and line: a chat for

@@ -137,16 +137,25 @@ static int is_flag(const char *key)
 	return 0;
 }
 
+const char *const chat_thought_names[] = {"reasoning_content", "thinking", "reasoning", NULL};
+
+int chat_is_thought(const char *key)
+{
+	for (int i = 0; chat_thought_names[i]; i++)
+		if (!strcmp(key, chat_thought_names[i]))
+			return 1;
+	return 0;
+}
+
 /* Data sets have three keys for reasoning, and templates read two of them. Sets these two to the first
  * that the message has; an existing "thinking" stays. */
 static int alias_reasoning(json_t *message)
 {
-	static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
 	json_t *found = NULL;
 	int rc = 0;
 
-	for (size_t i = 0; !found && i < sizeof(names) / sizeof(names[0]); i++)
-		found = json_object_get(message, names[i]);
+	for (int i = 0; !found && chat_thought_names[i]; i++)
+		found = json_object_get(message, chat_thought_names[i]);
 	if (!found)
 		return 0;
 	if (!json_object_get(message, "thinking"))
@@ -313,7 +322,7 @@ static int no_role(const char *key, const char *from, const char *where, size_t 
 static int add_turn(struct chat *chat, const json_t *turn, const char *where, size_t i)
 {
 	const char *from_key = NULL, *value_key = NULL, *key;
-	const json_t *from = field_of(chat, turn, ROW_FIELD_ROLE, &from_key), *flag;
+	const json_t *from = field_of(chat, turn, ROW_FIELD_ROLE, &from_key), *other;
 	const json_t *value = field_of(chat, turn, ROW_FIELD_CONTENT, &value_key);
 	enum chat_train train = CHAT_TRAIN_UNSAID;
 	enum row_role role;
@@ -329,16 +338,21 @@ static int add_turn(struct chat *chat, const json_t *turn, const char *where, si
 	role = row_role_of(names_of(chat), json_string_value(from));
 	if (role == ROW_ROLE_COUNT)
 		return no_role(from_key, json_string_value(from), where, i);
-	memcpy(&object, &turn, sizeof(object));
-	json_object_foreach(object, key, flag) if (!rc && is_flag(key)) rc =
-	        read_flag(&train, key, flag, where, i);
-	if (!rc && role == ROW_ROLE_TOOL_CALL)
+	if (role == ROW_ROLE_TOOL_CALL)
 		rc = call_message(&message, value, where, i);
-	else if (!rc)
+	else
 		message = json_pack("{s:s, s:O}", "role", row_role_name(role), "content", value);
 	if (!rc && !message)
 		rc = err_set(ERR_NOMEM, "out of memory for a chat");
-	return rc ? rc : append(chat, message, train);
+	memcpy(&object, &turn, sizeof(object));
+	json_object_foreach(object, key, other) if (!rc && strcmp(key, from_key) && strcmp(key, value_key))
+	        rc = copy_key(message, &train, key, other, where, i);
+	if (!rc)
+		rc = alias_reasoning(message);
+	if (!rc)
+		return append(chat, message, train);
+	json_decref(message);
+	return rc;
 }
 
 int chat_add_turns(struct chat *chat, const json_t *turns, const char *where)

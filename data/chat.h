@@ -46,6 +46,10 @@ int chat_add_extras(struct chat *chat, const json_t *record, const char *where);
 /* 1 if the assistant speaks in the message. */
 int chat_is_assistant(const json_t *message);
 
+/* The keys of a thought, up to a NULL. A message that has one also has those that templates read. */
+extern const char *const chat_thought_names[];
+int chat_is_thought(const char *key);
+
 /* Changes of a message that show where a template writes it. */
 enum chat_change {
 	CHAT_CHANGE_CONTENT, /* another content with other first and last characters; without its calls of

@@ -95,7 +95,7 @@ json_t *chat_parsed_calls(const json_t *message)
 	return copy;
 }
 
-/* A text that is no object: the template gets it as it is. */
+/* Neither an object nor one as JSON in a text: the template gets it as it is. */
 static int is_broken(const json_t *call)
 {
 	const json_t *function = json_object_get(call, "function");
@@ -103,8 +103,8 @@ static int is_broken(const json_t *call)
 	json_t *value = NULL;
 	int is_map;
 
-	if (!json_is_string(arguments))
-		return 0;
+	if (!arguments || !json_is_string(arguments))
+		return arguments && !json_is_map(arguments);
 	value = chat_json_of(arguments);
 	is_map = json_is_map(value);
 	json_decref(value);

@@ -22,7 +22,7 @@ int chat_copy_calls(json_t **out, const json_t *calls, const char *where, size_t
  * string, but most templates expect an object. NULL: no memory. */
 json_t *chat_parsed_calls(const json_t *message);
 
-/* Finds the first call of messages whose arguments are a text that is no JSON object: 1, or 0. */
+/* Finds the first call of messages whose arguments are no object, nor one as JSON in a text: 1, or 0. */
 int chat_find_broken_call(const json_t *messages, int64_t *message, int64_t *call);
 
 #endif

@@ -60,7 +60,6 @@ static int add_arguments(json_t *message)
 /* Applies the change to a copy of a message: 1, 0 if there is nothing to change, or ERR_NOMEM. */
 static int change_message(json_t *message, enum chat_change change)
 {
-	static const char *const thoughts[] = {"reasoning_content", "thinking", "reasoning"};
 	const char *all = json_string_value(json_object_get(message, "content"));
 	const char *words = all ? all + strspn(all, blanks) : "";
 	size_t len = strlen(words);
@@ -70,8 +69,8 @@ static int change_message(json_t *message, enum chat_change change)
 		len--;
 	switch (change) {
 	case CHAT_CHANGE_NO_THOUGHT:
-		for (size_t i = 0; i < sizeof(thoughts) / sizeof(*thoughts); i++)
-			count += !json_object_del(message, thoughts[i]);
+		for (int i = 0; chat_thought_names[i]; i++)
+			count += !json_object_del(message, chat_thought_names[i]);
 		return count > 0;
 	case CHAT_CHANGE_CALLS:
 		return has_calls ? add_arguments(message) : 0;

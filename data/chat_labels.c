@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "data/chat_lost.h"
 #include "data/chat_roles.h"
 #include "data/chat_turns.h"
 #include "data/label.h"
@@ -71,7 +72,8 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 			continue;
 		}
 		last = i;
-		if (turns == CHAT_TURNS_ALL || (turns == CHAT_TURNS_ASSISTANT && is_trained(w->chat, i)))
+		if ((turns == CHAT_TURNS_ALL && w->chat->train[i] != CHAT_TRAIN_NO) ||
+		        (turns == CHAT_TURNS_ASSISTANT && is_trained(w->chat, i)))
 			w->turns[w->turn_count++].message = i;
 	}
 	if (turns == CHAT_TURNS_LAST && last >= 0 && w->chat->train[last] != CHAT_TRAIN_NO)
@@ -81,14 +83,6 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 
 /* ---- their places in the text ---- */
 
-/* The name of a tool or of a call, with or without OpenAI's frame. */
-static const char *function_name(const json_t *tool)
-{
-	const json_t *function = json_object_get(tool, "function");
-
-	return json_string_value(json_object_get(function ? function : tool, "name"));
-}
-
 /* A template may ignore tool calls; training would then miss them silently. */
 static int check_calls(const struct work *w, const struct chat_turn *turn)
 {
@@ -97,7 +91,7 @@ static int check_calls(const struct work *w, const struct chat_turn *turn)
 
 	json_array_foreach(calls, i, call)
 	{
-		const char *name = function_name(call);
+		const char *name = chat_function_name(call);
 
 		if (name && !memmem(w->full.text + turn->start, turn->end - turn->start, name, strlen(name)))
 			return err_set(ERR_INPUT,
@@ -418,32 +412,6 @@ static int add_end(struct chat_labels *l, int64_t at)
 	return 0;
 }
 
-/* ---- checks that the template writes everything ---- */
-
-/* The name may stand in the chat by chance: without tools the text must be another. */
-static int check_tools(const struct work *w)
-{
-	const char *name = function_name(json_array_get(w->chat->tools, 0));
-	struct jinja_output without;
-	struct chat bare = *w->chat;
-	int lost = name && !strstr(w->full.text, name);
-
-	if (!w->chat->tools)
-		return 0;
-	bare.tools = NULL;
-	if (!lost && !chat_template_render(w->t, &without, &bare, w->message_count, CHAT_PROMPT_OFF)) {
-		lost = without.len_bytes == w->full.len_bytes &&
-		       !memcmp(without.text, w->full.text, w->full.len_bytes);
-		jinja_output_free(&without);
-	}
-	if (!lost)
-		return 0;
-	return err_set(ERR_INPUT,
-	        "the template %s does not write the row's tools; choose another template with chat_template, "
-	        "or leave tools out",
-	        chat_template_name(w->t));
-}
-
 /* Whether only blanks follow in a turn. */
 static int is_last(const struct work *w, int64_t at, int64_t limit)
 {
@@ -508,6 +476,48 @@ static int label_turns(struct work *w)
 	return rc;
 }
 
+/* Where all tokens are trained, a message whose flag excludes it is not, up to the end of its turn. */
+static int leave_out(struct work *w)
+{
+	struct chat_labels *l = w->l;
+	int64_t kept = 0;
+	int rc = 0, is_end;
+
+	mem_free(w->borders);
+	w->borders = NULL;
+	w->is_marked = 0;
+	w->turn_count = 0;
+	w->turns = mem_resize(w->turns, (size_t)w->message_count, sizeof(*w->turns));
+	for (int64_t i = 0; i < w->message_count; i++)
+		if (w->chat->train[i] == CHAT_TRAIN_NO)
+			w->turns[w->turn_count++] = (struct chat_turn){.message = i};
+	if (w->turn_count)
+		rc = chat_turns_find(w->turns, w->turn_count, w->t, w->chat, &w->full, w->rendered_bytes);
+	if (rc == ERR_INPUT)
+		return err_reword(rc,
+		        "a message is not to be trained (train, weight), but ferry does not find it in the "
+		        "text "
+		        "of the template %s; set train_on_inputs=off, or use a template with {%% generation "
+		        "%%}",
+		        chat_template_name(w->t));
+	if (!rc)
+		rc = find_borders(w);
+	for (int64_t i = 0; !rc && i < w->turn_count; i++) {
+		const struct borders *b = &w->borders[i];
+		int64_t end = find_end(&is_end, w, i);
+
+		if (end < 0)
+			end = (b->body > b->first ? b->body : b->limit) - 1;
+		for (int64_t k = b->first; k <= end; k++)
+			l->labels.ids[k] = DATASET_IGNORE;
+	}
+	for (int64_t i = 0; !rc && i < l->end_count; i++)
+		if (l->labels.ids[l->ends[i]] != DATASET_IGNORE)
+			l->ends[kept++] = l->ends[i];
+	l->end_count = rc ? 0 : kept;
+	return rc;
+}
+
 /* After a call of tools another token follows than after an answer. */
 static int has_tail(const struct chat *chat, int64_t message)
 {
@@ -522,7 +532,7 @@ static int make(struct work *w, enum chat_turns turns)
 	if (!rc)
 		rc = chat_roles_check(w->t, w->chat, &w->full);
 	if (!rc)
-		rc = check_tools(w);
+		rc = chat_lost_check(w->t, w->chat, &w->full);
 	w->rendered_bytes = w->full.len_bytes;
 	/* the checks compare renderings, which have no tail */
 	if (!rc && has_tail(w->chat, w->message_count - 1))
@@ -539,7 +549,9 @@ static int make(struct work *w, enum chat_turns turns)
 	rc = find_turns(w, turns);
 	if (!rc)
 		rc = find_borders(w);
-	return rc ? rc : label_turns(w);
+	if (!rc)
+		rc = label_turns(w);
+	return rc || turns != CHAT_TURNS_ALL ? rc : leave_out(w);
 }
 
 int chat_labels_make(struct chat_labels *l, const struct chat_template *t, const struct tokenizer *tokenizer,

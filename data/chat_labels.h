@@ -20,7 +20,7 @@
 enum chat_turns {
 	CHAT_TURNS_ASSISTANT, /* all turns of the assistant without a flag that excludes them */
 	CHAT_TURNS_LAST,      /* only the last of them */
-	CHAT_TURNS_ALL,       /* every token; ends are those of all turns of the assistant */
+	CHAT_TURNS_ALL,       /* every token but those of messages whose flag excludes them */
 };
 
 /* Zero-initialise; kept from row to row. */

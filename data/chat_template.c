@@ -31,6 +31,26 @@ const char *chat_template_text_for(const struct chat_template *t, const struct c
 	return chat->tools && t->with_tools ? t->tools_text : t->text;
 }
 
+static int is_word_part(char c)
+{
+	return isalnum((unsigned char)c) || c == '_';
+}
+
+static int has_word(const char *text, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *at = text; at && (at = strstr(at, word)); at += len)
+		if ((at == text || !is_word_part(at[-1])) && !is_word_part(at[len]))
+			return 1;
+	return 0;
+}
+
+int chat_template_lacks(const struct chat_template *t, const char *word)
+{
+	return t->text && *word && !has_word(t->text, word) && !has_word(t->tools_text, word);
+}
+
 void chat_template_texts(struct str *out, const struct chat_template *t)
 {
 	str_printf(out, "%s\n%s\n%s\n", t->name, t->text ? t->text : "", t->tools_text ? t->tools_text : "");
@@ -54,7 +74,7 @@ static int tests_null(const char *text)
 	const char *begin = text;
 
 	while ((text = strstr(text, "content"))) {
-		int is_word = text == begin || !(isalnum((unsigned char)text[-1]) || text[-1] == '_');
+		int is_word = text == begin || !is_word_part(text[-1]);
 
 		text += strlen("content");
 		if (!is_word)

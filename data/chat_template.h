@@ -42,6 +42,9 @@ const char *chat_template_text(const struct chat_template *t);
 /* The text that renders this chat; NULL: none. */
 const char *chat_template_text_for(const struct chat_template *t, const struct chat *chat);
 
+/* 1 if no text of the template has this word; 0 too if there is no template. */
+int chat_template_lacks(const struct chat_template *t, const char *word);
+
 /* Appends the name and all texts, which together determine the rendering. */
 void chat_template_texts(struct str *out, const struct chat_template *t);
 

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "data/chat_labels.h"
+#include "data/chat_lost.h"
 #include "data/row_cache.h"
 #include "data/tokenizer/token_list.h"
 
@@ -31,8 +32,9 @@ int dataset_builder_begin(struct dataset_builder *b)
 	b->ids = mem_alloc(1, sizeof(*b->ids));
 	b->targets = mem_alloc(1, sizeof(*b->targets));
 	b->labels = mem_alloc(1, sizeof(*b->labels));
+	b->warned = mem_alloc(1, sizeof(*b->warned));
 	b->pair = mem_alloc(1, sizeof(*b->pair));
-	if (!b->d || !b->ids || !b->targets || !b->labels || !b->pair)
+	if (!b->d || !b->ids || !b->targets || !b->labels || !b->warned || !b->pair)
 		return ERR_NOMEM;
 	b->d->store = row_store_new();
 	return b->d->store ? 0 : ERR_NOMEM;
@@ -48,6 +50,8 @@ void dataset_builder_free(struct dataset_builder *b)
 		token_list_free(b->targets);
 	if (b->labels)
 		chat_labels_free(b->labels);
+	if (b->warned)
+		chat_warned_free(b->warned);
 	if (b->pair) {
 		token_list_free(&b->pair->ids);
 		token_list_free(&b->pair->labels);
@@ -56,6 +60,7 @@ void dataset_builder_free(struct dataset_builder *b)
 	mem_free(b->ids);
 	mem_free(b->targets);
 	mem_free(b->labels);
+	mem_free(b->warned);
 	mem_free(b->entries);
 	mem_free(b->recipe);
 	json_decref(b->columns);

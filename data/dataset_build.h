@@ -10,6 +10,7 @@
 
 struct chat;
 struct chat_labels;
+struct chat_warned;
 struct pair;
 struct token_list;
 
@@ -19,7 +20,6 @@ struct dataset_builder {
 	const struct row_names *names;
 	int is_other_role_told;
 	int is_nulls_told;
-	int is_call_told;
 	const char *path; /* of the set being read */
 	char split[SPLIT_NAME_BYTES];
 	struct split_part part;                /* of each set */
@@ -42,6 +42,7 @@ struct dataset_builder {
 	size_t said_bytes;                /* of its pieces of text so far */
 	struct pair *pair;                /* the pair being made */
 	struct chat_labels *labels;       /* of the chat being made */
+	struct chat_warned *warned;       /* of the chats so far */
 };
 
 int dataset_builder_begin(struct dataset_builder *b);

@@ -4,11 +4,10 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "data/chat_calls.h"
 #include "data/chat_labels.h"
+#include "data/chat_lost.h"
 #include "data/dataset_build.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 /* A chat is tokenized as a whole, also what max_length cuts off: its turns are found in its tokens. */
@@ -107,18 +106,15 @@ int dataset_builder_add_extras(struct dataset_builder *b, struct chat *chat, con
 	return rc;
 }
 
-static void warn_broken_call(struct dataset_builder *b, const struct chat *chat)
+/* Messages of the assistant from here on are trained. */
+static int64_t first_trained(const struct chat *chat, enum chat_turns turns)
 {
-	int64_t message, call;
+	int64_t last = (int64_t)json_array_size(chat->messages) - 1;
 
-	if (b->is_call_told || !chat_find_broken_call(chat->messages, &message, &call))
-		return;
-	b->is_call_told = 1;
-	log_warn("%s: messages[%" PRId64 "].tool_calls[%" PRId64
-	         "]: the arguments are a text that is no JSON object; the chat template writes them as they "
-	         "are; "
-	         "write {} for a call without arguments",
-	        b->where, message, call);
+	while (turns == CHAT_TURNS_LAST && last > 0 &&
+	        !chat_is_assistant(json_array_get(chat->messages, (size_t)last)))
+		last--;
+	return turns == CHAT_TURNS_ALL ? 0 : turns == CHAT_TURNS_LAST ? last : chat->prompt_count;
 }
 
 /* The bytes of the texts in a value. */
@@ -136,6 +132,9 @@ static size_t text_bytes(const json_t *value)
 int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat, enum dataset_inputs kind)
 {
 	const struct dataset_options *o = b->options;
+	const enum chat_turns turns = (o->inputs & (int)kind)          ? CHAT_TURNS_ALL
+	                              : o->turns == DATASET_TURNS_LAST ? CHAT_TURNS_LAST
+	                                                               : CHAT_TURNS_ASSISTANT;
 	struct chat_labels *l = b->labels;
 	int rc = dataset_builder_need_tokenizer(b);
 
@@ -148,10 +147,7 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat,
 		        b->where, CHAT_BYTES_MAX >> 20);
 	if (!o->chat_template)
 		return err_set(ERR_INPUT, "%s: chats need a chat template; set chat_template", b->where);
-	rc = chat_labels_make(l, o->chat_template, o->tokenizer, chat,
-	        (o->inputs & (int)kind)          ? CHAT_TURNS_ALL
-	        : o->turns == DATASET_TURNS_LAST ? CHAT_TURNS_LAST
-	                                         : CHAT_TURNS_ASSISTANT);
+	rc = chat_labels_make(l, o->chat_template, o->tokenizer, chat, turns);
 	if (rc == ERR_INPUT && chat->other_role) {
 		err_reword(rc, "%s: %s; if the role '%.40s' stands for another one, " ROLE_KEYS, b->where,
 		        err_text(), chat->other_role, chat->other_role);
@@ -163,7 +159,9 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat,
 		log_warn("%s: the chat template gets the role '%.40s' unchanged, and ferry does not train on "
 		         "it; if it stands for another role, " ROLE_KEYS,
 		        b->where, chat->other_role, chat->other_role);
-	warn_broken_call(b, chat);
+	rc = chat_lost_warn(b->warned, o->chat_template, chat, first_trained(chat, turns), b->where);
+	if (rc)
+		return rc;
 	b->d->counts.chats++;
 	b->d->counts.answered_chats += has_answer(chat);
 	count_ends(b);

@@ -171,7 +171,7 @@ static void test_nulls(void **state)
 static void test_calls(void **state)
 {
 	static const char warning[] =
-	        "rows.jsonl:1: messages[1].tool_calls[0]: the arguments are a text that is no JSON";
+	        "rows.jsonl:1: messages[1].tool_calls[0].arguments is not a JSON object";
 
 	(void)state;
 	check(ROW("null", CALL("f", "{\"x\":12345678901234567890}")), "f{\"x\": 12345678901234567890}", NULL);

@@ -76,13 +76,28 @@ static int template_chosen(const struct config *c)
 	       strncmp(c->chat_template, fallback, strlen(fallback));
 }
 
+/* NULL: none. After an error, *kwargs may hold another value. */
+static int read_kwargs(json_t **kwargs, const struct config *c)
+{
+	int rc;
+
+	*kwargs = NULL;
+	if (!c->chat_template_kwargs || !*c->chat_template_kwargs)
+		return 0;
+	rc = json_parse_exact(
+	        kwargs, "chat_template_kwargs", c->chat_template_kwargs, strlen(c->chat_template_kwargs), 1);
+	if (!rc && !json_is_map(*kwargs))
+		rc = err_set(ERR_INPUT, "%s must be a JSON object", config_where(c, "chat_template_kwargs"));
+	return rc;
+}
+
 int data_config_chat_template(
         struct chat_template **t, const struct config *c, const char *dir, const struct tokenizer *tokenizer)
 {
 	struct chat_template_options o = {.tokenizer = tokenizer};
 	char *parent = NULL;
 	json_t *kwargs = NULL;
-	int rc = 0;
+	int rc = read_kwargs(&kwargs, c);
 
 	*t = NULL;
 	if (c->tokenizer && file_kind_of(c->tokenizer) == FILE_REGULAR) {
@@ -92,13 +107,6 @@ int data_config_chat_template(
 		dir = c->tokenizer;
 	} else if (!dir) {
 		dir = c->model;
-	}
-	if (!rc && c->chat_template_kwargs && *c->chat_template_kwargs) {
-		rc = json_parse(&kwargs, "chat_template_kwargs", c->chat_template_kwargs,
-		        strlen(c->chat_template_kwargs));
-		if (!rc && !json_is_object(kwargs))
-			rc = err_set(ERR_INPUT, "%s must be a JSON object",
-			        config_where(c, "chat_template_kwargs"));
 	}
 	o.choice = template_chosen(c) ? c->chat_template : NULL;
 	if (!o.choice && c->chat_template && !strncmp(c->chat_template, fallback, strlen(fallback)))
@@ -116,12 +124,30 @@ int data_config_chat_template(
 	return rc;
 }
 
-void data_config_date_report(const struct config *c, const struct chat_template *t)
+static void report_kwargs(const struct config *c, const struct chat_template *t)
+{
+	json_t *kwargs = NULL;
+	const char *name;
+	const json_t *value;
+
+	if (read_kwargs(&kwargs, c))
+		return;
+	json_object_foreach(kwargs, name, value)
+	{
+		if (!json_is_null(value) && chat_template_lacks(t, name))
+			log_warn("%s: %s has no effect: the template %s does not use it",
+			        config_where(c, "chat_template_kwargs"), name, chat_template_name(t));
+	}
+	json_decref(kwargs);
+}
+
+void data_config_template_report(const struct config *c, const struct chat_template *t)
 {
 	if (config_was_set(c, "chat_template_date") && c->chat_template_date && !chat_template_dates(NULL, t))
 		log_warn("%s=%s has no effect: the template %s does not write the date",
 		        config_where(c, "chat_template_date"), config_text(c, "chat_template_date"),
 		        chat_template_name(t));
+	report_kwargs(c, t);
 }
 
 enum dataset_alpaca data_config_alpaca(const struct config *c)

@@ -22,8 +22,9 @@ int data_config_eos(struct tokenizer *t, const struct config *c);
 int data_config_chat_template(
         struct chat_template **t, const struct config *c, const char *dir, const struct tokenizer *tokenizer);
 
-/* Warns if chat_template_date was set and this template writes no date. */
-void data_config_date_report(const struct config *c, const struct chat_template *t);
+/* Warns if chat_template_date was set and this template writes no date, and of variables of
+ * chat_template_kwargs that it does not use. */
+void data_config_template_report(const struct config *c, const struct chat_template *t);
 
 /* The form of alpaca rows by the keys. */
 enum dataset_alpaca data_config_alpaca(const struct config *c);

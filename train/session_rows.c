@@ -43,7 +43,7 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	if (!rc && (*data)->counts.chats)
 		s->writes_date |= chat_template_dates(NULL, chat_template);
 	if (!rc && (*data)->counts.chats && path == c->data)
-		data_config_date_report(c, chat_template);
+		data_config_template_report(c, chat_template);
 	if (!rc && c->verb == VERB_TRAIN && data == &s->train.data)
 		rc = session_keep_chat(s, *data, chat_template);
 	chat_template_close(chat_template);
