@@ -22,9 +22,6 @@ static const struct field model_fields[] = {
         MODEL("num_key_value_heads", I64, KV),
         MODEL("head_dim", I64, D),
         MODEL("the kind of norm", INT, norm),
-        MODEL("rms_norm_eps (layer_norm_eps)", REAL, norm_epsilon),
-        MODEL("the offset of norm weights", REAL, norm_weight_offset),
-        MODEL("norms without weights", INT, norm_plain),
         MODEL("hidden_act: activation", INT, act),
         MODEL("use_parallel_residual", INT, parallel_residual),
         MODEL("matrices stored [in, out]", INT, weight_in_out),
@@ -59,6 +56,15 @@ static const struct field rope_fields[] = {
         ROPE("rotary dimensions", I64, rotary),
         ROPE("the direction of rotation", INT, is_backwards),
         ROPE("dimensions of rotary frequencies", I64, frequency_dim),
+};
+
+/* clang-format off */
+#define NORM(key, kind, field) {key, kind, offsetof(struct norm_config, field)}
+/* clang-format on */
+static const struct field norm_fields[] = {
+        NORM("rms_norm_eps (layer_norm_eps, post_norm_eps)", REAL, epsilon),
+        NORM("the offset of norm weights", REAL, weight_offset),
+        NORM("norms without weights", INT, is_plain),
 };
 
 /* clang-format off */
@@ -143,6 +149,9 @@ int model_compare(struct str *out, const struct model_config *now, const struct 
 {
 	int equal = fields_equal(out, model_fields, sizeof(model_fields) / sizeof(*model_fields), now, then);
 
+	for (int role = 0; role < ROLE_COUNT && equal; role++)
+		equal = fields_equal(out, norm_fields, sizeof(norm_fields) / sizeof(*norm_fields),
+		        &now->norm_of[role], &then->norm_of[role]);
 	for (int r = 0; r < now->rope_count && equal; r++)
 		equal = ropes_equal(out, &now->rope[r], &then->rope[r]);
 	for (int64_t l = 0; l < now->L && equal; l++) {

@@ -274,6 +274,14 @@ void config_drop_norm2(struct model_config *c)
 	config_set_has(c, ROLE_NORM2_B, 0);
 }
 
+void config_set_norms(struct model_config *c)
+{
+	for (int role = 0; role < ROLE_COUNT; role++)
+		if (role_facts[role].kind == KIND_NORM)
+			c->norm_of[role] =
+			        (struct norm_config){c->norm_epsilon, c->norm_weight_offset, c->norm_plain};
+}
+
 /* Marks the tensors in the family's list, except those that a flag switches off. */
 static void read_tensors(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
@@ -511,6 +519,7 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 		c->block[l].rope = c->block[l].window > 0;
 	for (int i = 0; i < FAMILY_IGNORED_MAX && family->ignored[i].key; i++)
 		config_warn_ignored(r, family->ignored[i].key, family->ignored[i].why);
+	config_set_norms(c);
 	if (family->read && !r->err)
 		family->read(r, c);
 }

@@ -61,6 +61,9 @@ void config_read_eos(struct config_reader *r, struct model_config *c);
 void config_set_has(struct model_config *c, enum tensor_role role, int is_there);
 void config_drop_norm2(struct model_config *c); /* the MLP shares attention's norm */
 
+/* Gives every norm norm_epsilon, norm_weight_offset and norm_plain. Runs before a family's `read`. */
+void config_set_norms(struct model_config *c);
+
 /* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
 struct family_rope;
 void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family);

@@ -22,7 +22,7 @@ static int role_in_block(enum tensor_role role)
 
 static int role_is_present(const struct model_config *c, enum tensor_role role, int layer)
 {
-	if (role_facts[role].kind == KIND_NORM && c->norm_plain)
+	if (c->norm_of[role].is_plain)
 		return 0;
 	return layer >= 0 ? c->block[layer].has[role] : c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
@@ -441,7 +441,7 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 	double deviation = kind == KIND_RESIDUAL ? c->residual_initializer_range : c->initializer_range;
 
 	if (kind == KIND_NORM)
-		return (float)(1 - c->norm_weight_offset);
+		return (float)(1 - c->norm_of[t->role].weight_offset);
 	if (kind == KIND_ADAPTER) /* A or, zero, B */
 		return role_facts[t->role].out == DIM_RANK
 		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /

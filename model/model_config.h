@@ -37,6 +37,13 @@ struct rope_config {
 
 enum { ROPES_MAX = 2 };
 
+/* A norm, by the role of its weight. */
+struct norm_config {
+	double epsilon;
+	double weight_offset; /* added to the weight */
+	int is_plain;         /* the norm has neither weight nor bias, though `has` says 1 */
+};
+
 /* One stage of a block. */
 struct block_stage {
 	enum stage_kind kind;
@@ -88,9 +95,11 @@ struct model_config {
 	uint8_t has[ROLE_COUNT]; /* 1: a tensor of this role outside of blocks; also 1 for a tied head */
 	int tensor_set;          /* which names some tensors have (family.h) */
 	enum norm_kind norm;
+	/* Of norms for which the family says nothing else; `norm_of` has those of each. */
 	double norm_epsilon;
-	double norm_weight_offset; /* added to the weight of norms (Gemma: 1) */
-	int norm_plain;            /* norms have neither weight nor bias, though `has` says 1 (OLMo) */
+	double norm_weight_offset; /* Gemma: 1 */
+	int norm_plain;            /* OLMo: 1 */
+	struct norm_config norm_of[ROLE_COUNT];
 	enum act_kind act;
 	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */

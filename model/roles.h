@@ -21,8 +21,8 @@
  *   out, in  sizes, see model_dim
  *
  * EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
- * POST_NORM2 after them, before the sum. GATE_UP has the gate's rows first, then up's. The order of rows is
- * the order of tensors within a stage. */
+ * POST_NORM2 after them, before the sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
+ * GATE_UP has the gate's rows first, then up's. The order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
@@ -37,6 +37,7 @@
 	ROW(K_B, BLOCK, ATTENTION, BIAS, ATTN, KV, ONE)                                                      \
 	ROW(V_W, BLOCK, ATTENTION, MATRIX, ATTN, KV, HIDDEN)                                                 \
 	ROW(V_B, BLOCK, ATTENTION, BIAS, ATTN, KV, ONE)                                                      \
+	ROW(ATTN_GATE_W, BLOCK, ATTENTION, MATRIX, ATTN, Q, HIDDEN)                                          \
 	ROW(Q_NORM_W, BLOCK, NORMS, NORM, ATTN, Q_NORM, ONE)                                                 \
 	ROW(K_NORM_W, BLOCK, NORMS, NORM, ATTN, K_NORM, ONE)                                                 \
 	ROW(O_W, BLOCK, ATTENTION, RESIDUAL, ATTN, HIDDEN, Q)                                                \
@@ -60,6 +61,8 @@
 	ROW(K_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
 	ROW(V_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
 	ROW(V_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
+	ROW(ATTN_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                   \
+	ROW(ATTN_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q, RANK)                                        \
 	ROW(O_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, Q)                                                \
 	ROW(O_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, HIDDEN, RANK)                                           \
 	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
@@ -108,6 +111,7 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(Q_W, Q_LORA_A)                                                                               \
 	ADAPTED(K_W, K_LORA_A)                                                                               \
 	ADAPTED(V_W, V_LORA_A)                                                                               \
+	ADAPTED(ATTN_GATE_W, ATTN_GATE_LORA_A)                                                               \
 	ADAPTED(O_W, O_LORA_A)                                                                               \
 	ADAPTED(GATE_W, GATE_LORA_A)                                                                         \
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \

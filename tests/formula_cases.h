@@ -28,7 +28,7 @@ static inline void weights_of(float *values, const struct model *model, const st
 		seed = (seed ^ (unsigned char)*c) * 0x100000001B3;
 	for (int64_t i = 0; i < t->count; i++)
 		values[i] = (float)(splitmix(seed + (uint64_t)i) >> 40) / (1 << 24) - 0.5f +
-		            (is_norm ? 1 - (float)model->config.norm_weight_offset : 0);
+		            (is_norm ? 1 - (float)model->config.norm_of[t->role].weight_offset : 0);
 }
 
 static inline double number(const json_t *object, const char *key)

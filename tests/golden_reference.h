@@ -71,6 +71,19 @@ static inline double *tensor_read(const struct safetensors *file, const char *na
 	return values;
 }
 
+/* The name of a tensor in the file: the same, or without what a whole model puts before its text part. */
+static inline const char *name_in(const struct safetensors *file, const char *name)
+{
+	static const char part[] = "language_model.";
+	static char text[600];
+	const char *at = strstr(name, part);
+
+	if (safetensors_find(file, name) || !at)
+		return name;
+	snprintf(text, sizeof(text), "%.*s%s", (int)(at - name), name, at + sizeof(part) - 1);
+	return text;
+}
+
 /* The rows with this key in the metrics.jsonl of the run in `run`. */
 static inline json_t *rows_with(const char *key)
 {

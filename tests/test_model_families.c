@@ -130,11 +130,14 @@ static void test_case(void **state)
 
 static int has_case(const json_t *cases, const char *family)
 {
-	for (size_t i = 0; i < json_array_size(cases); i++)
-		if (!strcmp(json_string_value(json_object_get(
-		                    json_object_get(entry(cases, i), "config"), "model_type")),
-		            family))
+	for (size_t i = 0; i < json_array_size(cases); i++) {
+		const json_t *config = json_object_get(entry(cases, i), "config"),
+		             *text = json_object_get(config, "text_config");
+		const char *type = json_string_value(json_object_get(text ? text : config, "model_type"));
+
+		if (type && !strcmp(type, family))
 			return 1;
+	}
 	return 0;
 }
 

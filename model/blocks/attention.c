@@ -7,7 +7,8 @@
 struct attn_layout {
 	int64_t rstd, mean;     /* F32 [tokens] */
 	int64_t norm;           /* [tokens, C] normalised x */
-	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated unless a norm comes first) and v */
+	int64_t qkv;            /* [tokens, stride] q, k (rotated unless a norm comes first), v and, with
+	                           ATTN_GATE_W, the output's gate */
 	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated */
 	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
 	int64_t mixed;          /* [tokens, H D] attention's output */
@@ -26,21 +27,22 @@ static int qkv_is_by_group(const struct stage_call *call)
 	return call->c->qkv_by_head && b->KV != b->H && b->KV > 1;
 }
 
-/* Offsets of q, k and v in a token's row of qkv; offsets and strides in elements. */
+/* Offsets of q, k, v and the gate in a token's row of qkv; offsets and strides in elements. */
 struct qkv_place {
-	int64_t stride, q, k, v, q_head_stride, kv_head_stride;
+	int64_t stride, q, k, v, q_head_stride, kv_head_stride, gate, gate_head_stride;
 };
 
 static struct qkv_place qkv_place_of(const struct stage_call *call)
 {
 	const struct block_config *b = call->block;
-	int64_t stride = (b->H + 2 * b->KV) * b->D;
+	int64_t D = b->D, gate = (b->H + 2 * b->KV) * D,
+	        stride = gate + (b->has[ROLE_ATTN_GATE_W] ? b->H * D : 0);
 
 	if (call->c->qkv_by_head && b->KV == b->H)
-		return (struct qkv_place){stride, 0, b->D, 2 * b->D, 3 * b->D, 3 * b->D};
+		return (struct qkv_place){stride, 0, D, 2 * D, 3 * D, 3 * D, gate, D};
 	if (qkv_is_by_group(call))
-		return (struct qkv_place){stride, 0, b->H * b->D, (b->H + 1) * b->D, b->D, 2 * b->D};
-	return (struct qkv_place){stride, 0, b->H * b->D, (b->H + b->KV) * b->D, b->D, b->D};
+		return (struct qkv_place){stride, 0, b->H * D, (b->H + 1) * D, D, 2 * D, gate, D};
+	return (struct qkv_place){stride, 0, b->H * D, (b->H + b->KV) * D, D, D, gate, D};
 }
 
 static struct attn_layout layout_of(const struct stage_call *call)
@@ -78,8 +80,8 @@ static const struct attn_layout *layout(const struct stage_call *call)
 
 /* Backward's own scratch. */
 struct attn_scratch {
-	int64_t dmixed;    /* [tokens, H D] */
-	int64_t dqkv;      /* [tokens, (H + 2 KV) D] */
+	int64_t dmixed;    /* [tokens, H D]; in forward too: attention's output behind its gate */
+	int64_t dqkv;      /* [tokens, stride] */
 	int64_t attention; /* F32, scratch of the attention gradient */
 	int64_t bytes;
 };
@@ -142,12 +144,12 @@ struct projection {
 	int64_t column;
 };
 
-/* One product makes all of q, k and v if they are fused and lie as attention reads them. */
+/* One product makes all of q, k and v if they are fused and lie as attention reads them. The gate is last. */
 int64_t attn_projection_count(const struct stage_call *call)
 {
-	if (!call_has(call, ROLE_QKV_W))
-		return 3;
-	return qkv_is_by_group(call) ? 2 * call->block->KV : 1;
+	int64_t fused = qkv_is_by_group(call) ? 2 * call->block->KV : 1;
+
+	return (call_has(call, ROLE_QKV_W) ? fused : 3) + call_has(call, ROLE_ATTN_GATE_W);
 }
 
 /* The heads of q that share k and v, or these k and v, which are neighbours in both places. */
@@ -177,11 +179,18 @@ static struct projection projection_of(const struct stage_call *call, int64_t in
 	        {{ROLE_V_W, ROLE_V_B, call->block->KV * call->block->D, c->C, c->weight_in_out, 0, 0},
 	                place.v}};
 
+	if (call_has(call, ROLE_ATTN_GATE_W) && index == attn_projection_count(call) - 1)
+		return (struct projection){{ROLE_ATTN_GATE_W, ROLE_COUNT, call->block->H * call->block->D,
+		                                   c->C, c->weight_in_out, 0, 0},
+		        place.gate};
 	if (!call_has(call, ROLE_QKV_W))
 		return list[index];
 	if (qkv_is_by_group(call))
 		return group_projection(call, index / 2, (int)(index % 2));
-	return (struct projection){{ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0, 0}, 0};
+	return (struct projection){
+	        {ROLE_QKV_W, ROLE_QKV_B, (call->block->H + 2 * call->block->KV) * call->block->D, c->C,
+	                c->weight_in_out, 0, 0},
+	        0};
 }
 
 static struct linear output_of(const struct stage_call *call)
@@ -290,8 +299,8 @@ static void head_norms_forward(struct stage_call *call)
 		                        .y_stride = stride,
 		                        .x_group_stride = groups[i].head_stride,
 		                        .y_group_stride = groups[i].head_stride,
-		                        .epsilon = call->c->norm_epsilon,
-		                        .weight_offset = call->c->norm_weight_offset,
+		                        .epsilon = call->c->norm_of[groups[i].norm].epsilon,
+		                        .weight_offset = norm_offset_of(call, groups[i].norm),
 		                        .dtype = call->dtype}});
 }
 
@@ -323,7 +332,7 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .y_stride = stride,
 		                        .x_group_stride = groups[i].head_stride,
 		                        .y_group_stride = groups[i].head_stride,
-		                        .weight_offset = call->c->norm_weight_offset,
+		                        .weight_offset = norm_offset_of(call, groups[i].norm),
 		                        .dtype = call->dtype}});
 }
 
@@ -401,6 +410,57 @@ static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmi
 	                              ATTENTION_ARGUMENTS(call, place)}});
 }
 
+/* What the output's product reads: attention's output, or that times the sigmoid of its gate. */
+static dev_addr gated(struct stage_call *call)
+{
+	struct qkv_place place = qkv_place_of(call);
+	dev_addr mixed = acts_at(call, layout(call)->mixed),
+	         out = own_scratch_at(call, scratch_of(call).dmixed);
+	int64_t width = call->block->H * call->block->D;
+
+	if (!call_has(call, ROLE_ATTN_GATE_W))
+		return mixed;
+	call_op(call, &(struct op){.kind = OP_GATE,
+	                      .gate = {.y = out,
+	                              .x = mixed,
+	                              .gate = column_at(call, acts_at(call, layout(call)->qkv), place.gate),
+	                              .rows = call->tokens,
+	                              .groups = call->block->H,
+	                              .cols = call->block->D,
+	                              .x_stride = width,
+	                              .y_stride = width,
+	                              .gate_stride = place.stride,
+	                              .gate_group_stride = place.gate_head_stride,
+	                              .act = ACT_SIGMOID,
+	                              .dtype = call->dtype}});
+	return out;
+}
+
+/* From the gradient of gated's result computes that of attention's output, in its place, and the gate's. */
+static void gated_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmixed)
+{
+	struct qkv_place place = qkv_place_of(call);
+	int64_t width = call->block->H * call->block->D;
+
+	if (!call_has(call, ROLE_ATTN_GATE_W))
+		return;
+	call_op(call, &(struct op){.kind = OP_GATE_GRAD,
+	                      .gate_grad = {.dx = dmixed,
+	                              .dgate = column_at(call, dqkv, place.gate),
+	                              .dy = dmixed,
+	                              .x = acts_at(call, layout(call)->mixed),
+	                              .gate = column_at(call, acts_at(call, layout(call)->qkv), place.gate),
+	                              .rows = call->tokens,
+	                              .groups = call->block->H,
+	                              .cols = call->block->D,
+	                              .x_stride = width,
+	                              .y_stride = width,
+	                              .gate_stride = place.stride,
+	                              .gate_group_stride = place.gate_head_stride,
+	                              .act = ACT_SIGMOID,
+	                              .dtype = call->dtype}});
+}
+
 /* With a parallel residual nothing in backward needs the sum with attention's projection, so recomputation
  * skips it. */
 static void forward(struct stage_call *call)
@@ -433,7 +493,7 @@ static void forward(struct stage_call *call)
 	        (c->parallel_residual && call->memory->recompute && !call_has(call, post.weight)))
 		return;
 	linear_forward(call, &output, rows_at(call, branch, c->C), call->dtype,
-	        rows_at(call, acts_at(call, layout(call)->mixed), call->block->H * call->block->D));
+	        rows_at(call, gated(call), call->block->H * call->block->D));
 	branch_end(call, &post, branch);
 }
 
@@ -474,10 +534,11 @@ static void backward(struct stage_call *call)
 	struct rows dy =
 	        rows_at(call, branch_gradient(call, &post, acts_at(call, layout(call)->branch)), c->C);
 
-	linear_backward_weight(call, &output, dy,
-	        rows_at(call, acts_at(call, layout(call)->mixed), call->block->H * call->block->D));
+	linear_backward_weight(
+	        call, &output, dy, rows_at(call, gated(call), call->block->H * call->block->D));
 	linear_backward_input(call, &output, rows_at(call, dmixed, call->block->H * call->block->D),
 	        call->dtype, LINEAR_WRITE, dy);
+	gated_backward(call, dqkv, dmixed);
 	attend_backward(call, dqkv, dmixed);
 	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
 		head_norms_backward(call, dqkv);

@@ -150,7 +150,7 @@ void linear_backward_weight(
 struct norm_place {
 	enum tensor_role weight, bias;
 	dev_addr rstd, mean;
-	dev_addr zeros; /* with norm_plain: room for norm_zero_count elements of the compute dtype */
+	dev_addr zeros; /* of a norm without weight: room for norm_zero_count elements of the compute dtype */
 };
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);
@@ -159,9 +159,11 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 
 /* The address for the gradient of a norm's weight: the sink (F32, never read) if the weight is frozen. */
 dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink);
-/* The weight that a norm reads. A norm without one reads zeros, to which norm_weight_offset, 1, is added. */
+/* The weight that a norm reads, and what is added to it. A norm without one reads zeros, to which 1 is added.
+ */
 dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros);
-int64_t norm_zero_count(const struct model_config *c); /* 0 if norms have weights */
+double norm_offset_of(const struct stage_call *call, enum tensor_role role);
+int64_t norm_zero_count(const struct model_config *c); /* 0 if all norms have weights */
 int64_t norm_sink_count(const struct model *model);    /* F32 elements of a sink; 0 if every norm trains */
 
 /* Where a branch leaves its output: `kept`, in activations, if a norm follows, else stream_out. branch_end

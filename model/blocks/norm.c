@@ -5,37 +5,43 @@
 
 int64_t norm_sink_count(const struct model *model)
 {
-	int64_t most = model->frozen_norm_count;
+	int64_t C = model->config.C, most = model->frozen_norm_count;
 
-	if (model->config.norm_plain)
-		return norm_zero_count(&model->config);
-	return most ? model->config.C + (most > model->config.C ? most : model->config.C) : 0;
+	return max_i64(most ? C + max_i64(most, C) : 0, norm_zero_count(&model->config));
 }
 
 dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink)
 {
 	dev_addr grad = grad_of(call, role);
 
-	if (call->c->norm_plain && role != ROLE_COUNT && role_facts[role].kind == KIND_NORM)
+	if (role != ROLE_COUNT && call->c->norm_of[role].is_plain)
 		return sink;
 	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
 }
 
 int64_t norm_zero_count(const struct model_config *c)
 {
-	int64_t most = c->C;
+	int64_t most = 0;
 
-	for (int64_t l = 0; l < c->L && c->norm_plain; l++)
+	for (int role = 0; role < ROLE_COUNT; role++)
+		if (c->norm_of[role].is_plain)
+			most = c->C;
+	for (int64_t l = 0; l < c->L && c->norm_of[ROLE_Q_NORM_W].is_plain; l++)
 		if (c->block[l].has[ROLE_Q_NORM_W])
 			most = max_i64(most, c->block[l].D);
-	return c->norm_plain ? most : 0;
+	return most;
+}
+
+double norm_offset_of(const struct stage_call *call, enum tensor_role role)
+{
+	return call->c->norm_of[role].is_plain ? 1 : call->c->norm_of[role].weight_offset;
 }
 
 dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros)
 {
 	int64_t count = norm_zero_count(call->c);
 
-	if (!count)
+	if (!call->c->norm_of[role].is_plain)
 		return weight_of(call, role);
 	call_op(call,
 	        &(struct op){.kind = OP_FILL, .fill = {.dst = zeros, .bytes = count * call->element_bytes}});
@@ -60,8 +66,8 @@ void norm_forward(
 	                              .cols = call->c->C,
 	                              .x_stride = call->c->C,
 	                              .y_stride = call->c->C,
-	                              .epsilon = call->c->norm_epsilon,
-	                              .weight_offset = call->c->norm_weight_offset,
+	                              .epsilon = call->c->norm_of[norm->weight].epsilon,
+	                              .weight_offset = norm_offset_of(call, norm->weight),
 	                              .dtype = call->dtype}});
 }
 
@@ -88,7 +94,7 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 	                              .cols = call->c->C,
 	                              .x_stride = call->c->C,
 	                              .y_stride = call->c->C,
-	                              .weight_offset = call->c->norm_weight_offset,
+	                              .weight_offset = norm_offset_of(call, norm->weight),
 	                              .dtype = call->dtype,
 	                              .accumulate_dx = sum == LINEAR_ADD}});
 }

@@ -21,6 +21,7 @@
 	ROW(gemma2)                                                                                          \
 	ROW(gemma3_text)                                                                                     \
 	ROW(vaultgemma)                                                                                      \
+	ROW(muse_glimmer_text)                                                                               \
 	ROW(granite)                                                                                         \
 	ROW(hyperclovax)                                                                                     \
 	ROW(olmo)                                                                                            \

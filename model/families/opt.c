@@ -45,6 +45,7 @@ static void opt_read(struct config_reader *r, struct model_config *c)
 	if (!has_weights) {
 		c->norm_plain = 1;
 		c->norm_weight_offset = 1;
+		config_set_norms(c);
 		config_set_has(c, ROLE_NORM1_B, 0);
 		config_set_has(c, ROLE_NORM2_B, 0);
 		config_set_has(c, ROLE_FINAL_NORM_B, 0);

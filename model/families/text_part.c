@@ -23,6 +23,7 @@ static const struct whole {
         {"llava_next", "llama", NULL, NULL},
         {"llava_onevision", "qwen2", NULL, NULL},
         {"mistral3", "mistral", NULL, NULL},
+        {"muse_glimmer", "muse_glimmer_text", NULL, NULL},
         {"qwen2_5_vl", NULL, "qwen2", NULL},
         {"qwen2_audio", "qwen2", NULL, NULL},
         {"qwen2_vl", NULL, "qwen2", NULL},

@@ -446,6 +446,10 @@ TOWER = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_atte
 CLIP = dict(TOWER, model_type="clip_vision_model", projection_dim=8)
 SIGLIP = dict(TOWER, model_type="siglip_vision_model")
 PIXTRAL = dict(TOWER, model_type="pixtral", head_dim=8)
+MUSE = dict(TEXT, model_type="muse_glimmer_text", num_hidden_layers=5)
+MUSE_TOWER = dict(model_type="muse_glimmer_vision", patch_size=2, pos_emb_height=4, pos_emb_width=4,
+                  num_attention_heads=2, num_hidden_layers=1, hidden_size=16, intermediate_size=20,
+                  patch_temporal=2, merge_size=2, max_position_embeddings=16)
 MROPE = dict(rope_type="default", rope_theta=100.0, mrope_section=[1, 1, 2])
 QWEN_TOWER = dict(depth=1, hidden_size=16, out_hidden_size=32, num_heads=2, intermediate_size=16)
 QWEN_IDS = dict(image_token_id=30, video_token_id=31, vision_start_token_id=32, vision_end_token_id=33)
@@ -454,6 +458,21 @@ WHOLES = [
         text_config=dict(TEXT, model_type="gemma3_text", num_hidden_layers=3, sliding_window=5,
                          sliding_window_pattern=2), vision_config=SIGLIP, image_token_index=30, boi_token_index=31,
         eoi_token_index=32, mm_tokens_per_image=4, eos_token_id=[1, 6])),
+    ("muse_glimmer whole", "muse_glimmer", dict(text_config=dict(MUSE, sliding_window=5), vision_config=MUSE_TOWER)),
+    ("muse_glimmer lists, biases, pad", "muse_glimmer", dict(
+        text_config=dict(MUSE, sliding_window=3, attention_bias=True, hidden_activation="gelu_pytorch_tanh",
+                         num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+                         layer_rope_theta=[7.0, 0, 1.5], rope_parameters=dict(rope_type="default", rope_theta=50.0),
+                         pad_token_id=3, post_norm_eps=0.5, rms_norm_eps=0.01),
+        vision_config=MUSE_TOWER)),
+    ("muse_glimmer one kv head, odd heads, eos list", "muse_glimmer", dict(
+        text_config=dict(MUSE, num_attention_heads=3, hidden_size=18, num_key_value_heads=1, head_dim=10,
+                         num_hidden_layers=2, layer_types=["full_attention"] * 2,
+                         qk_scale_factor=0.7, output_multiplier=2.0, final_logit_softcapping=3.0,
+                         eos_token_id=[2, 5]), vision_config=MUSE_TOWER)),
+    ("muse_glimmer tied at the top", "muse_glimmer", dict(
+        text_config=dict(MUSE, num_hidden_layers=2, sliding_window=5, layer_rope_theta=[0.0, 1]),
+        vision_config=MUSE_TOWER, tie_word_embeddings=True)),
     ("mistral3 whole", "mistral3", dict(text_config=dict(TEXT, sliding_window=5), vision_config=PIXTRAL,
                                         image_token_index=30, tie_word_embeddings=True)),
     ("llava whole", "llava", dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP,
@@ -569,4 +588,4 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
 
 # layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
 LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2", "cwm",
-           "vaultgemma")
+           "vaultgemma", "muse_glimmer_text")

@@ -2,6 +2,7 @@
 """Small models of every family with odd config.json files, and what transformers computes for them.
 
     python make_config_golden.py            writes config_golden.json beside this script (needs transformers 5)
+    python make_config_golden.py TYPE ...   runs only the cases of these model_types, and keeps the other lines
 
 Each case is a config.json. Where transformers takes it, the case has the parameters in its order, token losses
 and gradients in float64 of the rows below, and the settings that it ended up with. Weights are a formula of the
@@ -10,6 +11,7 @@ large ("shapes" cases: what absent keys mean) only names and shapes are recorded
 """
 import json
 import math
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -150,6 +152,13 @@ def gradient_entry(name, parameter):
             [float(f"{g[i]:.10g}") for i in index]]
 
 
+def norm_of(model_type, name):
+    """What a norm's weights lie around: some scale by 1 + w."""
+    if model_type == "muse_glimmer":
+        return 1 if name == "model.norm.weight" else 0
+    return 0 if model_type.startswith(("gemma", "vaultgemma", "nemotron")) else 1
+
+
 def run(name, model_type, keys, whole=False):
     keys = {k: v for k, v in dict({} if whole else BASE[model_type], **keys).items() if v is not ABSENT}
     keys = dict(model_type=model_type, **keys)
@@ -162,7 +171,7 @@ def run(name, model_type, keys, whole=False):
             parameters = [(text_name(n), p) for n, p in parameters if text_name(n)]
         with torch.no_grad():
             for n, p in parameters:
-                p.copy_(weight_of(n, p.shape, 0 if model_type.startswith(("gemma", "vaultgemma", "nemotron")) else 1))  # these scale by 1 + w
+                p.copy_(weight_of(n, p.shape, norm_of(model_type, n)))
         targets, loss_sum, losses = 0, 0, []
         for ids, labels in ROWS:
             labels = ids if labels is None else labels
@@ -198,15 +207,18 @@ def shapes(name, model_type, keys):
 def main():
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    cases, refused = [], []
+    cases, refused, kept = [], [], {}
+    if sys.argv[1:]:
+        kept = {c["name"]: c for c in json.loads(OUT.read_text())["cases"]}
+    wanted = lambda args: args[1] in sys.argv[1:] or args[0] not in kept
     for args in CASES + [(*args, True) for args in WHOLES]:
         try:
-            cases.append(run(*args))
+            cases.append(run(*args) if wanted(args) else kept[args[0]])
         except Exception as error:  # a case that transformers does not take is a mistake here: name them all
             refused.append(f"{args[0]}: {error!r}")
     if refused:
         raise SystemExit("\n".join(refused))
-    cases += [shapes(*args) for args in SHAPES]
+    cases += [shapes(*args) if wanted(args) else kept[args[0]] for args in SHAPES]
     rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
     lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)
     OUT.write_text(f'{{"transformers":"{transformers.__version__}","rows":{json.dumps(rows)},"cases":[\n{lines}\n]}}\n')
