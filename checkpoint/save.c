@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "checkpoint/result_dir.h"
 #include "checkpoint/save_parts.h"
 #include "checkpoint/temp_dir.h"
@@ -292,11 +293,12 @@ static int must_stay(const char *output_dir, const char *name)
 	return is_staying;
 }
 
-/* Finds the steps of checkpoints beyond total_limit, oldest first. The new one is never among them. */
+/* Finds the steps of checkpoints beyond total_limit, oldest first. The new one and the best one are never
+ * among them, and both stay where the limit is 1. */
 static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpoint_save *save)
 {
 	char **names = NULL;
-	size_t count = 0, used = 0;
+	size_t count = 0, used = 0, stay = 1;
 	int64_t *steps = NULL;
 	int err = file_list_dir(save->output_dir, &names, &count);
 
@@ -309,7 +311,11 @@ static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpo
 	for (size_t i = 0; !err && i < count; i++) {
 		int64_t step = checkpoint_step_of(names[i]);
 
-		if (step >= 0 && step != save->step && !must_stay(save->output_dir, names[i]))
+		if (step < 0 || step == save->step)
+			continue;
+		if (step > 0 && step == save->best_step)
+			stay++;
+		else if (!must_stay(save->output_dir, names[i]))
 			steps[used++] = step;
 	}
 	file_list_free(names, count);
@@ -317,8 +323,8 @@ static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpo
 		return err;
 	qsort(steps, used, sizeof(*steps), compare_steps);
 	*out = steps;
-	if (used + 1 > (size_t)save->total_limit)
-		*out_count = used + 1 - (size_t)save->total_limit;
+	if (used + stay > (size_t)save->total_limit)
+		*out_count = min_i64((int64_t)used, (int64_t)(used + stay) - save->total_limit);
 	return 0;
 }
 
@@ -336,10 +342,10 @@ static void remove_surplus(const struct checkpoint_save *save, const int64_t *st
 	}
 }
 
-int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit)
+int checkpoint_rotate(const char *output_dir, int64_t step, int64_t best_step, int total_limit)
 {
 	const struct checkpoint_save save = {
-	        .output_dir = output_dir, .step = step, .total_limit = total_limit};
+	        .output_dir = output_dir, .step = step, .best_step = best_step, .total_limit = total_limit};
 	int64_t *steps = NULL;
 	uint64_t count = 0;
 	int err = total_limit > 0 ? find_surplus(&steps, &count, &save) : 0;

@@ -49,6 +49,7 @@ struct checkpoint_save {
 	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
 	const struct hf_export *weights; /* dtype and shard_bytes of weights in hf/; NULL: no weights there */
 	const struct plane_source *weights_source; /* their source; NULL: `source` */
+	int64_t best_step; /* its checkpoint stays, as one of total_limit; below 1: none */
 	int total_limit; /* number of newest checkpoints to keep, besides those that ferry may not remove; 0:
 	                    all */
 	/* Rank 0 calls it before the checkpoint gets its name. Returns 0, or an error that ends the save
@@ -89,8 +90,8 @@ int checkpoint_saving_rotate(struct checkpoint_saving *saving, char **path); /* 
 void checkpoint_saving_close(struct checkpoint_saving *saving);              /* NULL is allowed */
 
 /* Removes older checkpoints beyond total_limit (0: none), as a successful save does. For a run that ended
- * before it could. `step` is a verified checkpoint, and stays. */
-int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit);
+ * before it could. `step` is a verified checkpoint, and stays, as best_step does. */
+int checkpoint_rotate(const char *output_dir, int64_t step, int64_t best_step, int total_limit);
 
 /* 0 if ferry may remove the checkpoint. ERR_INPUT if it is write-protected or contains something that no
  * save wrote; the text names it. Hidden names do not count: file managers and network file systems leave

@@ -296,8 +296,8 @@ static int report(const struct trainer *t, double last_loss)
 		print_use(t);
 		return 0;
 	}
-	object = json_pack("{s:I,s:s,s:o}", "steps", (json_int_t)t->step, "output_dir", t->output_dir, "loss",
-	        isfinite(last_loss) ? json_real(last_loss) : json_null());
+	object = json_pack("{s:I,s:s,s:o,s:o*}", "steps", (json_int_t)t->step, "output_dir", t->output_dir,
+	        "loss", json_finite(last_loss), "best", best_report(t));
 	rc = object ? cli_print_json(object) : ERR_NOMEM;
 	json_decref(object);
 	return rc;

@@ -40,7 +40,7 @@ enum verb {
 	VERB_COUNT
 };
 
-enum { CONFIG_AUTO = -1, CONFIG_EACH_EPOCH = -1 };
+enum { CONFIG_AUTO = -1, CONFIG_EACH_EPOCH = -1, CONFIG_AT_THE_BEST = -2 };
 
 enum config_offload { /* bits of cpu_offload */
 	CONFIG_OFFLOAD_PARAMS = 1,
@@ -96,7 +96,7 @@ void config_free(struct config *c);
 int config_check(const struct config *c);
 
 /* A number of steps: `value` itself from 1 on, below 1 ceil(value * total_steps), as in transformers; for
- * CONFIG_EACH_EPOCH epoch_steps, the steps of an epoch. */
+ * CONFIG_EACH_EPOCH epoch_steps, the steps of an epoch; for CONFIG_AT_THE_BEST 0. */
 int64_t config_steps(double value, int64_t total_steps, int64_t epoch_steps);
 
 /* Where a key (canonical name) was set: "run.yaml:12: lr", "lr" (command line) or "lr (default)". The text

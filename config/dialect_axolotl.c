@@ -159,11 +159,19 @@ static int plugins(const struct item *s)
 	return item_pass(s);
 }
 
+static int patience_keep(const struct item *s)
+{
+	int rc = item_set(s, "early_stopping_patience", s->text, CONFIG_STRONG);
+
+	return rc || item_is_off(s->text) ? rc : item_keep(s, "patience");
+}
+
 static const struct dialect_key own[] = {
         CALL("batch_size", total_batch),
         CALL("chat_template chat_template_jinja", chat_template),
         CALL("datasets.*.type.field_instruction", own_instruction),
         CALL("lora_target_modules", lora_targets),
+        CALL("early_stopping_patience", patience_keep),
         KEYS_END,
 };
 
@@ -188,7 +196,6 @@ static const struct dialect_key keys[] = {
                 "adding tokens is not supported yet"),
         ONLY("s2_attention", ITEM_OFF, "shifted attention is not supported; remove it"),
         CALL("eot_tokens", end_tokens),
-        ONLY("early_stopping_patience", ITEM_OFF, "early stopping is not supported"),
         METHOD("reward_model process_reward_model", ITEM_OFF, "trains a reward model"),
         METHOD("qat qat.*", ITEM_OFF, "trains with rounding to a quantized format"),
         METHOD("ebft ebft.* diffusion diffusion.* lisa_n_layers lisa_step_interval use_eaft", ITEM_OFF,
@@ -304,6 +311,25 @@ static int bos_check(const struct dialect_kept *bos, const struct config *c)
 	return rc;
 }
 
+/* axolotl takes the best checkpoint, unless the file says no, if checkpoints come at evaluations; with early
+ * stopping also if it says no. */
+static int best_apply(const struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *patience = dialect_kept(d, "patience");
+	int64_t save = (int64_t)c->save_steps, every = (int64_t)c->eval_steps;
+	int is_possible = (c->eval_data || c->eval_split > 0) && config_was_set(c, "save_steps") &&
+	                  config_was_set(c, "eval_steps") && every > 0 && save > 0 && save % every == 0;
+
+	if (d->file != &dialect_axolotl || !is_possible || c->load_best_model_at_end || !config_trains(c))
+		return 0;
+	if (patience)
+		return kept_set(c, patience, "load_best_model_at_end", "on");
+	if (!config_was_set(c, "load_best_model_at_end"))
+		log_warn("axolotl ends with the best checkpoint here, ferry with the last model; set "
+		         "load_best_model_at_end=on, or =off to silence this");
+	return 0;
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *total = dialect_kept(d, "total_batch"),
@@ -321,6 +347,8 @@ static int finish(struct dialect_state *d, struct config *c)
 
 	if (!rc)
 		rc = each_epoch(d, c, "evals_per_epoch", "eval_steps");
+	if (!rc)
+		rc = best_apply(d, c);
 	if (!rc && dialect_kept(d, "unfrozen") && d->lora == DIALECT_LORA_ON)
 		rc = kept_error(ERR_UNSUPPORTED, dialect_kept(d, "unfrozen"),
 		        "beside an adapter trains weights of the base too; remove one of the two");

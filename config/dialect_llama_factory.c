@@ -164,6 +164,7 @@ static const struct dialect_key keys[] = {
         PASS("pissa_iter"),
         ONLY("new_special_tokens add_tokens", ITEM_OFF, "adding tokens is not supported yet"),
         CALL("enable_thinking", thinking),
+        KEY("early_stopping_steps", "early_stopping_patience"),
         CALL("stage", stage),
         METHOD("use_galore use_apollo use_badam use_adam_mini use_muon use_llama_pro mixture_of_depths "
                "use_asft_loss "

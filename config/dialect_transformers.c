@@ -47,8 +47,9 @@ static int eval_strategy(const struct item *s)
 
 static int save_strategy(const struct item *s)
 {
-	return is_strategy(s->text) ? item_keep(s, "save_strategy")
-	                            : item_refuse(s, "not supported; supported: no, steps, epoch");
+	return is_strategy(s->text) || config_name_equal(s->text, "best")
+	               ? item_keep(s, "save_strategy")
+	               : item_refuse(s, "not supported; supported: no, steps, epoch, best");
 }
 
 static int logging_strategy(const struct item *s)
@@ -122,7 +123,6 @@ static const struct dialect_key keys[] = {
         ONLY("optim_args optim_target_modules", ITEM_OFF, "set adam_beta1, adam_beta2, adam_epsilon"),
         ONLY("adafactor", ITEM_OFF, "only AdamW is supported"),
         ONLY("label_smoothing_factor neftune_noise_alpha", ITEM_OFF " 0.0", "not supported yet; remove it"),
-        ONLY("load_best_model_at_end", ITEM_OFF, "ferry keeps the last model"),
         ONLY("train_sampling_strategy", "random", "rows are drawn at random; see shuffle"),
         ONLY("batch_eval_metrics", ITEM_OFF, "ferry computes the loss alone"),
         ONLY("group_by_length length_column_name dataloader_drop_last auto_find_batch_size ignore_data_skip "
@@ -140,7 +140,7 @@ static const struct dialect_key keys[] = {
              "torch_compile "
              "torch_compile_* use_liger_kernel attn_implementation torch_dtype gradient_checkpointing_kwargs "
              "gradient_checkpointing_kwargs.* accelerator_config accelerator_config.* save_safetensors "
-             "metric_for_best_model greater_is_better remove_unused_columns prediction_loss_only "
+             "remove_unused_columns prediction_loss_only "
              "full_determinism dataset_num_proc padding_free pad_to_multiple_of eval_packing "
              "activation_checkpointing_kwargs activation_checkpointing_kwargs.* use_cache project trackio_* "
              "eval_do_concat_batches eval_use_gather_object enable_jit_checkpoint parallelism_config "
@@ -176,8 +176,8 @@ static int steps_apply(const struct dialect_state *d, struct config *c)
 
 		if (!s || config_name_equal(s->text, "steps") || !wins(s, c, events[i].key))
 			continue;
-		if (config_name_equal(s->text, "epoch"))
-			rc = kept_set(c, s, events[i].key, "epoch");
+		if (config_name_in(s->text, "epoch best"))
+			rc = kept_set(c, s, events[i].key, s->text);
 		else if (!is_save)
 			rc = kept_set(c, s, events[i].key, "0");
 		else if (!config_was_set(c, "save_only_model"))

@@ -578,5 +578,7 @@ int64_t config_steps(double value, int64_t total_steps, int64_t epoch_steps)
 {
 	if (value == CONFIG_EACH_EPOCH)
 		return epoch_steps;
+	if (value == CONFIG_AT_THE_BEST)
+		return 0;
 	return value < 1 ? (int64_t)ceil(value * (double)total_steps) : (int64_t)value;
 }

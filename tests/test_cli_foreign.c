@@ -72,6 +72,20 @@ static const char axolotl_chat[] =
         "      content: value\n    roles:\n      user: [human, guest]\n      assistant: [gpt]\n"
         "    roles_to_train: [assistant]\n    train_on_eos: turn\nchat_template: chatml\nsequence_len: 512\n"
         "output_dir: o\n";
+/* axolotl loads the best checkpoint with early stopping, whatever load_best_model_at_end says. */
+static const char axolotl_stops[] =
+        "base_model: models/llama\ndatasets:\n  - path: rows.jsonl\n    type: alpaca\nval_set_size: 0.1\n"
+        "eval_steps: 10\nsave_steps: 20\nearly_stopping_patience: 3\nmetric_for_best_model: eval_loss\n"
+        "load_best_model_at_end: false\nsequence_len: 512\noutput_dir: o\n";
+static const char factory_stops[] =
+        "model_name_or_path: models/l\nstage: sft\nfinetuning_type: full\ndataset: rows.jsonl\nval_size: "
+        "0.1\n"
+        "cutoff_len: 512\noutput_dir: o\neval_strategy: steps\neval_steps: 5\nsave_steps: 5\n"
+        "early_stopping_steps: 2\nload_best_model_at_end: true\n";
+static const char trainer_stops[] =
+        "model_name_or_path: models/l\ndataset_name: rows.jsonl\noutput_dir: o\nsave_strategy: best\n"
+        "eval_strategy: steps\neval_steps: 4\neval_split: 0.1\nmetric_for_best_model: loss\n"
+        "greater_is_better: false\nload_best_model_at_end: true\n";
 static const char axolotl_columns[] =
         "base_model: models/llama\ndatasets:\n  - path: rows.jsonl\n    type:\n      field_instruction: q\n"
         "      field_input: more\n      field_output: a\n      field_system: sys\nsequence_len: 512\n"
@@ -115,6 +129,15 @@ static const struct {
         {torchtune_chat, "field_messages", "dialogue"},
         {torchtune_chat, "data", "rows.json"},
         {axolotl, "model", "models/llama"},
+        {axolotl_stops, "early_stopping_patience", "3"},
+        {axolotl_stops, "load_best_model_at_end", "on"},
+        {axolotl_stops, "metric_for_best_model", "eval_loss"},
+        {factory_stops, "early_stopping_patience", "2"},
+        {factory_stops, "load_best_model_at_end", "on"},
+        {trainer_stops, "save_steps", "best"},
+        {trainer_stops, "metric_for_best_model", "loss"},
+        {trainer_stops, "greater_is_better", "off"},
+        {trainer_stops, "load_best_model_at_end", "on"},
         {axolotl, "data", "rows.jsonl"},
         {axolotl, "data_format", "alpaca"},
         {axolotl, "eval_split", "0.05"},

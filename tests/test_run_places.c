@@ -35,7 +35,9 @@ static uint64_t seed = 1, draws;
 static const struct kind {
 	const char *name, *line, *again, *otherwise;
 } kinds[] = {
-        {"full", TINY "eval_split=4 eval_steps=1 trace=2 dump_gradients=%1$s/side/g.safetensors",
+        {"full",
+                TINY "eval_split=4 eval_steps=1 load_best_model_at_end=on trace=2 "
+                     "dump_gradients=%1$s/side/g.safetensors",
                 "resume_from_checkpoint=auto", NULL},
         {"before the first checkpoint", TINY "save_steps=0 dump_gradients=%1$s/side/g.safetensors",
                 "resume_from_checkpoint=auto", NULL},

@@ -198,7 +198,7 @@ static int rows_evaluate(struct trainer *t)
 		rows_hold(t);
 		metrics_write_eval(t->metrics, &row);
 	}
-	return 0;
+	return best_take(t, &row);
 }
 
 static int sample(struct trainer *t)
@@ -243,7 +243,8 @@ static int step_watch(struct trainer *t)
 	device_get_stats(t->session.device, &t->before); /* the next step did not wait for these */
 	world_set_phase("saving", HEARTBEAT_PATIENT);
 	if (!rc && t->step < t->total_steps &&
-	        (is_due(t->step, t->save_every) || (t->step == 1 && t->config->save_first_step)))
+	        (is_due(t->step, t->save_every) || (t->step == 1 && t->config->save_first_step) ||
+	                best_saves(t)))
 		rc = train_save_begin(t);
 	return rc;
 }
@@ -423,13 +424,13 @@ int train_run(struct trainer *t)
 	if (rc)
 		return rc;
 	t->begin_step = t->step;
-	if (t->step == t->total_steps)
+	if (t->step == t->total_steps || best_ends_run(t))
 		return 0;
 	t->caller.signal(t->total_steps - t->step);
 	if (t->step == 0 && t->sample_at_ends)
 		rc = sample(t);
 	device_get_stats(t->session.device, &t->before);
-	while (t->step < t->total_steps && !rc) {
+	while (t->step < t->total_steps && !best_ends_run(t) && !rc) {
 		int64_t targets, tokens, count;
 		double begin = clock_now_s(), seconds;
 		char phase[32];

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/quantity.h"
@@ -248,7 +247,7 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 	append(m, row);
 }
 
-void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
+json_t *metrics_eval_row(const struct metrics_eval *e)
 {
 	json_t *row = json_pack("{s:I,s:o,s:o,s:o*,s:I}", "step", (json_int_t)e->step, "epoch",
 	        json_finite(e->epoch), "eval_loss", json_finite(e->loss), "eval_perplexity",
@@ -258,7 +257,12 @@ void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
 		json_decref(row);
 		row = NULL;
 	}
-	append(m, row);
+	return row;
+}
+
+void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
+{
+	append(m, metrics_eval_row(e));
 }
 
 void metrics_sync(struct metrics *m)

@@ -7,6 +7,7 @@
 #ifndef FERRY_TRAIN_METRICS_H
 #define FERRY_TRAIN_METRICS_H
 
+#include "base/json.h"
 #include "device/device.h"
 
 #include <stdint.h>
@@ -53,6 +54,9 @@ int metrics_open(struct metrics **m, const char *path, int64_t after_step);
  * warning reports the failure, and one line reports when writing works again. */
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
+
+/* The object of an evaluation as it is written; NULL: out of memory. */
+json_t *metrics_eval_row(const struct metrics_eval *row);
 
 /* Fsyncs the rows so far; a failure is a warning. NULL is allowed. */
 void metrics_sync(struct metrics *m);

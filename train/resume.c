@@ -30,7 +30,7 @@ json_t *train_state(const struct trainer *t)
 	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
 	/* "mix_version" only with mixed sets: an older ferry refuses such rows, and can still resume
 	 * others */
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*,s:o*}", "step",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*,s:o*,s:o*}", "step",
 	        (json_int_t)t->step, "update_count", (json_int_t)engine_update_count(t->session.engine),
 	        "skipped_in_row", (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps,
 	        "rows", rows, "step_rows", (json_int_t)t->session.train.source.sampler.step_rows,
@@ -39,7 +39,7 @@ json_t *train_state(const struct trainer *t)
 	        t->branch.line, "adapter", t->session.adapter.json, "settings", train_settings(t), "base",
 	        *t->session.base ? json_string(t->session.base) : NULL, "reference",
 	        *t->session.reference.checksum ? json_string(t->session.reference.checksum) : NULL,
-	        "evaluation_due", t->evaluation_due ? json_true() : NULL);
+	        "evaluation_due", t->evaluation_due ? json_true() : NULL, "best", best_state(t));
 }
 
 /* Explains other rows. The most likely reason is another number of ranks, which one key can compensate. */
@@ -95,7 +95,7 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 	t->step = t->saved_step = step;
 	t->evaluation_due = json_is_true(json_object_get(state, "evaluation_due"));
 	engine_set_update_count(t->session.engine, update_count);
-	return 0;
+	return best_restore(t, state, where);
 }
 
 /* ---- checkpoints ---- */
@@ -349,6 +349,8 @@ int train_load_checkpoint(struct trainer *t)
 	t->is_elsewhere = is_elsewhere(t);
 	if (!rc)
 		rc = world_broadcast(&t->is_elsewhere, sizeof(t->is_elsewhere), 0);
+	if (!rc)
+		best_warn_elsewhere(t);
 	if (rc || !t->checkpoint)
 		return rc;
 	saved = checkpoint_manifest(t->checkpoint)->state;

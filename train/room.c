@@ -59,8 +59,11 @@ static int64_t standing_count(const struct config *c)
 static int64_t coming_count(const struct trainer *t, int64_t standing)
 {
 	int64_t limit = t->config->save_total_limit, left = t->total_steps;
-	int64_t saves = t->save_every > 0 ? (left + t->save_every - 1) / t->save_every : 1;
+	int64_t every = t->config->save_steps == CONFIG_AT_THE_BEST ? t->eval_every : t->save_every;
+	int64_t saves = every > 0 ? (left + every - 1) / every : 1;
 
+	if (limit == 1 && *t->best.metric) /* the newest and the best */
+		limit = 2;
 	saves = limit > 0 ? min_i64(saves, limit + 1) : saves;
 	return max_i64(saves - standing, 1);
 }

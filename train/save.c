@@ -24,6 +24,7 @@ struct train_save {
 	struct plane_source source;
 	struct plane_range *ranges;
 	struct checkpoint_saver *saver;
+	int is_best; /* this checkpoint is the best one so far */
 };
 
 static void save_free(struct train_save *s)
@@ -66,10 +67,12 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	*out = NULL;
 	if (!s)
 		return ERR_NOMEM;
+	s->is_best = !fallback && best_is_due(t);
 	metrics_sync(t->metrics); /* a checkpoint stands for the rows before it */
 	s->save = (struct checkpoint_save){
 	        .output_dir = fallback ? fallback : t->output_dir,
 	        .total_limit = fallback ? 0 : (int)t->config->save_total_limit, /* nothing is removed there */
+	        .best_step = s->is_best ? t->step : t->best.saved_step,
 	        .step = t->step,
 	        .model = t->session.model,
 	        .source = &s->source,
@@ -91,9 +94,11 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 }
 
 /* path: NULL on ranks other than 0, for a full checkpoint. */
-static void saved(struct trainer *t, int64_t step, char *path)
+static void saved(struct trainer *t, int64_t step, int is_best, char *path)
 {
 	t->saved_step = step;
+	if (is_best)
+		t->best.saved_step = step;
 	t->is_elsewhere = 0;
 	save_trouble_end(&t->save_trouble);
 	if (path)
@@ -137,7 +142,7 @@ static int save_at_once(struct trainer *t, const char *fallback)
 {
 	struct train_save *s = NULL;
 	char *path = NULL;
-	int rc = world_agree(engine_flush(t->session.engine));
+	int is_best = 0, rc = world_agree(engine_flush(t->session.engine));
 
 	if (!rc && !fallback)
 		rc = train_place_keep(t);
@@ -150,9 +155,10 @@ static int save_at_once(struct trainer *t, const char *fallback)
 		planes_source(&s->source, t->session.engine);
 		rc = checkpoint_save(&s->save, &path);
 	}
+	is_best = s && s->is_best;
 	save_free(s);
 	if (!rc)
-		saved(t, t->step, path);
+		saved(t, t->step, is_best, path);
 	return rc;
 }
 
@@ -203,14 +209,14 @@ static int save_finish(struct trainer *t)
 	struct train_save *s = t->save;
 	int64_t step = s->save.step;
 	char *path = NULL;
-	int rc = checkpoint_saver_finish(s->saver, &path);
+	int is_best = s->is_best, rc = checkpoint_saver_finish(s->saver, &path);
 
 	s->saver = NULL;
 	t->save = NULL;
 	save_free(s);
 	if (rc)
 		return save_trouble_take(&t->save_trouble, step, t->saved_step, rc);
-	saved(t, step, path);
+	saved(t, step, is_best, path);
 	return 0;
 }
 

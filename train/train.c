@@ -32,7 +32,7 @@ static int64_t warmup_steps(const struct config *c, int64_t total_steps)
 	                           : (int64_t)ceil(c->warmup_ratio * (double)total_steps);
 }
 
-static void schedule_set(struct trainer *t)
+static int schedule_set(struct trainer *t)
 {
 	const struct config *c = t->config;
 	int64_t epoch_steps = t->session.train.source.sampler.steps_per_epoch;
@@ -69,6 +69,7 @@ static void schedule_set(struct trainer *t)
 	t->log_every = config_steps(c->logging_steps, t->total_steps, epoch_steps);
 	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps, epoch_steps) : 0;
 	t->sample_at_ends = c->sample_prompt && !t->sample_every;
+	return best_open(t);
 }
 
 static int trace_prepare(struct trainer *t)
@@ -136,7 +137,9 @@ static int engine_prepare(struct trainer *t)
 
 	if (rc)
 		return rc;
-	schedule_set(t);
+	rc = schedule_set(t);
+	if (rc)
+		return rc;
 	session_engine_options(s, &o);
 	rc = sample_run_sizes(s, &o);
 	if (!rc)
@@ -221,7 +224,8 @@ static int outputs_open(struct trainer *t)
 	if (!rc)
 		rc = run_dir_open(t->config, &t->branch);
 	if (!rc && t->resumed && !t->is_elsewhere)
-		rc = checkpoint_rotate(t->config->output_dir, t->step, (int)t->config->save_total_limit);
+		rc = checkpoint_rotate(
+		        t->config->output_dir, t->step, t->best.saved_step, (int)t->config->save_total_limit);
 	if (!rc)
 		rc = metrics_open(&t->metrics, path, t->step ? t->branch.metrics_steps : -1);
 	if (!rc && (!t->resumed || t->is_elsewhere))
@@ -276,6 +280,8 @@ int train_execute(struct trainer *t)
 	rc = t->config->save_only_model ? 0 : train_save_last(t, TRAIN_PATIENCE_END);
 	err_take(&why, rc);
 	if (!save_trouble_is_lasting(rc)) /* the model is smaller than a checkpoint and may fit */
+		rc = best_load(t);
+	if (!rc && !save_trouble_is_lasting(why.code))
 		rc = train_export_model(t);
 	if (!rc && t->config->save_only_model)
 		log_info("save_only_model=on: no checkpoint of step %" PRId64

@@ -11,6 +11,7 @@
 
 #include "checkpoint/load.h"
 #include "optim/schedule.h"
+#include "train/best.h"
 #include "train/metrics.h"
 #include "train/run_branch.h"
 #include "train/save_trouble.h"
@@ -52,6 +53,7 @@ struct trainer {
 	int64_t disk_wait_ns;     /* time that the loop waited for a save, since the last step's row */
 	int64_t snapshot_wait_ns; /* time that updates waited, up to that row */
 	int64_t save_every, eval_every, sample_every, log_every; /* 0: never during the run */
+	struct best best;
 	int evaluation_due; /* 1: a signal ended that of this step; who resumes makes it */
 	int sample_at_ends; /* before the first step and after the last */
 	int64_t skipped_in_row;
