@@ -39,8 +39,7 @@ int bench_rows_open(struct bench_rows *r, const struct bench_shape *s)
 			row[targets] = (int32_t)i;
 			label[targets++] = id[i + 1];
 		}
-	r->batch = (struct host_batch){
-	        tokens, targets, s->rows, id, position, start, end, row, label, 0, NULL, NULL};
+	r->batch = (struct host_batch){tokens, targets, s->rows, id, position, start, end, row, {label}};
 	return 0;
 }
 

@@ -87,7 +87,7 @@ static int row_losses_lists(json_t **out, const struct row_losses *r)
 
 static int eval_report(const struct config *c, const struct evaluation *e, json_t *token_losses)
 {
-	double loss = e->loss_sum / (double)e->targets, speed = (double)e->tokens / e->seconds;
+	double loss = e->sums[0] / (double)e->targets, speed = (double)e->tokens / e->seconds;
 	json_t *object;
 	int rc;
 
@@ -125,7 +125,7 @@ static int engine_prepare(struct session *s)
 		return rc;
 	session_engine_options(s, &o);
 	o.policy.rope_positions = s->eval.limits.doc_tokens;
-	o.eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets, 0};
+	o.eval = session_rows_sizes(&s->eval);
 	rc = session_open_engine(s, &o);
 	return rc ? rc : session_start_engine(s);
 }
@@ -207,8 +207,8 @@ int cli_eval(const struct config *c)
 		rc = row_losses_share(&rows);
 	if (!rc && c->per_token)
 		rc = row_losses_lists(&token_losses, &rows);
-	if (!rc && !isfinite(result.loss_sum))
-		rc = world_agree(err_set(ERR_NONFINITE, "the loss is not finite (%g)", result.loss_sum));
+	if (!rc && !isfinite(result.sums[0]))
+		rc = world_agree(err_set(ERR_NONFINITE, "the loss is not finite (%g)", result.sums[0]));
 	if (!rc)
 		rc = eval_report(c, &result, token_losses);
 	json_decref(token_losses);

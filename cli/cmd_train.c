@@ -323,7 +323,8 @@ static void step_show(void *context, const struct metrics_step *row, double wait
 	                                   .host_bytes = row->host_peak_bytes,
 	                                   .device_bytes = row->device_peak_bytes,
 	                                   .wait_share = wait_share,
-	                                   .pairs = row->pairs,
+	                                   .objective = row->objective,
+	                                   .means = &row->means,
 	                                   .skipped = !row->skipped        ? NULL
 	                                              : row->target_tokens ? "not finite"
 	                                                                   : "no token to train on",

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "placement/options.h"
 #include "train/paths.h"
 #include "train/sample.h"
 
@@ -15,7 +16,9 @@ static int sizes_find(struct session *s, struct engine_options *o)
 	const struct config *c = s->config;
 	const struct model_config *m = &s->model->config;
 	int64_t row_tokens = c->max_length ? c->max_length : m->max_positions;
-	int texts = c->preference_loss ? 2 : 1; /* of a row: a pair has two */
+	const struct objective_use use = objective_of_config(c);
+	int64_t texts = max_i64(use.type->row_documents, 1),
+	        documents = c->per_device_train_batch_size * texts, eval_documents = 0;
 
 	if (s->train.data)
 		return sample_run_sizes(s, o);
@@ -26,12 +29,13 @@ static int sizes_find(struct session *s, struct engine_options *o)
 	if (c->data)
 		log_info("data=%s does not exist; planning for rows of %" PRId64 " tokens", c->data,
 		        row_tokens);
-	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size * texts;
-	o->train.max_pairs = texts == 2 ? c->per_device_train_batch_size : 0;
+	o->train = (struct engine_sizes){row_tokens * documents, row_tokens * documents, documents};
 	if (c->eval_data || c->eval_split > 0)
-		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size * texts;
-	if (preference_reads((enum preference_kind)c->preference_loss, PREFERENCE_REFERENCE))
-		o->eval.max_tokens = o->eval.max_targets = max_i64(o->eval.max_tokens, o->train.max_tokens);
+		eval_documents = c->per_device_eval_batch_size * texts;
+	if (objective_reads_values(&use))
+		eval_documents = max_i64(eval_documents, documents);
+	o->eval = (struct engine_sizes){
+	        row_tokens * eval_documents, row_tokens * eval_documents, eval_documents};
 	o->policy.rope_positions = row_tokens;
 	return sample_add_sizes(s, o);
 }

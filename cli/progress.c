@@ -28,9 +28,8 @@ void progress_format(struct str *out, const struct progress_step *step, int64_t 
 	str_printf(out, "step %lld/%lld", (long long)step->step, (long long)total_steps);
 	if (isfinite(step->loss))
 		str_printf(out, "  loss %.4f", step->loss);
-	if (step->pairs)
-		str_printf(
-		        out, "  right %.0f%%  margin %.3g", 100 * step->pairs->accuracy, step->pairs->margin);
+	if (step->objective && step->objective->say_step)
+		step->objective->say_step(out, step->means);
 	if (isfinite(step->grad_norm))
 		str_printf(out, "  grad %.3g", step->grad_norm);
 	if (step->skipped)

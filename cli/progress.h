@@ -23,8 +23,9 @@ struct progress_step {
 	double tokens_per_s;
 	int64_t host_bytes, device_bytes;
 	double wait_share;                 /* 0 .. 1 */
-	const struct metrics_pairs *pairs; /* NULL: no loss of pairs */
-	const char *skipped;               /* reason if the step was skipped; else NULL */
+	const struct objective *objective; /* has more to say of its means; NULL: none */
+	const struct objective_means *means;
+	const char *skipped; /* reason if the step was skipped; else NULL */
 };
 
 enum progress_style { PROGRESS_STYLE_AUTO, PROGRESS_STYLE_LINES, PROGRESS_STYLE_UPDATE };

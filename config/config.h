@@ -113,6 +113,9 @@ int config_was_set(const struct config *c, const char *key);
  * config_where. */
 const char *config_text(const struct config *c, const char *key);
 
+/* The value of a switch, a number or an enum. */
+double config_number(const struct config *c, const char *key);
+
 /* 1 if the key's value is the default, whether it was set or not. */
 int config_is_default(const struct config *c, const char *key);
 

@@ -457,3 +457,24 @@ void config_value_text(struct str *out, const struct config *c, const struct con
 			                                                                               : "");
 	}
 }
+
+double config_number(const struct config *c, const char *name)
+{
+	const struct config_key *key = config_key_find(name);
+	const void *at = field(c, key);
+
+	switch (key->type) {
+	case TYPE_FLAG:
+	case TYPE_ENUM:
+	case TYPE_SET:
+		return *(const int *)at;
+	case TYPE_REAL:
+	case TYPE_STEPS:
+		return *(const double *)at;
+	case TYPE_COUNT:
+	case TYPE_BYTES:
+		return (double)*(const int64_t *)at;
+	default:
+		return 0;
+	}
+}

@@ -164,6 +164,21 @@ void micro_batch_free(struct micro_batch *mb)
 	mem_free(mb);
 }
 
+const void *micro_batch_field(const struct micro_batch *mb, enum batch_field field)
+{
+	switch (field) {
+	case BATCH_FIELD_LABELS:
+		return mb->target_labels;
+	case BATCH_FIELD_DOC_TARGETS:
+		return mb->doc_target;
+	case BATCH_FIELD_DOC_VALUES:
+		return mb->doc_value;
+	case BATCH_FIELD_NONE:
+		break;
+	}
+	return NULL;
+}
+
 /* Appends one row of the dataset as one document. */
 static int add_document(struct micro_batch *mb, const struct batch_source *src, int64_t row)
 {

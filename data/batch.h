@@ -13,6 +13,7 @@
 
 #include <stdint.h>
 
+#include "data/batch_field.h"
 #include "data/dataset.h"
 #include "data/packing.h"
 #include "data/sampler.h"
@@ -48,6 +49,9 @@ struct micro_batch {
 	struct batch_limits limits;
 	struct row_buffer buffer; /* for rows in files */
 };
+
+/* NULL: BATCH_FIELD_NONE. */
+const void *micro_batch_field(const struct micro_batch *mb, enum batch_field field);
 
 /* Number of rows that a sampler draws from; with packing the number of bins. */
 int64_t batch_source_rows(const struct dataset *data, const struct packing *packing);

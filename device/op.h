@@ -16,17 +16,18 @@
 #ifndef FERRY_DEVICE_OP_H
 #define FERRY_DEVICE_OP_H
 
-#include "device/op_act.h"       /* IWYU pragma: export */
-#include "device/op_attention.h" /* IWYU pragma: export */
-#include "device/op_cost.h"      /* IWYU pragma: export */
-#include "device/op_loss.h"      /* IWYU pragma: export */
-#include "device/op_matmul.h"    /* IWYU pragma: export */
-#include "device/op_move.h"      /* IWYU pragma: export */
-#include "device/op_norm.h"      /* IWYU pragma: export */
-#include "device/op_optim.h"     /* IWYU pragma: export */
-#include "device/op_recurrent.h" /* IWYU pragma: export */
-#include "device/op_rope.h"      /* IWYU pragma: export */
-#include "device/op_table.h"     /* IWYU pragma: export */
+#include "device/op_act.h"        /* IWYU pragma: export */
+#include "device/op_attention.h"  /* IWYU pragma: export */
+#include "device/op_cost.h"       /* IWYU pragma: export */
+#include "device/op_loss.h"       /* IWYU pragma: export */
+#include "device/op_matmul.h"     /* IWYU pragma: export */
+#include "device/op_move.h"       /* IWYU pragma: export */
+#include "device/op_norm.h"       /* IWYU pragma: export */
+#include "device/op_optim.h"      /* IWYU pragma: export */
+#include "device/op_preference.h" /* IWYU pragma: export */
+#include "device/op_recurrent.h"  /* IWYU pragma: export */
+#include "device/op_rope.h"       /* IWYU pragma: export */
+#include "device/op_table.h"      /* IWYU pragma: export */
 
 /* ROW(NAME, name, arguments) declares OP_NAME. Its functions end in _name and take a struct op_<arguments>.
  */
@@ -40,6 +41,7 @@
 	OP_RECURRENT_LIST(ROW)                                                                               \
 	OP_ACT_LIST(ROW)                                                                                     \
 	OP_LOSS_LIST(ROW)                                                                                    \
+	OP_PREFERENCE_LIST(ROW)                                                                              \
 	OP_OPTIM_LIST(ROW)
 
 enum op_kind {

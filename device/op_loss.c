@@ -26,14 +26,3 @@ int op_describe_cross_entropy(struct op_facts *f, const struct op_cross_entropy 
 	READ(weight, .dtype = DTYPE_F32, .cols = p->rows, .optional = 1);
 	return 0;
 }
-
-int op_describe_preference(struct op_facts *f, const struct op_preference *p)
-{
-	if (SIZE(pairs, 1) || SIZE(tokens, 1))
-		return ERR_RANGE;
-	READ(nll, .dtype = DTYPE_F32, .cols = p->tokens);
-	READ(first, .dtype = DTYPE_I32, .cols = 2 * p->pairs + 1);
-	READ(reference, .dtype = DTYPE_F64, .cols = 2 * p->pairs);
-	WRITE(weight, .dtype = DTYPE_F32, .cols = p->tokens);
-	return 0;
-}

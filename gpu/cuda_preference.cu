@@ -2,10 +2,10 @@
 #include "gpu/kernel.cuh"
 
 extern "C" {
-#include "device/op_loss.h"
+#include "device/op_preference.h"
 }
 
-OP_LOSS_LIST(CUDA_DECLARE)
+OP_PREFERENCE_LIST(CUDA_DECLARE)
 
 /* A block has a pair, a warp each of its texts. The warp adds token after token, as the host does, so that
  * the log probabilities have the host's bits: before the first update they are those of the reference. Lanes

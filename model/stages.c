@@ -18,11 +18,13 @@ static int is_matrix(enum tensor_role role)
 	       role_facts[role].kind == KIND_TABLE;
 }
 
-/* Whether there is a matrix for the kind of stage, in the block or outside of blocks. */
-static int has_matrix(const uint8_t *has, enum stage_kind kind)
+/* Whether there is a tensor for the kind of stage, in the block or outside of blocks: a matrix, or any. */
+enum need { NEED_MATRIX, NEED_ANY };
+static int has_tensor(const uint8_t *has, enum stage_kind kind, enum need need)
 {
 	for (int role = 0; role < ROLE_COUNT; role++)
-		if (has[role] && role_facts[role].stage == kind && is_matrix((enum tensor_role)role))
+		if (has[role] && role_facts[role].stage == kind &&
+		        (need == NEED_ANY || is_matrix((enum tensor_role)role)))
 			return 1;
 	return 0;
 }
@@ -33,7 +35,8 @@ static void block_stages(struct stage_list *list, const struct block_config *b)
 	list->count = b->stage_count;
 	memcpy(list->stage, b->stage, sizeof(b->stage));
 	for (int kind = 0; kind < STAGE_COUNT && !b->stage_count; kind++)
-		if (stage_facts[kind].scope == SCOPE_BLOCK && has_matrix(b->has, (enum stage_kind)kind))
+		if (stage_facts[kind].scope == SCOPE_BLOCK &&
+		        has_tensor(b->has, (enum stage_kind)kind, NEED_MATRIX))
 			list->stage[list->count++] = (struct block_stage){.kind = (enum stage_kind)kind};
 }
 
@@ -128,7 +131,7 @@ int model_stages_build(struct model *model)
 			for (int l = 0; l < c->L && !blocks_done; l++)
 				block_add(model, &next, l);
 			blocks_done = 1;
-		} else if (has_matrix(c->has, (enum stage_kind)kind)) {
+		} else if (has_tensor(c->has, (enum stage_kind)kind, NEED_ANY)) {
 			group_begin(model, -1, 0);
 			stage_add(model, &next, &one, (enum stage_kind)kind, -1);
 		}

@@ -49,7 +49,9 @@ static int plans_build(struct engine *e)
 			continue;
 		policy.max_tokens = sizes->max_tokens;
 		policy.max_targets = sizes->max_targets ? sizes->max_targets : 1;
-		policy.max_pairs = kind == PLAN_TRAIN ? sizes->max_pairs : 0;
+		policy.max_documents = sizes->max_documents;
+		if (kind == PLAN_LOGITS)
+			policy.objective.type = NULL;
 		rc = plan_build(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
 		if (rc)
 			return rc;
@@ -327,6 +329,19 @@ int engine_start(struct engine *e)
 
 /* ---- stepping ---- */
 
+/* Writes the objective's own arrays of a micro-batch. */
+static void own_put(char *base, const struct plan_policy *o, const struct host_batch *b)
+{
+	const struct objective *objective = objective_type(&o->objective);
+	const struct batch_sizes sizes = {b->tokens, b->targets, b->documents};
+	const struct plan_batch to = plan_batch_of(o);
+
+	for (int i = 0; i < objective_array_count(objective); i++)
+		if (b->own[i])
+			memcpy(base + to.own[i], b->own[i],
+			        (size_t)objective_array_bytes(&objective->array[i], &sizes));
+}
+
 /* Writes index arrays to staging memory for LOAD. */
 static void batches_put(
         struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
@@ -355,84 +370,45 @@ static void batches_put(
 		for (int64_t t = 0; t < b->tokens; t++) /* end of the text's cache rows, or of the document */
 			doc_end[t] =
 			        p->policy.cache.rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
-		if (b->targets) {
+		if (b->targets)
 			memcpy(base + to.target_row, b->target_row, 4 * (size_t)b->targets);
-			if (b->target_label)
-				memcpy(base + to.target_label, b->target_label, 4 * (size_t)b->targets);
-		}
-		if (p->policy.max_pairs && b->pairs) {
-			memcpy(base + to.pair_reference, b->pair_reference, 8 * 2 * (size_t)b->pairs);
-			memcpy(base + to.pair_first, b->pair_first, 4 * (2 * (size_t)b->pairs + 1));
-		}
-	}
-}
-
-void pair_sums_add(struct pair_sums *sums, const struct preference *p, const struct host_batch *batch,
-        const float *losses)
-{
-	for (int64_t n = 0; n < batch->pairs; n++) {
-		struct preference_pair pair;
-		double grad[2], reward[2];
-
-		for (int i = 0; i < 2; i++) {
-			const int32_t *first = batch->pair_first + 2 * n + i;
-			double logp = 0;
-
-			for (int64_t t = first[0]; t < first[1]; t++)
-				logp -= losses[t];
-			pair.policy[i] = logp;
-			pair.reference[i] = batch->pair_reference[2 * n + i];
-			pair.count[i] = first[1] - first[0];
-			if (p->kind == PREFERENCE_SIMPO)
-				logp /= (double)pair.count[i];
-			reward[i] = p->beta * (logp - pair.reference[i]);
-			sums->reward[i] += reward[i];
-			sums->logp[i] += logp;
-		}
-		sums->loss += preference_loss(p, &pair, grad);
-		sums->right += reward[0] > reward[1];
+		own_put(base, &p->policy, b);
 	}
 }
 
 static void losses_sum(
         const struct engine *e, struct engine_result *result, const struct host_batch *micro, int micro_count)
 {
-	for (int m = 0; m < micro_count; m++) {
-		const float *losses;
+	const struct objective_use *use = &e->options.policy.objective;
 
+	for (int m = 0; m < micro_count; m++) {
 		result->targets += micro[m].targets;
-		if (!micro[m].targets || !device_has_bytes(e->dock.device))
-			continue;
-		losses = run_losses(e->runs[PLAN_TRAIN], m);
-		if (e->options.train.max_pairs) {
-			pair_sums_add(&result->pairs, &e->options.policy.preference, &micro[m], losses);
-			continue;
-		}
-		for (int64_t i = 0; i < micro[m].targets; i++)
-			result->loss_sum += losses[i];
+		if (micro[m].targets && device_has_bytes(e->dock.device))
+			objective_type(use)->sums_add(
+			        result->sums, use->settings, &micro[m], run_losses(e->runs[PLAN_TRAIN], m));
 	}
+	result->loss_sum = result->sums[0];
 }
 
 /* Sums over ranks in rank order. All ranks get the same bits, so they make the same decisions. */
 static int results_sum(struct engine *e, struct engine_result *result)
 {
-	struct {
-		struct pair_sums pairs;
-		double loss, norm;
-	} sums = {result->pairs, result->loss_sum, 0};
-	int rc;
+	int count = objective_type(&e->options.policy.objective)->sum_count, rc;
+	double sums[OBJECTIVE_SUMS_MAX + 1] = {0}, *norm = &sums[count];
 
 	if (!device_has_bytes(e->dock.device))
 		return 0;
+	memcpy(sums, result->sums, sizeof(result->sums));
+	*norm = 0;
 	for (int t = 0; t < e->map->model->tensor_count; t++)
-		sums.norm = run_norm_add(e->runs[PLAN_TRAIN], t, sums.norm);
+		*norm = run_norm_add(e->runs[PLAN_TRAIN], t, *norm);
 	/* replicas have the same norm, but other losses */
-	rc = comm_sum_host(e->dock.comm, &sums.pairs.loss, PAIR_SUM_COUNT + 2);
+	rc = comm_sum_host(e->dock.comm, sums, count + 1);
 	if (!rc && e->dock.replicas)
-		rc = comm_sum_host(e->dock.replicas, &sums.pairs.loss, PAIR_SUM_COUNT + 1);
-	result->pairs = sums.pairs;
-	result->loss_sum = e->options.train.max_pairs ? sums.pairs.loss : sums.loss;
-	result->grad_norm = sqrt(sums.norm);
+		rc = comm_sum_host(e->dock.replicas, sums, count);
+	result->grad_norm = sqrt(*norm);
+	memcpy(result->sums, sums, (size_t)count * sizeof(*sums));
+	result->loss_sum = sums[0];
 	return rc;
 }
 

@@ -19,7 +19,7 @@
 /* max_tokens 0: the engine does not plan memory for this use. */
 struct engine_sizes {
 	int64_t max_tokens, max_targets; /* of any micro-batch */
-	int64_t max_pairs;               /* `train`, with a loss of pairs; else 0 */
+	int64_t max_documents;           /* only objectives with arrays by document read it */
 };
 
 struct engine_options {
@@ -33,7 +33,7 @@ struct engine_options {
 	/* Number of ranks that divide a unit among them. Ranks n * shard_ranks to (n + 1) * shard_ranks - 1
 	 * form a group; the groups are replicas of each other. Must divide world_size; 0: all ranks. */
 	int shard_ranks;
-	struct plan_policy policy; /* max_tokens, max_targets and max_pairs come from `train` */
+	struct plan_policy policy; /* sizes come from `train`, `eval`, `logits` */
 	struct engine_sizes train, eval, logits;
 	struct adamw_options adamw;
 	double max_grad_norm;        /* 0: no clipping */
@@ -45,25 +45,14 @@ struct engine_options {
 	enum slab_kind crossing; /* kind of host memory for copies: planes, staging */
 };
 
-/* Sums over pairs. The reward of a text is beta times the difference of its log probabilities by policy and
- * reference; of simpo, by the policy's means over tokens. Index 0: chosen, 1: rejected. */
-struct pair_sums {
-	double loss, reward[2], logp[2]; /* logp: by the policy; of simpo a mean over tokens */
-	double right;                    /* pairs whose chosen text has the higher reward */
-};
-enum { PAIR_SUM_COUNT = sizeof(struct pair_sums) / sizeof(double) };
-
-/* Adds the pairs of a micro-batch, from its token losses. */
-void pair_sums_add(struct pair_sums *sums, const struct preference *p, const struct host_batch *batch,
-        const float *losses);
-
 struct engine_result {
-	double loss_sum; /* over the step's targets of all ranks, or over its pairs, in double, in order */
-	struct pair_sums pairs; /* with a loss of pairs: over all ranks */
-	int64_t targets;        /* of this rank */
-	double grad_norm;       /* of all ranks, before clipping */
-	int skipped;            /* 1: the step changed nothing: not finite, or no target */
-	char nonfinite[256];    /* what was not finite, as the start of a sentence; "" if everything was */
+	double loss_sum; /* over the step's targets of all ranks, or what else the objective is a mean over; in
+	                    double, in order */
+	double sums[OBJECTIVE_SUMS_MAX]; /* the objective's; the first is loss_sum */
+	int64_t targets;                 /* of this rank */
+	double grad_norm;                /* of all ranks, before clipping */
+	int skipped;                     /* 1: the step changed nothing: not finite, or no target */
+	char nonfinite[256]; /* what was not finite, as the start of a sentence; "" if everything was */
 };
 
 /* Memory of the plans, known before anything is allocated. */
@@ -124,8 +113,8 @@ struct snapshot *engine_snapshot(struct engine *engine);
 void engine_snapshot_begin(struct engine *engine);
 int engine_snapshot_settle(struct engine *engine);
 
-/* One optimizer step at this learning rate. total_targets: what the loss is a mean over, the targets of the
- * step over all ranks, or its pairs; with 0 the step is skipped without an update, and the loss is 0.
+/* One optimizer step at this learning rate. total_targets: what the loss is a mean over, such as the targets
+ * of the step over all ranks; with 0 the step is skipped without an update, and the loss is 0.
  * ERR_NONFINITE only if updates run inside backward. spans as in run_execute. */
 int engine_step(struct engine *engine, struct engine_result *result, const struct host_batch *micro,
         int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans);

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "offload/plan_parts.h"
 #include "optim/adamw_step.h"
 
@@ -196,16 +197,19 @@ int64_t plan_bytes_of(const struct plan *p, enum plan_space space, enum buffer_k
 
 struct plan_batch plan_batch_of(const struct plan_policy *o)
 {
+	const struct objective *objective = objective_type(&o->objective);
+	const struct batch_sizes most = {o->max_tokens, o->max_targets, o->max_documents};
 	struct plan_batch b = {0};
 
 	b.position = 4 * o->max_tokens;
 	b.doc_start = 2 * b.position;
 	b.doc_end = 3 * b.position;
 	b.target_row = 4 * b.position;
-	b.target_label = b.target_row + 4 * o->max_targets;
-	b.pair_reference = b.target_label + 4 * o->max_targets; /* a multiple of 8 */
-	b.pair_first = b.pair_reference + 8 * 2 * o->max_pairs;
-	b.bytes = b.pair_first + (o->max_pairs ? 4 * (2 * o->max_pairs + 1) : 0);
+	b.bytes = b.target_row + 4 * o->max_targets;
+	for (int i = 0; i < objective_array_count(objective); i++) {
+		b.own[i] = round_up(b.bytes, dtype_bytes(objective->array[i].dtype));
+		b.bytes = b.own[i] + objective_array_bytes(&objective->array[i], &most);
+	}
 	return b;
 }
 

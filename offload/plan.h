@@ -23,7 +23,7 @@
 #define FERRY_OFFLOAD_PLAN_H
 
 #include "device/device.h"
-#include "model/blocks/blocks.h"
+#include "objective/objective.h"
 #include "offload/unit.h"
 #include "optim/plane.h"
 
@@ -61,10 +61,10 @@ struct plan_policy {
 	enum adamw_state state;          /* format of m and v (optim/state_format.h) */
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
-	int64_t max_pairs;               /* TRAIN: of any micro-batch, with a loss of pairs; else 0 */
-	struct preference preference;    /* that loss */
-	int64_t rope_positions;          /* rows of the rotary table: the longest document */
-	int64_t head_rows;               /* rows of logits at once; 0: as many as on the host */
+	int64_t max_documents; /* of any micro-batch; only objectives with arrays by document read it */
+	struct objective_use objective;
+	int64_t rope_positions; /* rows of the rotary table: the longest document */
+	int64_t head_rows;      /* rows of logits at once; 0: as many as on the host */
 	/* The KV cache of each block. LOGITS plans keep it between calls. Without rows a token sees only its
 	 * micro-batch. */
 	struct cache_shape cache;
@@ -316,11 +316,10 @@ void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, co
 
 /* ---- shapes that plan and run share ---- */
 
-/* Where the arrays of one micro-batch lie on the device and in staging memory, in bytes: int32 for each of
- * max_tokens, int32 for each of max_targets; with pairs also F64 pair_reference and int32 pair_first
- * (model/blocks/blocks.h). */
+/* Where the arrays of one micro-batch lie on the device and in staging memory, in bytes
+ * (model/blocks/batch.h): those of all micro-batches, and the objective's own. */
 struct plan_batch {
-	int64_t id, position, doc_start, doc_end, target_row, target_label, pair_reference, pair_first, bytes;
+	int64_t id, position, doc_start, doc_end, target_row, own[BATCH_OWN_MAX], bytes;
 };
 struct plan_batch plan_batch_of(const struct plan_policy *policy);
 int64_t plan_batch_bytes(const struct plan_policy *policy);

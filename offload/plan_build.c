@@ -186,7 +186,7 @@ static int group_has_output(const struct model *model, const struct model_group 
 }
 
 /* A pass begins with an embedding and ends with a head; each group before the head has an output. */
-static int model_check(const struct model *model)
+static int model_check(const struct model *model, const struct objective *objective)
 {
 	const struct model_stage *first = &model->stages[0], *last = &model->stages[model->stage_count - 1];
 
@@ -197,7 +197,7 @@ static int model_check(const struct model *model)
 	for (int g = 0; g + 1 < model->group_count; g++)
 		if (!group_has_output(model, &model->groups[g]))
 			return err_set(ERR_INTERNAL, "plan: group %d has no output", g);
-	return 0;
+	return objective->check ? objective->check(model) : 0;
 }
 
 static int policy_check(const struct plan_policy *o, enum plan_kind kind)
@@ -205,7 +205,7 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 	const enum dtype dtypes[] = {o->compute_dtype, o->gradient_dtype, o->reduce_dtype};
 
 	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
-	        o->prefetch_units < 1 || o->cache.rows < 0 || o->head_rows < 0 || o->max_pairs < 0)
+	        o->prefetch_units < 1 || o->cache.rows < 0 || o->head_rows < 0 || o->max_documents < 0)
 		return err_set(ERR_RANGE,
 		        "plan: micro-batches, tokens, targets, positions and prefetch must be at least 1");
 	for (int i = 0; i < 3; i++)
@@ -226,7 +226,7 @@ int plan_build(
 	int rc = policy_check(policy, kind);
 
 	if (!rc)
-		rc = model_check(map->model);
+		rc = model_check(map->model, objective_type(&policy->objective));
 	if (rc)
 		return rc;
 	p = mem_alloc(1, sizeof(*p));

@@ -12,10 +12,20 @@ static int64_t stream_bytes(const struct builder *b)
 	return b->p->policy.max_tokens * b->model->config.C * dtype_bytes(b->p->policy.compute_dtype);
 }
 
+/* The head does forward and backward in one visit. */
+static int group_is_head(const struct builder *b, int g)
+{
+	return b->model->stages[b->model->groups[g].first_stage].kind == STAGE_HEAD;
+}
+
 static int64_t scratch_bytes(const struct builder *b, int g)
 {
 	const struct plan_policy *o = &b->p->policy;
+	const struct batch_sizes most = {o->max_tokens, o->max_targets, o->max_documents};
 
+	if (group_is_head(b, g) && b->p->kind != PLAN_LOGITS)
+		return model_head_scratch_bytes(
+		        b->model, objective_type(&o->objective)->head, o->compute_dtype, &most, o->head_rows);
 	return model_scratch_bytes(
 	        b->model, g, o->compute_dtype, o->max_tokens, o->max_targets, o->head_rows);
 }
@@ -23,12 +33,6 @@ static int64_t scratch_bytes(const struct builder *b, int g)
 static int64_t acts_bytes(const struct builder *b, int g)
 {
 	return model_acts_bytes(b->model, g, b->p->policy.compute_dtype, b->p->policy.max_tokens);
-}
-
-/* The head does forward and backward in one visit. */
-static int group_is_head(const struct builder *b, int g)
-{
-	return b->model->stages[b->model->groups[g].first_stage].kind == STAGE_HEAD;
 }
 
 /* What a stage reads beside weights and its micro-batch's arrays: the stream before its group, the group's
@@ -142,7 +146,7 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 	int g = visit_group(b, v), s = group_first(b, g);
 	int train = p->kind == PLAN_TRAIN, logits = p->kind == PLAN_LOGITS;
 	int64_t loss_bytes = p->buffers[b->state.loss_host[m]].bytes;
-	int loss = device_buffer(b, BUFFER_LOSS, LAYOUT_WORK, loss_bytes * (p->policy.max_pairs ? 2 : 1), m);
+	int loss = device_buffer(b, BUFFER_LOSS, LAYOUT_WORK, loss_bytes, m);
 
 	if (train) {
 		gradients_open(b, s);

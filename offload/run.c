@@ -407,6 +407,25 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 	return rc ? err_note(rc, "operation %d (%s)", index, plan_op_name(op->kind)) : 0;
 }
 
+/* The plan has room for the micro-batch. */
+static int micro_check(const struct plan_policy *o, const struct host_batch *micro)
+{
+	const struct objective *objective = objective_type(&o->objective);
+	const struct batch_sizes most = {o->max_tokens, o->max_targets, o->max_documents},
+	                         sizes = {micro->tokens, micro->targets, micro->documents};
+	int fits = sizes.tokens <= most.tokens && sizes.targets <= most.targets;
+
+	for (int i = 0; i < objective_array_count(objective); i++)
+		fits &= objective_array_bytes(&objective->array[i], &sizes) <=
+		        objective_array_bytes(&objective->array[i], &most);
+	return fits ? 0
+	            : err_set(ERR_RANGE,
+	                      "micro-batch of %lld tokens, %lld targets, %lld documents, plan of %lld, %lld, "
+	                      "%lld",
+	                      (long long)sizes.tokens, (long long)sizes.targets, (long long)sizes.documents,
+	                      (long long)most.tokens, (long long)most.targets, (long long)most.documents);
+}
+
 int run_execute(struct run *r, const struct run_step *step, struct run_span *spans)
 {
 	int rc = 0, done;
@@ -414,16 +433,10 @@ int run_execute(struct run *r, const struct run_step *step, struct run_span *spa
 	if (step->micro_count > r->plan->policy.micro_batches)
 		return err_set(ERR_RANGE, "step of %d micro-batches, plan of %d", step->micro_count,
 		        r->plan->policy.micro_batches);
-	for (int m = 0; m < step->micro_count; m++)
-		if (step->micro[m].tokens > r->plan->policy.max_tokens ||
-		        step->micro[m].targets > r->plan->policy.max_targets ||
-		        (r->plan->policy.max_pairs && step->micro[m].pairs > r->plan->policy.max_pairs))
-			return err_set(ERR_RANGE,
-			        "micro-batch of %lld tokens, %lld targets, %lld pairs, plan of %lld, %lld, "
-			        "%lld",
-			        (long long)step->micro[m].tokens, (long long)step->micro[m].targets,
-			        (long long)step->micro[m].pairs, (long long)r->plan->policy.max_tokens,
-			        (long long)r->plan->policy.max_targets, (long long)r->plan->policy.max_pairs);
+	for (int m = 0; m < step->micro_count && !rc; m++)
+		rc = micro_check(&r->plan->policy, &step->micro[m]);
+	if (rc)
+		return rc;
 	r->step = step;
 	for (int i = 0; i < r->plan->op_count && !rc; i++)
 		rc = execute_op(r, i, spans ? &spans[i] : NULL);

@@ -29,22 +29,11 @@ struct dock {
 	struct staging *staging;
 };
 
-/* One micro-batch of a step in host memory; arrays as in struct device_batch. tokens 0: an empty
- * micro-batch. */
-struct host_batch {
-	int64_t tokens, targets, documents;
-	const int32_t *id, *position, *doc_start, *doc_end, *target_row, *target_label;
-	/* With a loss of pairs: [2 * pairs + 1] and [2 * pairs]. Each document has a target. */
-	int64_t pairs;
-	const int32_t *pair_first;
-	const double *pair_reference;
-};
-
 /* The arguments of one execution. */
 struct run_step {
 	const struct host_batch *micro; /* [micro_count], micro_count <= the plan's */
 	int micro_count;
-	float grad_scale;    /* 1 / targets of the step over all ranks */
+	float grad_scale;    /* 1 / what the loss is a mean over, of the step and all ranks */
 	int updates_pending; /* 1: there are updates of the step before */
 	/* scalars of those updates, or of this step if updates run inside backward; borrowed */
 	const struct adamw_step *adamw;

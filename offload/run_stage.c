@@ -17,11 +17,9 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	        .doc_start = dev_at(base, at.doc_start),
 	        .doc_end = dev_at(base, at.doc_end),
 	        .target_row = dev_at(base, at.target_row),
-	        .target_label = dev_at(base, at.target_label),
-	        .pairs = o->max_pairs ? host->pairs : 0,
-	        .pair_first = dev_at(base, at.pair_first),
-	        .pair_reference = dev_at(base, at.pair_reference),
 	};
+	for (int i = 0; i < objective_array_count(objective_type(&o->objective)); i++)
+		batch->own[i] = dev_at(base, at.own[i]);
 }
 
 /* Finds the addresses of the stage's tensors inside the buffers of their units. */
@@ -87,18 +85,15 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .grad_scale = r->step->grad_scale,
 	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
 	        .first_gradient = op->first,
-	        .preference = r->plan->policy.preference,
-	        .loss_weight = DEV_NONE,
+	        .settings = r->plan->policy.objective.settings,
 	};
 
-	if (r->plan->policy.max_pairs && op->kind == PLAN_OP_HEAD)
-		memory.loss_weight = dev_at(memory.loss, 4 * r->plan->policy.max_targets);
 	batch_addresses(r, op, &batch);
 	tensor_addresses(r, op);
 	value_addresses(r, op);
 	if (op->kind == PLAN_OP_HEAD)
-		return model_head(
-		        model, r->plan->kind == PLAN_TRAIN ? HEAD_TRAIN : HEAD_LOSS, q, &memory, &batch);
+		return model_head(model, objective_type(&r->plan->policy.objective)->head,
+		        r->plan->kind == PLAN_TRAIN ? HEAD_TRAIN : HEAD_LOSS, q, &memory, &batch);
 	if (op->kind == PLAN_OP_LOGITS)
 		return model_logits(
 		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);

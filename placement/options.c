@@ -5,12 +5,16 @@
 
 #include "comm/world.h"
 
-struct preference preference_of(const struct config *c)
+struct objective_use objective_of_config(const struct config *c)
 {
-	return (struct preference){.kind = (enum preference_kind)c->preference_loss,
-	        .beta = c->preference_beta,
-	        .label_smoothing = c->preference_label_smoothing,
-	        .gamma = c->preference_gamma};
+	struct objective_use use = {.type = objectives[0]};
+
+	for (int i = 1; i < objective_count && use.type == objectives[0]; i++)
+		if (config_number(c, objectives[i]->keys[0]) != 0)
+			use.type = objectives[i];
+	for (int i = 0; use.type->keys && use.type->keys[i]; i++)
+		use.settings[i] = config_number(c, use.type->keys[i]);
+	return use;
 }
 
 void options_of_config(
@@ -43,7 +47,7 @@ void options_of_config(
 	        .policy =
 	                {
 	                        .inference = !trains,
-	                        .preference = preference_of(c),
+	                        .objective = objective_of_config(c),
 	                        .offload_params = !!(offload & CONFIG_OFFLOAD_PARAMS),
 	                        .offload_gradients = !!(offload & CONFIG_OFFLOAD_GRADIENTS),
 	                        .offload_optimizer = !!(offload & CONFIG_OFFLOAD_OPTIMIZER),

@@ -11,7 +11,7 @@
 void options_of_config(
         struct engine_options *o, const struct config *c, const struct machine *machine, int micro_batches);
 
-/* The loss of pairs that the configuration asks for; PREFERENCE_OFF: none. */
-struct preference preference_of(const struct config *c);
+/* The objective that the configuration asks for. */
+struct objective_use objective_of_config(const struct config *c);
 
 #endif

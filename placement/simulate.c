@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 
 int simulate_step(
         struct simulated *s, struct engine *engine, const struct engine_options *o, struct run_span *spans)
@@ -18,8 +19,7 @@ int simulate_step(
 	for (int m = 0; m < micro_count && !rc; m++)
 		micro[m] = (struct host_batch){.tokens = tokens,
 		        .targets = o->train.max_targets,
-		        .pairs = o->train.max_pairs,
-		        .documents = (tokens + longest - 1) / longest};
+		        .documents = max_i64(o->train.max_documents, (tokens + longest - 1) / longest)};
 	for (int step = 0; step < 2 && !rc; step++) {
 		device_get_stats(o->device, &before);
 		rc = engine_step(engine, &result, micro, micro_count, s->tokens, 1e-5, spans);

@@ -86,8 +86,9 @@ struct rig {
 	dev_addr *weight, *grad;
 	dev_addr x[RIG_GROUPS_MAX], acts[RIG_GROUPS_MAX]; /* of each group */
 	struct stage_value *value;
-	dev_addr shared_acts, scratch, head_scratch, embed_scratch, dx, rope, loss, loss_weight, logits,
-	        batch[6], pair_first, pair_reference;
+	dev_addr shared_acts, scratch, head_scratch, embed_scratch, dx, rope, loss, logits, batch[6],
+	        own[BATCH_OWN_MAX];   /* own[0] are the labels */
+	const struct head_pass *head; /* the objective's */
 };
 
 /* Reserves room in the arena. *address gets the offset first, because the arena is not open yet. */
@@ -128,17 +129,17 @@ static inline void rig_take_all(struct rig *r)
 	rig_take(r, &r->dx, stream);
 	rig_take(r, &r->rope, model_rope_table_count(r->model, r->rope_positions) * 4);
 	rig_take(r, &r->loss, r->max_targets * 4);
-	rig_take(r, &r->loss_weight, r->max_targets * 4);
 	rig_take(r, &r->logits, r->max_targets * c->V * 4);
 	for (int i = 0; i < 6; i++)
 		rig_take(r, &r->batch[i], r->max_tokens * 4);
-	rig_take(r, &r->pair_first, (r->max_targets + 1) * 4);
-	rig_take(r, &r->pair_reference, r->max_targets * 8);
+	for (int i = 1; i < BATCH_OWN_MAX; i++)
+		rig_take(r, &r->own[i], (r->max_tokens + 1) * 8);
 	rig_take(r, &r->embed_scratch,
 	        model_scratch_bytes(r->model, 0, r->dtype, r->max_tokens, r->max_targets, 0));
 	rig_take(r, &r->head_scratch,
-	        model_scratch_bytes(r->model, r->model->group_count - 1, r->dtype, r->max_tokens,
-	                r->max_targets, r->head_rows));
+	        model_head_scratch_bytes(r->model, r->head, r->dtype,
+	                &(struct batch_sizes){r->max_tokens, r->max_targets, r->max_tokens}, r->head_rows));
+	r->own[0] = r->batch[5];
 	rig_take(r, &r->scratch, most_scratch);
 }
 
@@ -161,8 +162,9 @@ static inline void rig_download(struct rig *r, void *dst, dev_addr src, int64_t 
 /* Opens the rig. Gradients are zero. RIG_FILLED: all other buffers are NaN. RIG_BARE: they are as the device
  * gives them, and filling does not touch them. */
 enum rig_fill { RIG_FILLED, RIG_BARE };
-static inline void rig_open_as(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
-        int64_t max_tokens, int64_t max_targets, enum rig_fill fill)
+static inline void rig_open_for(struct rig *r, const char *device, const struct model *model,
+        enum dtype dtype, int64_t max_tokens, int64_t max_targets, enum rig_fill fill,
+        const struct head_pass *head)
 {
 	struct device_options options = {.threads = 2};
 	float *table;
@@ -173,7 +175,8 @@ static inline void rig_open_as(struct rig *r, const char *device, const struct m
 	        .dtype = dtype,
 	        .max_tokens = max_tokens,
 	        .max_targets = max_targets,
-	        .rope_positions = max_tokens};
+	        .rope_positions = max_tokens,
+	        .head = head};
 	r->buffers = mem_alloc(RIG_BUFFERS_MAX, sizeof(*r->buffers));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
@@ -202,6 +205,12 @@ static inline void rig_open_as(struct rig *r, const char *device, const struct m
 	model_rope_table(model, table, r->rope_positions);
 	rig_upload(r, r->rope, table, model_rope_table_count(model, r->rope_positions) * 4);
 	mem_free(table);
+}
+
+static inline void rig_open_as(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
+        int64_t max_tokens, int64_t max_targets, enum rig_fill fill)
+{
+	rig_open_for(r, device, model, dtype, max_tokens, max_targets, fill, &head_of_tokens);
 }
 
 static inline void rig_open(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
@@ -289,7 +298,7 @@ static inline struct device_batch rig_load(struct rig *r, const struct rig_batch
 	        .doc_start = r->batch[2],
 	        .doc_end = r->batch[3],
 	        .target_row = r->batch[4],
-	        .target_label = r->batch[5]};
+	        .own = {r->own[0], r->own[1], r->own[2], r->own[3]}};
 }
 
 static inline struct stage_memory rig_memory(const struct rig *r, float grad_scale)
@@ -302,7 +311,6 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .dx = r->dx,
 	        .rope_table = r->rope,
 	        .loss = r->loss,
-	        .loss_weight = r->loss_weight,
 	        .rope_positions = r->rope_positions,
 	        .head_rows = r->head_rows,
 	        .grad_scale = grad_scale,
@@ -366,7 +374,7 @@ static inline void rig_run_loaded(struct rig *r, float *losses, const struct dev
 	rig_forward(r, batch, acts);
 	memory.scratch = r->head_scratch;
 	memory.x = r->x[r->model->group_count - 1];
-	check_ok(model_head(r->model, mode, r->stream, &memory, batch));
+	check_ok(model_head(r->model, r->head, mode, r->stream, &memory, batch));
 	if (mode == HEAD_TRAIN)
 		rig_backward(r, batch, acts);
 	rig_download(r, losses, r->loss, batch->targets * 4);

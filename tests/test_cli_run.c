@@ -106,8 +106,8 @@ static void test_metrics_nonfinite(void **state)
 {
 	char *path = path_in(*state, "nan.jsonl"), *text;
 	struct metrics_step row = step_row(1);
-	const struct metrics_pairs pairs = {{1.5, -2}, 3.5, NAN, {-4, -5}};
-	struct metrics_eval eval = {1, 1, INFINITY, NAN, 5, NULL};
+	const struct objective_means pairs = {.metric = {1.5, -2, 3.5, NAN, -4, -5}};
+	struct metrics_eval eval = {.step = 1, .epoch = 1, .loss = INFINITY, .perplexity = NAN, .tokens = 5};
 	struct metrics *m;
 
 	row.loss = NAN;
@@ -116,7 +116,8 @@ static void test_metrics_nonfinite(void **state)
 	metrics_write_step(m, &row);
 	metrics_write_eval(m, &eval);
 	row.step = 2;
-	row.pairs = eval.pairs = &pairs;
+	row.objective = eval.objective = &objective_pairs;
+	row.means = eval.means = pairs;
 	metrics_write_step(m, &row);
 	metrics_write_eval(m, &eval);
 	metrics_close(m);
@@ -135,7 +136,7 @@ static void test_metrics_nonfinite(void **state)
 static void test_metrics_resume(void **state)
 {
 	char *path = path_in(*state, "resume.jsonl"), *text;
-	struct metrics_eval eval = {3, 1, 1, 1, 5, NULL};
+	struct metrics_eval eval = {.step = 3, .epoch = 1, .loss = 1, .perplexity = 1, .tokens = 5};
 	struct metrics *m;
 	FILE *f;
 
@@ -323,8 +324,9 @@ static void test_progress_texts(void **state)
 
 static void test_progress_line(void **state)
 {
-	const struct metrics_pairs pairs = {.accuracy = 0.75, .margin = 0.25};
-	struct progress_step step = {7, 2.5, 1.25, 2e-5, 1234, (int64_t)3 << 30, 1 << 20, 0.125, NULL, NULL};
+	const struct objective_means pairs = {.metric = {[2] = 0.25, [3] = 0.75}};
+	struct progress_step step = {
+	        7, 2.5, 1.25, 2e-5, 1234, (int64_t)3 << 30, 1 << 20, 0.125, NULL, NULL, NULL};
 	struct str s = {0};
 
 	(void)state;
@@ -333,11 +335,11 @@ static void test_progress_line(void **state)
 	        "step 7/100  loss 2.5000  grad 1.25  lr 2.00e-05  1234 tok/s  eta 1:05  device 1.0 MiB  "
 	        "host 3.0 GiB  wait 12%");
 	str_free(&s);
-	step = (struct progress_step){7, NAN, NAN, 0, NAN, -1, -1, NAN, NULL, "not finite"};
+	step = (struct progress_step){7, NAN, NAN, 0, NAN, -1, -1, NAN, NULL, NULL, "not finite"};
 	progress_format(&s, &step, 100, -1);
 	assert_string_equal(s.data, "step 7/100  skipped: not finite  lr 0.00e+00");
 	str_free(&s);
-	step = (struct progress_step){7, 0.5, NAN, NAN, NAN, -1, -1, NAN, &pairs, NULL};
+	step = (struct progress_step){7, 0.5, NAN, NAN, NAN, -1, -1, NAN, &objective_pairs, &pairs, NULL};
 	progress_format(&s, &step, 100, -1);
 	assert_string_equal(s.data, "step 7/100  loss 0.5000  right 75%  margin 0.25");
 	str_free(&s);
@@ -345,7 +347,7 @@ static void test_progress_line(void **state)
 
 static void test_progress_styles(void **state)
 {
-	struct progress_step step = {1, 2.5, 1, 1e-5, 10, -1, -1, 0, NULL, NULL};
+	struct progress_step step = {1, 2.5, 1, 1e-5, 10, -1, -1, 0, NULL, NULL, NULL};
 	char *path = path_in(*state, "progress"), *text;
 	struct progress *p;
 	FILE *f = fopen(path, "w");

@@ -1,9 +1,10 @@
-/* links: host_cpu device_meta model_families model_blocks */
+/* links: host_cpu device_meta model_families objective */
 /* Models that train on preference pairs, against TRL (tests/golden/make_preference.py). */
 #include "tests/formula_cases.h"
 
 #include "device/preference.h"
 #include "model/families/open.h"
+#include "objective/objective.h"
 
 enum { PAIRS_MAX = 8 };
 
@@ -162,34 +163,24 @@ static void micro_run(struct rig *r, const struct micro *m, const json_t *test, 
 	const json_t *reference = json_object_get(model, "reference");
 	struct device_batch batch = rig_load(r, &m->rows);
 	struct stage_memory memory = rig_memory(r, 1 / (float)whole.pairs);
-	struct preference_pair pairs[PAIRS_MAX];
-	double references[2 * PAIRS_MAX], grad[2];
+	const struct preference p = preference_of(test);
+	const double settings[] = {p.kind, p.beta, p.label_smoothing, p.gamma};
+	double references[2 * PAIRS_MAX], sums[OBJECTIVE_SUMS_MAX] = {0};
+	struct host_batch host = {.documents = 2 * m->pairs, .own = {NULL, m->first, references}};
 	float losses[256];
 
 	assert_true(m->rows.targets <= 256);
 	for (int64_t i = 0; i < 2 * m->pairs; i++)
 		references[i] = at(reference, (size_t)(2 * m->first_pair + i));
-	rig_upload(r, r->pair_first, m->first, (2 * m->pairs + 1) * (int64_t)sizeof(*m->first));
-	rig_upload(r, r->pair_reference, references, 2 * m->pairs * (int64_t)sizeof(*references));
-	batch.pairs = m->pairs;
-	batch.pair_first = r->pair_first;
-	batch.pair_reference = r->pair_reference;
-	memory.preference = preference_of(test);
+	rig_upload(r, r->own[1], m->first, (2 * m->pairs + 1) * (int64_t)sizeof(*m->first));
+	rig_upload(r, r->own[2], references, 2 * m->pairs * (int64_t)sizeof(*references));
+	memory.settings = settings;
 	rig_run_loaded(r, losses, &batch, memory, mode, way->acts);
 	for (int64_t t = 0; t < m->rows.targets; t++)
 		if (!(fabs(losses[t] - at(want, (size_t)(m->first_target + t))) <= way->bounds.loss))
 			fail_msg("token loss %lld is %.9g", (long long)t, losses[t]);
-	for (int64_t i = 0; i < 2 * m->pairs; i++) {
-		struct preference_pair *pair = &pairs[i / 2];
-
-		pair->policy[i % 2] = 0;
-		pair->reference[i % 2] = references[i];
-		pair->count[i % 2] = m->first[i + 1] - m->first[i];
-		for (int32_t t = m->first[i]; t < m->first[i + 1]; t++)
-			pair->policy[i % 2] -= losses[t];
-	}
-	for (int64_t i = 0; i < m->pairs; i++)
-		*sum += preference_loss(&memory.preference, &pairs[i], grad);
+	objective_pairs.sums_add(sums, settings, &host, losses);
+	*sum += sums[0];
 }
 
 static double norm_of(const json_t *tensors)
@@ -208,7 +199,8 @@ static void check_run(const struct model *model, const json_t *test, const struc
 	struct rig r;
 
 	assert_int_equal(model->tensor_count, json_array_size(tensors));
-	rig_open(&r, "host", model, way->bounds.dtype, whole.rows.tokens, whole.rows.targets);
+	rig_open_for(&r, "host", model, way->bounds.dtype, whole.rows.tokens, whole.rows.targets, RIG_FILLED,
+	        objective_pairs.head);
 	if (way->head_rows)
 		r.head_rows = way->head_rows;
 	prepare(&r);
@@ -270,7 +262,8 @@ static void test_losses_alone(void **state)
 	struct rig r;
 
 	(void)state;
-	rig_open(&r, "host", model, DTYPE_F32, whole.rows.tokens, whole.rows.targets);
+	rig_open_for(&r, "host", model, DTYPE_F32, whole.rows.tokens, whole.rows.targets, RIG_FILLED,
+	        objective_pairs.head);
 	prepare(&r);
 	for (int t = 0; t < model->tensor_count; t++)
 		r.grad[t] = DEV_NONE;

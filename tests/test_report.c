@@ -55,7 +55,7 @@ static int read_text(struct report_run *r, const char *text)
 /* What train writes is what a report reads, under the same names. */
 static void test_round_trip(void **state)
 {
-	const struct metrics_pairs pairs = {.reward = {3, 1}, .margin = 2, .accuracy = 0.75};
+	const struct objective_means pairs = {.metric = {3, 1, 2, 0.75}};
 	struct metrics_step step = {.learning_rate = 1e-3,
 	        .target_tokens = 5,
 	        .tokens = 10,
@@ -66,8 +66,14 @@ static void test_round_trip(void **state)
 	        .grad_norm = 2,
 	        .wait_ms = {[QUEUE_H2D] = 10, [QUEUE_D2H] = 20, [QUEUE_COMM] = 30, [QUEUE_CPU] = 40},
 	        .disk_wait_ms = 50,
-	        .pairs = &pairs};
-	struct metrics_eval eval = {.pairs = &pairs, .step = 2, .loss = 1.5, .perplexity = 4, .tokens = 3};
+	        .objective = &objective_pairs,
+	        .means = pairs};
+	struct metrics_eval eval = {.objective = &objective_pairs,
+	        .means = pairs,
+	        .step = 2,
+	        .loss = 1.5,
+	        .perplexity = 4,
+	        .tokens = 3};
 	struct report_run r;
 	struct metrics *m = NULL;
 	char *path = mem_printf("%s/trip/metrics.jsonl", dir);

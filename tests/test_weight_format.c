@@ -144,7 +144,7 @@ static struct host_batch batch_make(void)
 		position[i] = row[i] = i;
 		end[i] = TOKENS;
 	}
-	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, label, 0, NULL, NULL};
+	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, {label}};
 }
 
 struct outcome {

@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "checkpoint/save.h"
 #include "comm/world.h"
+#include "placement/options.h"
 #include "placement/ranks.h"
 
 #include <inttypes.h>
@@ -36,8 +37,7 @@ static int ends_with(const char *text, const char *end)
 /* The metrics of this run's evaluations. */
 static json_t *metrics_sample(const struct trainer *t)
 {
-	static const struct metrics_pairs pairs;
-	const struct metrics_eval row = {.pairs = t->config->preference_loss ? &pairs : NULL};
+	const struct metrics_eval row = {.objective = objective_of_config(t->config).type};
 
 	return metrics_eval_row(&row);
 }

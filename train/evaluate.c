@@ -6,7 +6,7 @@
 #include "comm/world.h"
 #include "placement/options.h"
 
-void host_batch_of(struct host_batch *to, const struct micro_batch *from, const struct batch_source *source)
+void host_batch_of(struct host_batch *to, const struct micro_batch *from, const struct objective *objective)
 {
 	*to = (struct host_batch){
 	        .tokens = from->token_count,
@@ -17,11 +17,9 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from, const 
 	        .doc_start = from->doc_start,
 	        .doc_end = from->doc_end,
 	        .target_row = from->target_rows,
-	        .target_label = from->target_labels,
-	        .pairs = source->row_value ? from->doc_count / 2 : 0,
-	        .pair_first = from->doc_target,
-	        .pair_reference = from->doc_value,
 	};
+	for (int i = 0; i < objective_array_count(objective); i++)
+		to->own[i] = micro_batch_field(from, objective->array[i].field);
 }
 
 /* Reports the losses of a micro-batch, document by document. */
@@ -39,16 +37,14 @@ static int batch_rows_report(
 /* Sums over all ranks; each has run its rows. */
 static int evaluate_sum(struct evaluation *result)
 {
-	double sums[] = {
-	        result->loss_sum, (double)result->targets, (double)result->tokens, (double)result->rows};
-	int rc = world_sum(sums, 4);
+	double counts[] = {(double)result->targets, (double)result->tokens, (double)result->rows};
+	int rc = world_sum(counts, 3);
 
 	if (!rc)
-		rc = world_sum(&result->pairs.loss, PAIR_SUM_COUNT);
-	result->loss_sum = sums[0];
-	result->targets = (int64_t)sums[1];
-	result->tokens = (int64_t)sums[2];
-	result->rows = (int64_t)sums[3];
+		rc = world_sum(result->sums, OBJECTIVE_SUMS_MAX);
+	result->targets = (int64_t)counts[0];
+	result->tokens = (int64_t)counts[1];
+	result->rows = (int64_t)counts[2];
 	return rc;
 }
 
@@ -57,18 +53,16 @@ static int micro_evaluate(struct session *s, const struct session_rows *rows, st
         evaluate_row_fn *row_fn, void *context)
 {
 	const struct micro_batch *mb = rows->micro[0];
-	struct preference loss = preference_of(s->config);
+	const struct objective_use use = objective_of_config(s->config);
 	struct host_batch batch;
 	const float *losses;
 	int rc;
 
-	host_batch_of(&batch, mb, &rows->source);
+	host_batch_of(&batch, mb, use.type);
 	rc = engine_eval(s->engine, &losses, &batch);
 	if (rc)
 		return rc;
-	for (int64_t i = 0; i < mb->target_count; i++)
-		result->loss_sum += losses[i];
-	pair_sums_add(&result->pairs, &loss, &batch, losses);
+	use.type->sums_add(result->sums, use.settings, &batch, losses);
 	result->targets += mb->target_count;
 	result->tokens += mb->token_count;
 	result->rows += mb->doc_count;

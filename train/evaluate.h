@@ -4,17 +4,15 @@
 
 #include "train/session.h"
 
-/* Converts a micro-batch for the engine; borrows the arrays. `source` has a row_value: its documents are
- * pairs. */
-void host_batch_of(struct host_batch *to, const struct micro_batch *from, const struct batch_source *source);
+/* Converts a micro-batch for the engine; borrows the arrays. */
+void host_batch_of(struct host_batch *to, const struct micro_batch *from, const struct objective *objective);
 
 /* Computes the loss over all of these rows, s->eval or s->pass (with mixed sets over those of the first
  * epoch), summed in double, in order. Calls row_fn for each row if not NULL. Collective: each rank runs its
  * rows, and all get the sums. ERR_STOPPED: s->is_stopped saw a signal, on any rank. */
 struct evaluation {
-	double loss_sum;               /* of tokens */
-	struct pair_sums pairs;        /* of rows with a reference */
-	int64_t targets, tokens, rows; /* two rows are a pair */
+	double sums[OBJECTIVE_SUMS_MAX]; /* the objective's; the first is of the loss */
+	int64_t targets, tokens, rows;   /* rows of the data: documents */
 	double seconds;
 };
 typedef int evaluate_row_fn(void *context, int64_t row, const float *losses, int64_t count);

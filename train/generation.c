@@ -19,7 +19,7 @@ void generation_sizes(struct generation *g, int64_t text_count, struct engine_op
 {
 	int64_t longest = g->text_tokens ? g->text_tokens : g->pass_tokens;
 
-	o->logits = (struct engine_sizes){g->pass_tokens, text_count, 0};
+	o->logits = (struct engine_sizes){g->pass_tokens, text_count, text_count};
 	o->policy.cache = g->cache =
 	        (struct cache_shape){g->text_tokens * text_count, g->text_tokens, g->pass_tokens};
 	o->policy.rope_positions = max_i64(o->policy.rope_positions, longest);

@@ -17,6 +17,7 @@
 #include "base/size.h"
 #include "base/stop_signals.h"
 #include "comm/world.h"
+#include "placement/options.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -36,21 +37,16 @@ static int batches_build(struct trainer *t)
 	return rc;
 }
 
-/* Means of the sums over `count` pairs. */
-static struct metrics_pairs pairs_mean(const struct pair_sums *sums, int64_t count)
+static const struct objective *objective_of(const struct trainer *t)
 {
-	double n = (double)count;
-
-	return (struct metrics_pairs){.reward = {sums->reward[0] / n, sums->reward[1] / n},
-	        .margin = (sums->reward[0] - sums->reward[1]) / n,
-	        .accuracy = sums->right / n,
-	        .logp = {sums->logp[0] / n, sums->logp[1] / n}};
+	return objective_of_config(t->config).type;
 }
 
-/* What the step's loss is a mean over: targets, or pairs. */
+/* What the step's loss is a mean over. */
 static int64_t loss_count(const struct trainer *t, int64_t targets)
 {
-	return t->config->preference_loss ? batch_step_rows(&t->session.train.source, t->step) : targets;
+	return objective_of(t)->is_mean_of_rows ? batch_step_rows(&t->session.train.source, t->step)
+	                                        : targets;
 }
 
 /* Writes the trace once. If the run ends early, writes the steps traced so far. */
@@ -80,7 +76,7 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	struct device_stats before, after;
 
 	for (int m = 0; m < micro_count && !rc; m++)
-		host_batch_of(&micro[m], rows->micro[m], &rows->source);
+		host_batch_of(&micro[m], rows->micro[m], objective_of(t));
 	batch_step_counts(targets, tokens, &rows->source, t->step);
 	device_get_stats(t->session.device, &before);
 	if (!rc)
@@ -132,7 +128,8 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	struct metrics_step row = {
 	        .step = t->step,
 	        .epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step),
-	        .loss = count ? result->loss_sum / (double)count : NAN,
+	        .objective = objective_of(t),
+	        .means = objective_means_of(objective_of(t), result->sums, count, targets),
 	        .grad_norm = result->grad_norm,
 	        .learning_rate = t->schedule.learning_rate ? lr_schedule_rate(&t->schedule, t->step) : 0,
 	        .target_tokens = targets,
@@ -144,10 +141,9 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	        .sent_node_bytes = t->sent.node_bytes,
 	        .sent_network_bytes = t->sent.network_bytes,
 	};
-	struct metrics_pairs pairs = pairs_mean(&result->pairs, count);
 	double waited = 0;
 
-	row.pairs = t->config->preference_loss ? &pairs : NULL;
+	row.loss = row.means.loss;
 	device_get_stats(t->session.device, &now);
 	row.pinned_bytes = now.slab_pinned_peak_bytes;
 	row.device_peak_bytes = now.arena_touched_bytes + now.reserve_bytes;
@@ -169,8 +165,9 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 static int rows_evaluate(struct trainer *t)
 {
 	struct evaluation e;
-	struct metrics_eval row = {.step = t->step};
-	struct metrics_pairs pairs;
+	struct metrics_eval row = {.step = t->step, .objective = objective_of(t)};
+	struct str more = {0};
+	int64_t count;
 	int rc;
 
 	t->session.is_stopped = t->caller.signal;
@@ -182,18 +179,15 @@ static int rows_evaluate(struct trainer *t)
 		return t->evaluation_due ? 0 : rc;
 	row.epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step);
 	row.tokens = e.targets;
-	if (t->config->preference_loss) {
-		pairs = pairs_mean(&e.pairs, e.rows / 2);
-		row.pairs = &pairs;
-		row.loss = e.pairs.loss / (double)(e.rows / 2);
-		log_info("step %" PRId64 ": eval loss %.4f, %.0f%% of %" PRId64 " pairs right", t->step,
-		        row.loss, 100 * pairs.accuracy, e.rows / 2);
-	} else {
-		row.loss = e.loss_sum / (double)e.targets;
-		row.perplexity = exp(row.loss);
-		log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets",
-		        t->step, row.loss, row.perplexity, row.tokens);
-	}
+	count = row.objective->is_mean_of_rows ? e.rows / max_i64(row.objective->row_documents, 1)
+	                                       : e.targets;
+	row.means = objective_means_of(row.objective, e.sums, count, e.targets);
+	row.loss = row.means.loss;
+	row.perplexity = exp(row.loss);
+	if (row.objective->say_evaluation)
+		row.objective->say_evaluation(&more, &row.means);
+	log_info("step %" PRId64 ": eval loss %.4f%s", t->step, row.loss, more.data ? more.data : "");
+	str_free(&more);
 	if (!world_self()->rank) {
 		rows_hold(t);
 		metrics_write_eval(t->metrics, &row);
@@ -467,8 +461,8 @@ int train_run(struct trainer *t)
 	}
 	if (!rc)
 		rc = skipped_end(t, &trend, result.nonfinite);
-	if (!rc && (!t->config->preference_loss ||
-	                   trend.count >= TREND_LOSSES)) /* pairs differ more than rows */
+	/* means of a few rows differ more than those of all their tokens */
+	if (!rc && (!objective_of(t)->is_mean_of_rows || trend.count >= TREND_LOSSES))
 		diverged_warn(&trend);
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
 		rc = evaluate_and_look(t);

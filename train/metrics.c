@@ -203,20 +203,15 @@ static json_t *wait_object(const struct metrics_step *s)
 	        json_finite(s->wait_ms[QUEUE_CPU]), "disk", json_finite(s->disk_wait_ms));
 }
 
-/* Adds the numbers of pairs under their names behind `prefix`. ERR_NOMEM. */
-static int pairs_add(json_t *row, const char *prefix, const struct metrics_pairs *p)
+/* Adds the objective's metrics under their names behind `prefix`. ERR_NOMEM. */
+static int means_add(
+        json_t *row, const char *prefix, const struct objective *o, const struct objective_means *means)
 {
-	const struct {
-		const char *name;
-		double value;
-	} numbers[] = {{"rewards/chosen", p->reward[0]}, {"rewards/rejected", p->reward[1]},
-	        {"rewards/margins", p->margin}, {"rewards/accuracies", p->accuracy},
-	        {"logps/chosen", p->logp[0]}, {"logps/rejected", p->logp[1]}};
 	char name[64];
 
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
-		snprintf(name, sizeof(name), "%s%s", prefix, numbers[i].name);
-		if (json_object_set_new(row, name, json_finite(numbers[i].value)))
+	for (int i = 0; o && i < OBJECTIVE_METRICS_MAX && o->metrics[i]; i++) {
+		snprintf(name, sizeof(name), "%s%s", prefix, o->metrics[i]);
+		if (json_object_set_new(row, name, json_finite(means->metric[i])))
 			return ERR_NOMEM;
 	}
 	return 0;
@@ -240,7 +235,7 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 		json_decref(row);
 		row = NULL;
 	}
-	if (row && s->pairs && pairs_add(row, "", s->pairs)) {
+	if (row && means_add(row, "", s->objective, &s->means)) {
 		json_decref(row);
 		row = NULL;
 	}
@@ -249,11 +244,12 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 
 json_t *metrics_eval_row(const struct metrics_eval *e)
 {
+	int has_perplexity = !e->objective || e->objective->is_mean_of_entropy;
 	json_t *row = json_pack("{s:I,s:o,s:o,s:o*,s:I}", "step", (json_int_t)e->step, "epoch",
 	        json_finite(e->epoch), "eval_loss", json_finite(e->loss), "eval_perplexity",
-	        e->pairs ? NULL : json_finite(e->perplexity), "eval_tokens", (json_int_t)e->tokens);
+	        has_perplexity ? json_finite(e->perplexity) : NULL, "eval_tokens", (json_int_t)e->tokens);
 
-	if (row && e->pairs && pairs_add(row, "eval_", e->pairs)) {
+	if (row && means_add(row, "eval_", e->objective, &e->means)) {
 		json_decref(row);
 		row = NULL;
 	}

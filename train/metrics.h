@@ -9,23 +9,16 @@
 
 #include "base/json.h"
 #include "device/device.h"
+#include "objective/objective.h"
 
 #include <stdint.h>
 
 struct metrics;
 
-/* Means over pairs of texts; index 0: chosen, 1: rejected. Names and meaning are TRL's. */
-struct metrics_pairs {
-	double reward[2]; /* beta times the difference of log probabilities by model and reference */
-	double margin;    /* of the rewards */
-	double accuracy;  /* share of pairs whose chosen text has the higher reward */
-	double logp[2];   /* log probabilities by the model */
-};
-
 struct metrics_step {
 	int64_t step;
 	double epoch;
-	double loss;      /* mean over the step's targets */
+	double loss;      /* mean over the step's targets, or what else the objective has */
 	double grad_norm; /* before clipping */
 	double learning_rate;
 	int64_t target_tokens, tokens;
@@ -34,17 +27,20 @@ struct metrics_step {
 	int skipped;
 	/* With several ranks: bytes that rank 0's collectives sent in the step; 0: one rank, not written. */
 	int64_t sent_node_bytes, sent_network_bytes;
-	double wait_ms[QUEUE_COUNT];       /* time that compute waited for each queue; [QUEUE_COMPUTE] is not
-	                                      written */
-	const struct metrics_pairs *pairs; /* NULL: no loss of pairs */
+	double wait_ms
+	        [QUEUE_COUNT]; /* time that compute waited for each queue; [QUEUE_COMPUTE] is not written */
+	const struct objective *objective; /* its metrics are written; NULL: none */
+	struct objective_means means;
 	double disk_wait_ms; /* time that updates, and the loop before the step, waited for a save */
 };
 
 struct metrics_eval {
 	int64_t step;
 	double epoch, loss, perplexity;
-	int64_t tokens;                    /* targets */
-	const struct metrics_pairs *pairs; /* NULL: no loss of pairs; else perplexity is not written */
+	int64_t tokens; /* targets */
+	const struct objective
+	        *objective; /* its metrics are written; without an entropy no perplexity; NULL: none */
+	struct objective_means means;
 };
 
 /* Opens `path` to append. First removes rows after after_step and torn lines; all rows if after_step is below

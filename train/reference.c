@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "checkpoint/safetensors.h"
 #include "comm/world.h"
+#include "placement/options.h"
 #include "train/evaluate.h"
 
 #include <inttypes.h>
@@ -31,7 +32,9 @@ static const char *kind_of(const struct session *s)
 
 static int reads_reference(const struct session *s)
 {
-	return preference_reads((enum preference_kind)s->config->preference_loss, PREFERENCE_REFERENCE);
+	const struct objective_use use = objective_of_config(s->config);
+
+	return objective_reads_values(&use);
 }
 
 /* ---- the sides of a run ---- */

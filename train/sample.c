@@ -93,7 +93,7 @@ int sample_add_sizes(struct session *s, struct engine_options *o)
 		tokens = prompt.count;
 	}
 	token_list_free(&prompt);
-	o->logits = (struct engine_sizes){tokens + c->max_new_tokens, 1, 0};
+	o->logits = (struct engine_sizes){tokens + c->max_new_tokens, 1, 1};
 	o->policy.rope_positions = max_i64(o->policy.rope_positions, o->logits.max_tokens);
 	return rc;
 }
@@ -102,13 +102,15 @@ int sample_run_sizes(struct session *s, struct engine_options *o)
 {
 	o->policy.rope_positions = max_i64(
 	        s->train.limits.doc_tokens, max_i64(s->eval.limits.doc_tokens, s->pass.limits.doc_tokens));
-	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets,
-	        s->config->preference_loss ? s->train.limits.docs / 2 : 0};
+	o->train = session_rows_sizes(&s->train);
 	if (s->eval.data)
-		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets, 0};
+		o->eval = session_rows_sizes(&s->eval);
 	if (s->pass.data) {
-		o->eval.max_tokens = max_i64(o->eval.max_tokens, s->pass.limits.tokens);
-		o->eval.max_targets = max_i64(o->eval.max_targets, s->pass.limits.targets);
+		struct engine_sizes pass = session_rows_sizes(&s->pass);
+
+		o->eval.max_tokens = max_i64(o->eval.max_tokens, pass.max_tokens);
+		o->eval.max_targets = max_i64(o->eval.max_targets, pass.max_targets);
+		o->eval.max_documents = max_i64(o->eval.max_documents, pass.max_documents);
 	}
 	return sample_add_sizes(s, o);
 }

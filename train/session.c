@@ -245,9 +245,10 @@ static int per_token_check(const struct session *s)
 	        config_where(c, "data"));
 }
 
-/* Makes room for the references of pairs, and names the rows to compute them from. */
+/* Makes room for a value of each row, and names the rows to compute them from. */
 static int references_make(struct session *s)
 {
+	const struct objective_use use = objective_of_config(s->config);
 	struct session_rows *sides[] = {&s->train, &s->eval};
 
 	for (size_t i = 0; i < 2; i++) {
@@ -259,7 +260,7 @@ static int references_make(struct session *s)
 			return ERR_NOMEM;
 		sides[i]->source.row_value = sides[i]->reference;
 	}
-	if (preference_reads((enum preference_kind)s->config->preference_loss, PREFERENCE_REFERENCE))
+	if (objective_reads_values(&use))
 		s->pass.data = s->train.data;
 	return 0;
 }
@@ -289,7 +290,7 @@ int session_open_rows(struct session *s)
 		        c->max_steps);
 	if (!rc && trains)
 		untrained_report(&s->train, c);
-	if (!rc && trains && c->preference_loss)
+	if (!rc && trains && objective_of_config(c).type->reads_values)
 		rc = references_make(s);
 	if (!rc && s->pass.data)
 		rc = rows_prepare(&s->pass, s, c->per_device_train_batch_size, c->gradient_accumulation_steps,

@@ -32,7 +32,7 @@ struct session_rows {
 	                  rank, which would silently train on something else */
 	int64_t step_count; /* of the run, or of one pass */
 	int micro_count;
-	double *reference; /* [data->row_count] with a loss of pairs: log probabilities (train/reference.h) */
+	double *reference; /* [data->row_count] where the objective reads one: log probabilities (train/reference.h) */
 };
 
 /* Where rows in files came from, to make them again. */
@@ -66,9 +66,10 @@ struct session {
 	int (*is_stopped)(
 	        int64_t steps_left);   /* ends an evaluation when it returns a signal; NULL: none does */
 	struct rows_origin origins[2]; /* of the data read for train, for eval */
-	struct session_rows pass; /* with a loss of pairs: train's rows, each once, in the micro-batches of
+	struct session_rows
+	        pass; /* where the reference has to be computed: train's rows, each once, in the micro-batches of
 	                             the first epoch where no weights draw rows again; its data are train's */
-	int writes_date;          /* 1: a template that rows of chats were rendered with may write the date */
+	int writes_date; /* 1: a template that rows of chats were rendered with may write the date */
 	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;
 	const struct machine *machine; /* the planned machine, borrowed; NULL: this one */
@@ -110,6 +111,12 @@ int session_open_side(struct session *s);
 
 /* Sets the policy from the configuration; the caller fills in the sizes. */
 void session_engine_options(const struct session *s, struct engine_options *o);
+
+/* The sizes of the rows' micro-batches. */
+static inline struct engine_sizes session_rows_sizes(const struct session_rows *rows)
+{
+	return (struct engine_sizes){rows->limits.tokens, rows->limits.targets, rows->limits.docs};
+}
 
 /* Opens pool and device: the device with this name, or with NULL that of the configuration. */
 int session_open_device(struct session *s, const char *name);

@@ -1,9 +1,9 @@
 /* Weights of token losses, from the losses of preference pairs. */
-#include "device/op_loss.h"
+#include "device/op_preference.h"
 
 #include "host/cpu/cpu_inner.h"
 
-OP_LOSS_LIST(CPU_DECLARE)
+OP_PREFERENCE_LIST(CPU_DECLARE)
 
 static double sum_of(const float *values, int64_t count)
 {

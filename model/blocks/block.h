@@ -5,7 +5,7 @@
  * callers check once. Linear layers and norms work for every way in which a family stores its matrices.
  *
  * To add a kind: a row in STAGE_LIST (model/roles.h) with the roles of its tensors, and its file here.
- * Private to model/blocks. */
+ * Private to model/blocks and to the passes of objectives. */
 #ifndef FERRY_MODEL_BLOCKS_BLOCK_H
 #define FERRY_MODEL_BLOCKS_BLOCK_H
 
@@ -40,9 +40,9 @@ struct stage_call {
 	int stage, layer;
 	enum dtype dtype;
 	int64_t tokens, element_bytes;
-	int64_t targets, head_rows;           /* head only */
-	dev_addr acts;                        /* of this stage */
-	int64_t acts_first[BLOCK_STAGES_MAX]; /* of each stage of the group: where its part begins */
+	int64_t targets, documents, head_rows; /* head only */
+	dev_addr acts;                         /* of this stage */
+	int64_t acts_first[BLOCK_STAGES_MAX];  /* of each stage of the group: where its part begins */
 	struct block_scratch scratch;
 	const void *layout;   /* the stage's own, while it works */
 	int writes_gradients; /* 1: products overwrite gradients, 0: they add to them */

@@ -6,21 +6,8 @@
 #ifndef FERRY_MODEL_BLOCKS_BLOCKS_H
 #define FERRY_MODEL_BLOCKS_BLOCKS_H
 
-#include "device/preference.h"
+#include "model/blocks/batch.h" /* IWYU pragma: export */
 #include "model/model.h"
-
-/* A micro-batch on the device; arrays are int32. model_position_rows writes `position`. target_row has the
- * indices of tokens that are followed by a target. */
-struct device_batch {
-	int64_t tokens, targets, documents;
-	dev_addr id, position, doc_start, doc_end; /* [tokens] */
-	dev_addr target_row, target_label;         /* [targets] */
-	/* Preference training: documents 2p and 2p + 1 are the chosen and the rejected text of pair p. Then
-	 * pair_first is I32 [2 * pairs + 1], where each one's targets begin, and pair_reference F64 [2 *
-	 * pairs], their log probabilities by the reference. */
-	int64_t pairs;
-	dev_addr pair_first, pair_reference;
-};
 
 /* What generation keeps of several texts (KV cache): text_rows rows for each text, `rows` in all. A pass
  * brings at most pass_tokens new tokens. rows 0: no cache. text_rows 0: a text may have any number of rows,
@@ -43,7 +30,7 @@ struct cache_shape {
  *                   of x after its first; the head writes it, or it is DEV_NONE if nothing below trains;
  *                   embed reads it
  *   loss            F32 [targets], head only
- *   grad_scale      multiplies d(sum of losses)
+ *   grad_scale      multiplies d(sum of what the objective is a mean over)
  *   state           generation: the stage's model_state_bytes, such as keys and values; doc_start and
  *                   doc_end are then those of op_attention_cached. DEV_NONE: tokens see only tokens of their
  *                   micro-batch
@@ -68,22 +55,29 @@ struct stage_memory {
 	struct cache_shape cached;
 	float grad_scale;
 	int recompute, first_gradient;
-	struct preference preference; /* head only: PREFERENCE_OFF, or the loss of pairs; then grad_scale
-	                                 multiplies d(sum of the pairs' losses) */
-	dev_addr loss_weight;         /* with preference: F32 [targets], for the head's use */
+	const double *settings; /* head only: the objective's */
 };
 
 int model_forward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch);
 
-/* Not for the head. model_head does forward, loss and, with HEAD_TRAIN, backward in chunks of rows, so that
- * the logits never exist as a whole. It skips rows without a target. Without any target it zeroes dx and
- * leaves gradients unchanged. */
+/* Not for the head. */
 int model_backward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch);
+
+/* The last stage: forward, losses and, with HEAD_TRAIN, backward in one call, as an objective does them
+ * (objective/objective.h). Without any target a pass writes a dx of 0 and no gradients. */
 enum head_mode { HEAD_LOSS, HEAD_TRAIN };
-int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
-        const struct stage_memory *memory, const struct device_batch *batch);
+struct stage_call; /* model/blocks/block.h */
+struct head_pass {
+	void (*run)(struct stage_call *call, enum head_mode mode);
+	int64_t (*scratch_bytes)(const struct stage_call *call); /* grow with tokens, targets and documents */
+};
+extern const struct head_pass head_of_tokens; /* the mean of token losses; own[0] has the labels */
+int model_head(const struct model *model, const struct head_pass *pass, enum head_mode mode,
+        struct stream *stream, const struct stage_memory *memory, const struct device_batch *batch);
+int64_t model_head_scratch_bytes(const struct model *model, const struct head_pass *pass, enum dtype dtype,
+        const struct batch_sizes *most, int64_t head_rows);
 
 /* Logits F32 [row_count, V] of the token indices in `rows` (int32, on the device), for sampling. memory->x is
  * that of the head, scratch that of a head with row_count targets. */
@@ -105,7 +99,7 @@ int model_state_goes_back(
         const struct model *model, const struct cache_shape *shape, int64_t reached, int64_t at);
 
 /* Bytes of a group's buffers for a micro-batch of up to `tokens` tokens and `targets` targets; they grow with
- * both. head_rows as in stage_memory; targets and head_rows: only the head uses them. */
+ * both. head_rows as in stage_memory; targets and head_rows: only logits of the head use them. */
 int64_t model_acts_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens);
 int64_t model_scratch_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens,
         int64_t targets, int64_t head_rows);

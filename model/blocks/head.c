@@ -1,5 +1,5 @@
 /* Forward and backward of the final norm, head and loss in chunks of rows, and logits for sampling. */
-#include "model/blocks/block.h"
+#include "model/blocks/head.h"
 
 #include "base/size.h"
 
@@ -32,7 +32,7 @@ static struct head_layout head_layout_of(const struct stage_call *call)
 	return h;
 }
 
-static int64_t head_scratch_bytes(const struct stage_call *call)
+int64_t head_scratch_bytes(const struct stage_call *call)
 {
 	return call->targets ? head_layout_of(call).bytes : 0;
 }
@@ -105,21 +105,22 @@ static void chunk_backward(struct stage_call *call, const struct head_layout *h,
 }
 
 static struct stage_call head_call(const struct model *model, struct stream *stream,
-        const struct stage_memory *memory, int64_t tokens, int64_t targets)
+        const struct stage_memory *memory, const struct batch_sizes *sizes)
 {
-	struct stage_call call = call_shape(model, model->stage_count - 1, memory->dtype, tokens);
+	struct stage_call call = call_shape(model, model->stage_count - 1, memory->dtype, sizes->tokens);
 
 	call.stream = stream;
 	call.memory = memory;
-	call.targets = targets;
+	call.targets = sizes->targets;
+	call.documents = sizes->documents;
 	call.head_rows = memory->head_rows;
 	call.writes_gradients = memory->first_gradient;
 	return call;
 }
 
 /* Token losses of rows [first, first + rows), and the gradient of their logits in the logits' place. */
-static void chunk_loss(struct stage_call *call, const struct head_layout *h, const struct device_batch *batch,
-        int64_t first, int64_t rows, enum head_mode mode, dev_addr weight)
+static void chunk_loss(struct stage_call *call, const struct head_layout *h, const struct token_losses *t,
+        int64_t first, int64_t rows, enum head_mode mode)
 {
 	dev_addr logits = scratch_at(call, h->logits);
 
@@ -127,74 +128,73 @@ static void chunk_loss(struct stage_call *call, const struct head_layout *h, con
 	                      .cross_entropy = {.loss = dev_at(call->memory->loss, first * 4),
 	                              .dlogits = mode == HEAD_TRAIN ? logits : DEV_NONE,
 	                              .logits = logits,
-	                              .label = dev_at(batch->target_label, first * 4),
+	                              .label = dev_at(t->label, first * 4),
 	                              .scratch = scratch_at(call, h->loss_partial),
 	                              .rows = rows,
 	                              .vocab = call->c->V,
 	                              .grad_scale = call->memory->grad_scale,
 	                              .dlogits_dtype = call->memory->dtype,
 	                              .cap = call->c->logit_cap,
-	                              .weight = dev_is_none(weight) ? weight : dev_at(weight, first * 4)}});
+	                              .weight = dev_is_none(t->weight) ? t->weight
+	                                                               : dev_at(t->weight, first * 4)}});
 }
 
-/* Weights of the targets: the gradient of a pair's loss by its texts' log probabilities, for which all token
- * losses are computed first. */
-static void preference_weights(
-        struct stage_call *call, const struct head_layout *h, const struct device_batch *batch)
+void head_losses(struct stage_call *call, enum head_mode mode, const struct token_losses *t)
 {
-	for (int64_t first = 0; first < batch->targets; first += h->rows) {
-		int64_t rows = min_i64(h->rows, batch->targets - first);
+	struct head_layout h = head_layout_of(call);
+	dev_addr dx = call->memory->dx;
+	int has_logits = t->is_again && call->targets <= h.rows; /* of the one chunk */
 
-		chunk_logits(
-		        call, h, scratch_at(call, h->logits), dev_at(batch->target_row, first * 4), rows);
-		chunk_loss(call, h, batch, first, rows, HEAD_LOSS, DEV_NONE);
-	}
-	call_op(call, &(struct op){.kind = OP_PREFERENCE,
-	                      .preference = {.weight = call->memory->loss_weight,
-	                              .nll = call->memory->loss,
-	                              .first = batch->pair_first,
-	                              .reference = batch->pair_reference,
-	                              .pairs = batch->pairs,
-	                              .tokens = batch->targets,
-	                              .loss = call->memory->preference}});
-}
-
-int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
-        const struct stage_memory *memory, const struct device_batch *batch)
-{
-	struct stage_call call = head_call(model, stream, memory, batch->tokens, batch->targets);
-	struct head_layout h = head_layout_of(&call);
-	dev_addr logits = scratch_at(&call, h.logits), weight = DEV_NONE;
-	int has_logits = 0;
-
-	if (mode == HEAD_TRAIN && !dev_is_none(memory->dx))
-		call_op(&call,
-		        &(struct op){.kind = OP_FILL,
-		                .fill = {.dst = memory->dx,
-		                        .bytes = batch->tokens * model->config.C * call.element_bytes}});
-	if (mode == HEAD_TRAIN && memory->preference.kind != PREFERENCE_OFF && batch->pairs) {
-		preference_weights(&call, &h, batch);
-		weight = memory->loss_weight;
-		has_logits = batch->targets <= h.rows; /* of its one chunk */
-	}
-	for (int64_t first = 0; first < batch->targets; first += h.rows) {
-		int64_t rows = min_i64(h.rows, batch->targets - first);
-		dev_addr index = dev_at(batch->target_row, first * 4);
+	if (mode == HEAD_TRAIN && !dev_is_none(dx))
+		call_op(call, &(struct op){.kind = OP_FILL,
+		                      .fill = {.dst = dx,
+		                              .bytes = call->tokens * call->c->C * call->element_bytes}});
+	for (int64_t first = 0; first < call->targets; first += h.rows) {
+		int64_t rows = min_i64(h.rows, call->targets - first);
+		dev_addr index = dev_at(call->batch->target_row, first * 4);
 
 		if (!has_logits)
-			chunk_logits(&call, &h, logits, index, rows);
-		chunk_loss(&call, &h, batch, first, rows, mode, weight);
-		if (mode == HEAD_TRAIN)
-			chunk_backward(&call, &h, index, rows);
-		call.writes_gradients = 0;
+			chunk_logits(call, &h, scratch_at(call, h.logits), index, rows);
+		chunk_loss(call, &h, t, first, rows, mode);
+		if (mode == HEAD_TRAIN) {
+			chunk_backward(call, &h, index, rows);
+			call->writes_gradients = 0;
+		}
 	}
+}
+
+static void tokens_run(struct stage_call *call, enum head_mode mode)
+{
+	head_losses(call, mode, &(struct token_losses){call->batch->own[0], DEV_NONE, 0});
+}
+
+const struct head_pass head_of_tokens = {tokens_run, head_scratch_bytes};
+
+int model_head(const struct model *model, const struct head_pass *pass, enum head_mode mode,
+        struct stream *stream, const struct stage_memory *memory, const struct device_batch *batch)
+{
+	struct stage_call call = head_call(model, stream, memory,
+	        &(struct batch_sizes){batch->tokens, batch->targets, batch->documents});
+
+	call.batch = batch;
+	pass->run(&call, mode);
 	return call.err;
+}
+
+int64_t model_head_scratch_bytes(const struct model *model, const struct head_pass *pass, enum dtype dtype,
+        const struct batch_sizes *most, int64_t head_rows)
+{
+	struct stage_memory memory = {.dtype = dtype, .head_rows = head_rows};
+	struct stage_call call = head_call(model, NULL, &memory, most);
+
+	return pass->scratch_bytes(&call);
 }
 
 int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens)
 {
-	struct stage_call call = head_call(model, stream, memory, tokens, row_count);
+	struct stage_call call =
+	        head_call(model, stream, memory, &(struct batch_sizes){tokens, row_count, 0});
 	struct head_layout h = head_layout_of(&call);
 
 	for (int64_t first = 0; first < row_count; first += h.rows) {

@@ -1,0 +1,17 @@
+/* Description of what losses of preference pairs compute: requirements and operands. */
+#include "device/op_preference.h"
+
+#include "device/op_facts.h"
+
+OP_PREFERENCE_LIST(OP_DESCRIBED)
+
+int op_describe_preference(struct op_facts *f, const struct op_preference *p)
+{
+	if (SIZE(pairs, 1) || SIZE(tokens, 1))
+		return ERR_RANGE;
+	READ(nll, .dtype = DTYPE_F32, .cols = p->tokens);
+	READ(first, .dtype = DTYPE_I32, .cols = 2 * p->pairs + 1);
+	READ(reference, .dtype = DTYPE_F64, .cols = 2 * p->pairs);
+	WRITE(weight, .dtype = DTYPE_F32, .cols = p->tokens);
+	return 0;
+}

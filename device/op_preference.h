@@ -1,0 +1,24 @@
+/* What losses of preference pairs compute (device/op.h has the rules for all ops). */
+#ifndef FERRY_DEVICE_OP_PREFERENCE_H
+#define FERRY_DEVICE_OP_PREFERENCE_H
+
+#include "device/addr.h"
+#include "device/preference.h"
+
+#define OP_PREFERENCE_LIST(ROW) ROW(PREFERENCE, preference, preference)
+
+/* Weights for the gradients of token losses, from losses of pairs (device/preference.h). Text 2p is the
+ * chosen one of pair p, text 2p + 1 the rejected one. For each token of a text weight[t] is minus the
+ * derivative of the pair's loss by the text's log probability, which is minus the sum of its token losses in
+ * double, added from the first to the last.
+ *
+ * weight, nll: F32 [tokens], text after text. first: I32 [2 * pairs + 1], where each text begins in them,
+ * from 0 to `tokens`; the caller guarantees that each has a token. reference: F64 [2 * pairs], log
+ * probabilities. */
+struct op_preference {
+	dev_addr weight, nll, first, reference;
+	int64_t pairs, tokens;
+	struct preference loss;
+};
+
+#endif

@@ -1,0 +1,35 @@
+/* A micro-batch: documents one after the other, without padding; on the device and in host memory.
+ *
+ * All micro-batches have the first arrays. What else an objective needs it lists itself
+ * (objective/objective.h); own[i] is the i-th array of that list. */
+#ifndef FERRY_MODEL_BLOCKS_BATCH_H
+#define FERRY_MODEL_BLOCKS_BATCH_H
+
+#include "device/addr.h"
+
+#include <stdint.h>
+
+enum { BATCH_OWN_MAX = 4 };
+
+struct batch_sizes {
+	int64_t tokens, targets, documents;
+};
+
+/* Arrays are int32, unless the objective says otherwise. model_position_rows writes `position`. target_row
+ * has the indices of tokens at which the head computes something, such as those that are followed by a
+ * target. */
+struct device_batch {
+	int64_t tokens, targets, documents;
+	dev_addr id, position, doc_start, doc_end; /* [tokens] */
+	dev_addr target_row;                       /* [targets] */
+	dev_addr own[BATCH_OWN_MAX];
+};
+
+/* The same in host memory. tokens 0: an empty micro-batch. */
+struct host_batch {
+	int64_t tokens, targets, documents;
+	const int32_t *id, *position, *doc_start, *doc_end, *target_row;
+	const void *own[BATCH_OWN_MAX]; /* NULL: nobody reads it */
+};
+
+#endif

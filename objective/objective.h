@@ -1,0 +1,98 @@
+/* Objectives: what a run trains for, as data.
+ *
+ * An objective is a file with one struct objective, and its row in the list. It says which arrays a
+ * micro-batch has for it, what the head of the model does with them, how losses add up on the host, and under
+ * which names they are reported. All else takes it from here: offload plans and copies arrays that it does
+ * not know, train reports numbers by name.
+ *
+ * The pass of the head sees a whole micro-batch at once, so a loss may be over its tokens, its documents, or
+ * all of them against each other. Such a pass need not be that of a vocabulary (model/blocks/head.h): it has
+ * the output of the last block, the tensors of the head's stage, and any op.
+ *
+ * To add one: its file here and a row in OBJECTIVE_LIST. Its keys are rows of config/keys.inc. */
+#ifndef FERRY_OBJECTIVE_OBJECTIVE_H
+#define FERRY_OBJECTIVE_OBJECTIVE_H
+
+#include "base/dtype.h"
+#include "base/str.h"
+#include "data/batch_field.h"
+#include "model/blocks/blocks.h"
+
+/* The list. The first is what a run does that chooses no other. */
+#define OBJECTIVE_LIST(ROW)                                                                                  \
+	ROW(tokens)                                                                                          \
+	ROW(pairs)
+
+enum { OBJECTIVE_SETTINGS_MAX = 8, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
+
+/* What an array of a micro-batch has a number for. BORDERS: one more than documents. */
+enum batch_per { PER_TOKEN, PER_TARGET, PER_DOCUMENT, PER_DOCUMENT_BORDER };
+struct objective_array {
+	const char *name;
+	enum dtype dtype;
+	enum batch_per per;
+	enum batch_field field; /* of the rows' micro-batch, that it is a copy of */
+};
+
+/* What the losses of a step, or of an evaluation, come to. */
+struct objective_means {
+	double loss, metric[OBJECTIVE_METRICS_MAX];
+	int64_t count, targets; /* what they are means over; targets, for text */
+};
+
+struct objective {
+	const char *name;
+	/* Names of its keys, ending with NULL. The first chooses it, unless it is off, 0. The numbers of all
+	 * are the settings that a pass and sums get. NULL: none. */
+	const char *const *keys;
+	struct objective_array array[BATCH_OWN_MAX]; /* up to the first without a name */
+	int row_documents;      /* of a row that is drawn; 0: rows may be packed, and have any number */
+	int is_mean_of_rows;    /* 1: the loss is a mean over rows; 0: over targets */
+	int is_mean_of_entropy; /* 1: its exponential is a perplexity */
+	int (*reads_values)(const double *settings); /* 1: it needs a value of each row, computed before the
+	                                                first step; NULL: it never does */
+	int (*check)(const struct model *model);     /* ERR_UNSUPPORTED: cannot train it; NULL: always can */
+	const struct head_pass *head;                /* its losses: F32 [targets] */
+	int sum_count;                               /* sums over steps and ranks; the first is of the loss */
+	void (*sums_add)(
+	        double *sums, const double *settings, const struct host_batch *batch, const float *losses);
+	const char *metrics[OBJECTIVE_METRICS_MAX]; /* names, up to the first NULL */
+	void (*metrics_find)(double *metrics, const double *sums, double count);
+	/* Text behind "loss 1.234" of an evaluation, and of a step's line of progress; NULL: none. */
+	void (*say_evaluation)(struct str *out, const struct objective_means *means);
+	void (*say_step)(struct str *out, const struct objective_means *means);
+};
+
+#define OBJECTIVE_DECLARE(name) extern const struct objective objective_##name;
+OBJECTIVE_LIST(OBJECTIVE_DECLARE)
+#undef OBJECTIVE_DECLARE
+extern const struct objective *const objectives[];
+extern const int objective_count;
+
+/* An objective with its settings. type NULL: the first of the list. */
+struct objective_use {
+	const struct objective *type;
+	double settings[OBJECTIVE_SETTINGS_MAX];
+};
+
+static inline const struct objective *objective_type(const struct objective_use *use)
+{
+	return use->type ? use->type : objectives[0];
+}
+
+static inline int objective_reads_values(const struct objective_use *use)
+{
+	return objective_type(use)->reads_values && objective_type(use)->reads_values(use->settings);
+}
+
+/* A `check` for passes of the vocabulary head. */
+int objective_needs_vocabulary(const struct model *model);
+
+int objective_array_count(const struct objective *o);
+int64_t objective_array_bytes(const struct objective_array *array, const struct batch_sizes *sizes);
+
+/* The means of these sums over `count`. */
+struct objective_means objective_means_of(
+        const struct objective *o, const double *sums, int64_t count, int64_t targets);
+
+#endif

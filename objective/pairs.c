@@ -1,0 +1,148 @@
+/* Preference pairs: DPO and its relatives (device/preference.h).
+ *
+ * Documents 2p and 2p + 1 are the chosen and the rejected text of pair p. The loss of a pair depends on the
+ * log probabilities of both texts, so the head goes over its chunks twice: first for all token losses of the
+ * micro-batch, then, with a weight for each token, for the gradients. */
+#include "device/op.h"
+#include "model/blocks/head.h"
+#include "objective/objective.h"
+
+#include <inttypes.h>
+
+enum { LABEL, FIRST, REFERENCE }; /* arrays */
+
+static const char *const keys[] = {
+        "preference_loss", "preference_beta", "preference_label_smoothing", "preference_gamma", NULL};
+
+static struct preference preference_of(const double *settings)
+{
+	return (struct preference){.kind = (enum preference_kind)settings[0],
+	        .beta = settings[1],
+	        .label_smoothing = settings[2],
+	        .gamma = settings[3]};
+}
+
+static int reads_values(const double *settings)
+{
+	return preference_reads(preference_of(settings).kind, PREFERENCE_REFERENCE);
+}
+
+/* ---- the head ---- */
+
+/* Weights of the targets come after what the vocabulary head needs. */
+static int64_t scratch_bytes(const struct stage_call *call)
+{
+	int64_t end = head_scratch_bytes(call);
+
+	layout_take(&end, call->targets, 4);
+	return end;
+}
+
+static void head_run(struct stage_call *call, enum head_mode mode)
+{
+	const struct device_batch *batch = call->batch;
+	struct token_losses losses = {batch->own[LABEL], DEV_NONE, 0};
+
+	if (mode == HEAD_TRAIN && batch->targets) {
+		dev_addr weight = scratch_at(call, head_scratch_bytes(call));
+
+		head_losses(call, HEAD_LOSS, &losses);
+		call_op(call, &(struct op){.kind = OP_PREFERENCE,
+		                      .preference = {.weight = weight,
+		                              .nll = call->memory->loss,
+		                              .first = batch->own[FIRST],
+		                              .reference = batch->own[REFERENCE],
+		                              .pairs = batch->documents / 2,
+		                              .tokens = batch->targets,
+		                              .loss = preference_of(call->memory->settings)}});
+		losses = (struct token_losses){batch->own[LABEL], weight, 1};
+	}
+	head_losses(call, mode, &losses);
+}
+
+static const struct head_pass head = {head_run, scratch_bytes};
+
+/* ---- on the host ---- */
+
+/* The reward of a text is beta times the difference of its log probabilities by policy and reference; of
+ * simpo, by the policy's means over tokens. Each for the chosen texts, then for the rejected ones. RIGHT:
+ * pairs whose chosen text has the higher reward. */
+enum { SUM_LOSS, SUM_REWARD, SUM_LOGP = SUM_REWARD + 2, SUM_RIGHT = SUM_LOGP + 2, SUM_COUNT };
+
+static void sums_add(
+        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
+{
+	const struct preference p = preference_of(settings);
+	const int32_t *first = batch->own[FIRST];
+	const double *reference = batch->own[REFERENCE];
+
+	for (int64_t n = 0; n + 1 < batch->documents; n += 2) {
+		struct preference_pair pair;
+		double grad[2], reward[2];
+
+		for (int i = 0; i < 2; i++) {
+			double logp = 0;
+
+			for (int64_t t = first[n + i]; t < first[n + i + 1]; t++)
+				logp -= losses[t];
+			pair.policy[i] = logp;
+			pair.reference[i] = reference[n + i];
+			pair.count[i] = first[n + i + 1] - first[n + i];
+			if (p.kind == PREFERENCE_SIMPO)
+				logp /= (double)pair.count[i];
+			reward[i] = p.beta * (logp - pair.reference[i]);
+			sums[SUM_REWARD + i] += reward[i];
+			sums[SUM_LOGP + i] += logp;
+		}
+		sums[SUM_LOSS] += preference_loss(&p, &pair, grad);
+		sums[SUM_RIGHT] += reward[0] > reward[1];
+	}
+}
+
+enum { CHOSEN, REJECTED, MARGINS, ACCURACIES, LOGP_CHOSEN, LOGP_REJECTED }; /* metrics */
+
+static void metrics_find(double *metrics, const double *sums, double count)
+{
+	metrics[CHOSEN] = sums[SUM_REWARD] / count;
+	metrics[REJECTED] = sums[SUM_REWARD + 1] / count;
+	metrics[MARGINS] = (sums[SUM_REWARD] - sums[SUM_REWARD + 1]) / count;
+	metrics[ACCURACIES] = sums[SUM_RIGHT] / count;
+	metrics[LOGP_CHOSEN] = sums[SUM_LOGP] / count;
+	metrics[LOGP_REJECTED] = sums[SUM_LOGP + 1] / count;
+}
+
+static void say_evaluation(struct str *out, const struct objective_means *means)
+{
+	str_printf(out, ", %.0f%% of %" PRId64 " pairs right", 100 * means->metric[ACCURACIES], means->count);
+}
+
+static void say_step(struct str *out, const struct objective_means *means)
+{
+	str_printf(
+	        out, "  right %.0f%%  margin %.3g", 100 * means->metric[ACCURACIES], means->metric[MARGINS]);
+}
+
+/* Names and meaning of the metrics are TRL's. */
+const struct objective objective_pairs = {
+        .name = "pairs",
+        .keys = keys,
+        .array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET, BATCH_FIELD_LABELS},
+                [FIRST] = {"first target", DTYPE_I32, PER_DOCUMENT_BORDER, BATCH_FIELD_DOC_TARGETS},
+                [REFERENCE] = {"reference", DTYPE_F64, PER_DOCUMENT, BATCH_FIELD_DOC_VALUES}},
+        .row_documents = 2,
+        .is_mean_of_rows = 1,
+        .reads_values = reads_values,
+        .check = objective_needs_vocabulary,
+        .head = &head,
+        .sum_count = SUM_COUNT,
+        .sums_add = sums_add,
+        .metrics = {[CHOSEN] = "rewards/chosen",
+                [REJECTED] = "rewards/rejected",
+                [MARGINS] = "rewards/margins",
+                [ACCURACIES] = "rewards/accuracies",
+                [LOGP_CHOSEN] = "logps/chosen",
+                [LOGP_REJECTED] = "logps/rejected"},
+        .metrics_find = metrics_find,
+        .say_evaluation = say_evaluation,
+        .say_step = say_step,
+};
