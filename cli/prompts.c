@@ -28,9 +28,7 @@ static int add(struct prompts *p, struct token_list *ids)
 		return err_set(ERR_INPUT, "the prompt is empty: nothing to continue");
 	for (int64_t i = 0; i < ids->count; i++)
 		if (ids->ids[i] >= vocab)
-			return err_set(ERR_INPUT,
-			        "the tokenizer's id %d is outside the model's vocabulary of %" PRId64,
-			        ids->ids[i], vocab);
+			return tokenizer_refuse_id(p->session->tokenizer, ids->ids[i], vocab);
 	if (p->count == p->cap) {
 		int64_t cap = p->cap * 2 + 4;
 		struct prompt *grown = mem_resize(p->list, (size_t)cap, sizeof(*grown));

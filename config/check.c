@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "comm/launch.h"
+#include "data/source/files.h"
+#include "data/source/split_part.h"
 #include "data/template/moment.h"
 #include "data/tokenizer/unicode.h"
 #include "device/preference.h"
@@ -237,6 +239,25 @@ static int check_date(const struct config *c)
 	        "is no date; write it as 2026-11-27, or with the time as 2026-11-27T22:19:32");
 }
 
+static int check_splits(const struct config *c)
+{
+	static const char *const keys[] = {"data_split", "eval_data_split"};
+	char name[SPLIT_NAME_BYTES];
+	struct split_part part;
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && !rc; i++) {
+		if (!*config_text(c, keys[i]))
+			continue;
+		rc = split_part_parse(name, &part, config_text(c, keys[i]));
+		if (!rc)
+			rc = files_split_check(name);
+		if (rc)
+			rc = err_note(rc, "%s", config_where(c, keys[i]));
+	}
+	return rc;
+}
+
 /* Refuses launchers that ferry cannot join, and several processes of a verb that runs as one: each would
  * write the same output. */
 static int check_ranks(const struct config *c)
@@ -293,6 +314,8 @@ int config_check(const struct config *c)
 		err = check_generate(c);
 	if (!err)
 		err = check_date(c);
+	if (!err)
+		err = check_splits(c);
 	if (!err)
 		err = check_isa(c);
 	if (!err)

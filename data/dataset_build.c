@@ -15,6 +15,7 @@
 #include "data/chat_lost.h"
 #include "data/row_cache.h"
 #include "data/tokenizer/token_list.h"
+#include "data/tokenizer/tokenizer.h"
 
 enum { TELL_SECONDS = 10 };
 
@@ -285,10 +286,8 @@ static int check_row(
 
 	for (int64_t i = 0; i < count; i++) {
 		if (ids[i] >= top && b->d->format != DATASET_FORMAT_TOKENS)
-			return err_set(ERR_INPUT,
-			        "%s: the tokenizer gives id %d, but the model has ids 0 to %" PRId64
-			        "; this is another model's tokenizer",
-			        b->where, ids[i], top - 1);
+			return err_note(
+			        tokenizer_refuse_id(b->options->tokenizer, ids[i], top), "%s", b->where);
 		if (ids[i] < 0 || ids[i] >= top)
 			return err_set(ERR_INPUT,
 			        "%s: input_ids[%" PRId64 "] is %d; the vocabulary has ids 0 to %" PRId64,

@@ -405,7 +405,7 @@ static void test_plan_takes_keys_of_train(void **state)
 		const struct config_key *key = &config_keys[i];
 		const char *value = *key->default_text           ? key->default_text
 		                    : strstr(key->name, "_date") ? "2026-11-27"
-		                                                 : "x";
+		                                                 : "test";
 		int is_known = (key->verbs >> VERB_TRAIN & 1) || (key->verbs >> VERB_PLAN & 1), err;
 
 		snprintf(args, sizeof(args), "%s %s %s=%s", strcmp(key->name, "model") ? "model=m" : "",

@@ -104,6 +104,21 @@ static void test_lists(void **state)
 	        0, TRAIN "'freeze=[\".*layers.*\", \".*norm.*\"]'", "frozen): model.embed_tokens, lm_head\n");
 }
 
+/* Other splits than those of folders, and parts that are none: the key and its place. */
+static void test_splits(void **state)
+{
+	(void)state;
+	write_file("split.yaml", "model: m\ndata_split: train+test\n");
+	assert_words(2, "data show @/split.yaml data=@/rows.jsonl",
+	        "/split.yaml:2: data_split: unknown split \"train+test\"; supported: train, validation, "
+	        "test");
+	assert_words(2, "data show model=@/tiny data=@/rows.jsonl data_split=train[5]",
+	        "ferry data: data_split: train[5]: unknown part of a split; write it as train[:500]");
+	assert_words(2, TRAIN "eval_data=@/rows.jsonl eval_data_split=[:5]",
+	        "ferry train: eval_data_split: unknown split \"\"; supported: ");
+	assert_words(0, TRAIN "data_split=Train[:2]", "2 rows");
+}
+
 /* ---- data show ---- */
 
 static void test_shown_rows(void **state)
@@ -121,6 +136,26 @@ static void test_unknown_ids(void **state)
 	write_file("ids.txt", "[1, 2, 99999]\n");
 	assert_words(2, "tokenize model=@/speaker --decode @/ids.txt",
 	        "element 2 is 99999; the tokenizer has ids 0 to ");
+}
+
+/* A token that was added to the tokenizer alone: its text, and no word of another model. */
+static void test_new_token(void **state)
+{
+	static const char says[] =
+	        "the token '<new>' has id |, but the model has ids 0 to |; resize the model's "
+	        "embedding with transformers|!another model's";
+	char command[800];
+
+	(void)state;
+	snprintf(command, sizeof(command), "sed 's/2000/420/' %s/words.json >%s/small.json", work_dir,
+	        work_dir);
+	assert_int_equal(system(command), 0);
+	assert_words(0, "init config=@/small.json tokenizer=@/words output_dir=@/grown", "");
+	write_file("grown/special_tokens_map.json", "{\"additional_special_tokens\":[\"<new>\"]}");
+	write_file("new.jsonl", "{\"prompt\":\"a\",\"completion\":\"b <new>\"}\n");
+	assert_words(2, "train model=@/grown data=@/new.jsonl output_dir=@/never", says);
+	assert_words(2, "eval model=@/grown data=@/new.jsonl", says);
+	assert_words(2, "generate model=@/grown prompt='<new>' max_new_tokens=1", says);
 }
 
 /* config.yaml of a run: what it evaluates, and what follows another key. */
@@ -144,8 +179,10 @@ int main(void)
 	        cmocka_unit_test(test_untrained_rows),
 	        cmocka_unit_test(test_use),
 	        cmocka_unit_test(test_lists),
+	        cmocka_unit_test(test_splits),
 	        cmocka_unit_test(test_shown_rows),
 	        cmocka_unit_test(test_unknown_ids),
+	        cmocka_unit_test(test_new_token),
 	        cmocka_unit_test(test_config_of_a_run),
 	};
 	int failed;

@@ -164,6 +164,12 @@ static void test_resumed(void **state)
 	        "train %s/part/config.yaml resume_from_checkpoint=auto max_steps=6 eval_split=5 "
 	        "overwrite_output_dir=off",
 	        work_dir);
+	assert_non_null(strstr(ferry_said(), "order: eval_split was 4 and is 5; set eval_split=4"));
+	assert_ferry(2, NULL,
+	        "train %s/part/config.yaml resume_from_checkpoint=auto max_steps=6 data_split=train[:9] "
+	        "overwrite_output_dir=off",
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "data_split was not set and is train[:9]; remove data_split"));
 	snprintf(a, sizeof(a), "%s/part/reference.safetensors", work_dir);
 	make_last_value_nan(a);
 	assert_ferry(2, NULL,
@@ -185,6 +191,25 @@ static void test_resumed(void **state)
 	assert_string_equal(before, after); /* a run that cannot go on changes nothing */
 	mem_free(before);
 	mem_free(after);
+}
+
+/* Other pairs to evaluate on: the key is named. */
+static void test_other_evaluation(void **state)
+{
+	char more[600];
+
+	(void)state;
+	remove_run("e");
+	snprintf(more, sizeof(more),
+	        "eval_data=%s eval_data_split=train[:4] eval_steps=2 max_steps=2 save_steps=2", pairs);
+	train("e", more);
+	assert_ferry(2, NULL,
+	        "train %s/e/config.yaml resume_from_checkpoint=auto max_steps=4 eval_data_split=train[:5] "
+	        "overwrite_output_dir=off",
+	        work_dir);
+	assert_non_null(
+	        strstr(ferry_said(), "than those to evaluate on: eval_data_split was train[:4] and is "
+	                             "train[:5]"));
 }
 
 /* N ranks are one rank to rounding, and each row's reference is computed by one of them. */
@@ -317,6 +342,7 @@ int main(void)
 	        cmocka_unit_test(test_start),
 	        cmocka_unit_test(test_offload_changes_no_bit),
 	        cmocka_unit_test(test_resumed),
+	        cmocka_unit_test(test_other_evaluation),
 	        cmocka_unit_test(test_ranks),
 	        cmocka_unit_test(test_later_pairs_are_longer),
 	        cmocka_unit_test(test_losses),

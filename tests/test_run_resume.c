@@ -72,9 +72,15 @@ static void test_other_settings(void **state)
 	        strstr(ferry_said(), "learning_rate is 0.0005 from here on; the checkpoint had 0.001"));
 	assert_non_null(strstr(ferry_said(), "weight_decay is 0.1 from here on; the checkpoint had 0"));
 	assert_int_equal(count_of(ferry_said(), "from here on"), 2);
+	/* one that was not set, and one that is no more */
+	begin_run();
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 6, "auto", common,
+	        "learning_rate=1e-3 data_split=train");
+	assert_non_null(strstr(ferry_said(), "data_split is train from here on; it was not set before"));
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 8, "auto", common, "learning_rate=1e-3");
+	assert_non_null(strstr(ferry_said(), "data_split is not set from here on; the checkpoint had train"));
 	/* and then these are the checkpoint's */
-	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 8, "auto", common,
-	        "learning_rate=5e-4 weight_decay=0.1");
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 10, "auto", common, "learning_rate=1e-3");
 	assert_int_equal(count_of(ferry_said(), "from here on"), 0);
 }
 
@@ -101,6 +107,34 @@ static void test_other_weights(void **state)
 	assert_int_equal(count_of(ferry_said(), "began with"), 0);
 }
 
+/* Which tensors are trained is named by its key. */
+static void test_other_tensors(void **state)
+{
+	static const char *const cases[][3] = {
+	        {"", "freeze=.*norm.*",
+	                "freeze was not set in this run and is .*norm.*, so it trains other tensors; remove "
+	                "freeze"},
+	        {"trainable=.*mlp.*", "trainable=.*attn.*",
+	                "trainable was .*mlp.* in this run and is .*attn.*, so it trains other "
+	                "tensors; set trainable=.*mlp.*"},
+	        {"lora_rank=2 lora_modules_to_save=norm", "lora_rank=2",
+	                "lora_modules_to_save was norm in this run and is not set, so its adapters are "
+	                "others; set "
+	                "lora_modules_to_save=norm"},
+	        {"lora_rank=2", "lora_rank=2 lora_modules_to_save=norm", "remove lora_modules_to_save"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		model_with("");
+		remove_run("out");
+		assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 2, "off", common, cases[i][0]);
+		assert_ferry(2, NULL, same, work_dir, tiny.data, work_dir, 4, "auto", common, cases[i][1]);
+		if (!strstr(ferry_said(), cases[i][2]))
+			fail_msg("%s: %s", cases[i][2], ferry_said());
+	}
+}
+
 /* What makes the rows is named where it changed, else the data. */
 static void test_other_rows(void **state)
 {
@@ -108,6 +142,8 @@ static void test_other_rows(void **state)
 		const char *settings, *says;
 	} cases[] = {
 	        {"seed=9", "order: seed was 42 and is 9; set seed=42"},
+	        {"data_split=train[:3]", "order: data_split was not set and is train[:3]; remove data_split"},
+	        {"seed=9 data_split=train[:3]", "seed was 42 and is 9; set seed=42, remove data_split"},
 	        {"shuffle=off", "order: shuffle was on and is off; set shuffle=on"},
 	        {"packing=bfd max_length=64",
 	                "order: max_length was 1024 and is 64, packing was off and is bfd; "
@@ -122,7 +158,7 @@ static void test_other_rows(void **state)
 	write_file("other.jsonl", "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[4,5,6]}\n");
 	snprintf(other, sizeof(other), "%s/other.jsonl", work_dir);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		int is_data = cases[i].settings[0] == 'd';
+		int is_data = !strcmp(cases[i].settings, "data");
 
 		assert_ferry(2, NULL, same, work_dir, is_data ? other : tiny.data, work_dir, 6, "auto",
 		        common, is_data ? "" : cases[i].settings);
@@ -158,6 +194,7 @@ int main(void)
 	        cmocka_unit_test(test_the_same_config),
 	        cmocka_unit_test(test_other_settings),
 	        cmocka_unit_test(test_other_rows),
+	        cmocka_unit_test(test_other_tensors),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

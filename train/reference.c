@@ -352,7 +352,23 @@ static int check_settings(const struct session *s, const json_t *training)
 	return 0;
 }
 
-static int read_side(struct session *s, int side, const struct safetensors *file)
+/* Rows to train on were compared with the checkpoint's before. */
+static int other_rows(const struct session *s, int side, const json_t *training, const char *path)
+{
+	const json_t *then = json_object_get(json_object_get(training, "settings"), "eval_data_split");
+	const char *was = json_string_value(then), *now = config_text(s->config, "eval_data_split");
+
+	if (side != SIDE_TRAIN && was && strcmp(was, now))
+		return err_set(ERR_INPUT,
+		        "%s has the reference of other rows than those to evaluate on: eval_data_split was "
+		        "%s and is %s; resume with the run's own",
+		        path, *was ? was : "not set", *now ? now : "not set");
+	return err_set(ERR_INPUT,
+	        "%s has the reference of other rows than those to %s; resume with the run's own %s", path,
+	        side == SIDE_TRAIN ? "train on" : "evaluate on", side == SIDE_TRAIN ? "data" : "eval_data");
+}
+
+static int read_side(struct session *s, int side, const struct safetensors *file, const json_t *training)
 {
 	struct session_rows *rows = rows_of(s, side);
 	const struct safetensors_tensor *t = safetensors_find(file, side_names[side]);
@@ -365,9 +381,7 @@ static int read_side(struct session *s, int side, const struct safetensors *file
 	rc = hash_of(now, rows);
 	len_bytes = rows->data->row_count * (int64_t)sizeof(*rows->reference);
 	if (!rc && (!t || t->len_bytes != len_bytes || strcmp(s->reference.text[side], now)))
-		rc = err_set(ERR_INPUT,
-		        "%s has the reference of other rows than those to %s; resume with the run's own data",
-		        file->path, side == SIDE_TRAIN ? "train on" : "evaluate on");
+		rc = other_rows(s, side, training, file->path);
 	return rc ? rc : safetensors_read(file, t, rows->reference, 0, len_bytes);
 }
 
@@ -387,7 +401,7 @@ static int read_file(struct session *s, const json_t *training, const char *dir)
 			rc = err_reword(rc, "%s; %s", err_text(), remedy);
 	}
 	for (int side = 0; side < SIDE_COUNT && !rc; side++)
-		rc = read_side(s, side, file);
+		rc = read_side(s, side, file, training);
 	if (!rc)
 		rc = check_settings(s, training);
 	safetensors_close(file);

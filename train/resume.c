@@ -61,26 +61,33 @@ static int other_rows(const struct trainer *t, const json_t *state, const char *
 	        where, then, now->step_rows, now->accumulation, now->batch_rows, now->world_size, advice);
 }
 
+int train_check_rows(const struct trainer *t, const char *where)
+{
+	const char *rows = "";
+	char now[32];
+	int rc = json_get_str(t->resumed, where, "rows", &rows);
+
+	snprintf(now, sizeof(now), "%016" PRIx64, t->session.train.hash);
+	return rc < 0 ? rc : strcmp(now, rows) ? other_rows(t, t->resumed, where) : 0;
+}
+
 static int training_state_restore(struct trainer *t, const json_t *state, const char *where)
 {
 	int64_t step = -1, update_count = -1, total_steps = t->total_steps;
-	const char *rows = "";
-	char now[32];
 	int rc;
 
 	if ((rc = json_get_int(state, where, "step", &step)) < 0 ||
 	        (rc = json_get_int(state, where, "update_count", &update_count)) < 0 ||
 	        (rc = json_get_int(state, where, "skipped_in_row", &t->skipped_in_row)) < 0 ||
-	        (rc = json_get_int(state, where, "total_steps", &total_steps)) < 0 ||
-	        (rc = json_get_str(state, where, "rows", &rows)) < 0)
+	        (rc = json_get_int(state, where, "total_steps", &total_steps)) < 0)
 		return rc;
 	if (step < 0 || update_count < 0 || update_count > step)
 		return err_set(ERR_INPUT,
 		        "%s: its training state is inconsistent (step %" PRId64 ", %" PRId64 " updates)",
 		        where, step, update_count);
-	snprintf(now, sizeof(now), "%016" PRIx64, t->session.train.hash);
-	if (strcmp(now, rows))
-		return other_rows(t, state, where);
+	rc = train_check_rows(t, where);
+	if (rc)
+		return rc;
 	if (step > t->total_steps)
 		return err_set(ERR_INPUT,
 		        "%s is from step %" PRId64 ", but the run has only %" PRId64
@@ -298,7 +305,7 @@ static int older_check(struct trainer *t, enum shuffle_version shuffle)
 	if (!rc && t->checkpoint)
 		rc = train_explain_match(t, checkpoint_match(t->checkpoint, t->session.model));
 	if (!rc && t->checkpoint)
-		rc = checkpoint_match_trained(t->checkpoint, t->session.model);
+		rc = train_explain_match(t, checkpoint_match_trained(t->checkpoint, t->session.model));
 	if (!rc && !world_self()->rank)
 		rc = train_check_model(t);
 	return rc;

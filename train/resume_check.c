@@ -76,6 +76,9 @@ static int makes_rows(const struct config_key *key)
 	       !config_name_in(key->name, "data_memory eval_data_split");
 }
 
+/* Keys whose change is refused by what it does, and then named. */
+static const char named[] = "freeze trainable eval_data_split";
+
 /* These and keys of two groups. Excludes keys that change no number, and those with their own message. */
 static int is_setting(const struct config_key *key)
 {
@@ -83,7 +86,7 @@ static int is_setting(const struct config_key *key)
 	static const char except[] =
 	        "optimizer_state nonfinite_limit export_dtype deterministic preference_reference";
 
-	if (makes_rows(key) || config_name_in(key->name, settled))
+	if (makes_rows(key) || config_name_in(key->name, settled) || config_name_in(key->name, named))
 		return 1;
 	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
 		if (!strcmp(key->group, groups[i]))
@@ -133,6 +136,20 @@ static const char *other_value(const struct trainer *t, const struct config_key 
 	return then && strcmp(then, now) && !is_no_date(key, then) && !is_no_date(key, now) ? then : NULL;
 }
 
+static const char *shown(const char *value)
+{
+	return *value ? value : "not set";
+}
+
+/* Appends " KEY=VALUE" to what to set again, or " KEY" to what the run did not have. */
+static void add_remedy(struct str *set, struct str *removed, const char *key, const char *then)
+{
+	if (*then)
+		str_printf(set, "%s %s=%s", set->len_bytes ? "" : "set", key, then);
+	else
+		str_printf(removed, "%s %s", removed->len_bytes ? "" : "remove", key);
+}
+
 /* ---- adapters ---- */
 
 /* The value of PEFT's key as ferry's key has it: a text, a list of texts or numbers, or JSON. */
@@ -161,14 +178,36 @@ static int adapter_value(struct str *out, const json_t *adapter, const char *key
 	return rc ? rc : str_check(out);
 }
 
-static int refuse_adapters(const struct trainer *t, const char *key, const char *then, const char *now)
+static int refuse_key(
+        const struct trainer *t, const char *key, const char *then, const char *now, const char *what)
 {
-	return err_set(ERR_INPUT,
-	        "%s: %s was %s in this run and is %s, so its adapters are others; set %s=%s, or begin a new "
-	        "run with "
-	        "another output_dir",
-	        checkpoint_path(t->checkpoint), key, *then ? then : "not set", *now ? now : "not set", key,
-	        then);
+	struct str remedy = {0};
+	int rc;
+
+	add_remedy(&remedy, &remedy, key, then);
+	rc = str_check(&remedy);
+	if (!rc)
+		rc = err_set(ERR_INPUT,
+		        "%s: %s was %s in this run and is %s, so %s; %s, or begin a new run with another "
+		        "output_dir",
+		        checkpoint_path(t->checkpoint), key, shown(then), shown(now), what, remedy.data);
+	str_free(&remedy);
+	return rc;
+}
+
+/* Names freeze or trainable if one is another. */
+static int explain_freeze(const struct trainer *t, struct err *why)
+{
+	static const char *const keys[] = {"freeze", "trainable"};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		const char *then = other_value(t, config_key_find(keys[i]));
+
+		if (then)
+			return refuse_key(
+			        t, keys[i], then, config_text(t->config, keys[i]), "it trains other tensors");
+	}
+	return err_give(why);
 }
 
 int train_explain_match(const struct trainer *t, int rc)
@@ -179,9 +218,11 @@ int train_explain_match(const struct trainer *t, int rc)
 	const json_t *then = json_object_get(t->resumed, "adapter"), *now = t->session.adapter.json;
 	struct err why = {0};
 
-	if (rc != ERR_INPUT || (!json_is_object(then) && !now))
+	if (rc != ERR_INPUT)
 		return rc;
 	err_take(&why, rc);
+	if (!json_is_object(then) && !now)
+		return explain_freeze(t, &why);
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		struct str old = {0}, new = {0};
 		int differs;
@@ -193,32 +234,43 @@ int train_explain_match(const struct trainer *t, int rc)
 			str_add(now ? &old : &new, "0");
 		differs = !rc && strcmp(old.data ? old.data : "", new.data ? new.data : "") != 0;
 		if (differs)
-			rc = refuse_adapters(
-			        t, keys[i][1], old.data ? old.data : "", new.data ? new.data : "");
+			rc = refuse_key(t, keys[i][1], old.data ? old.data : "", new.data ? new.data : "",
+			        "its adapters are others");
 		str_free(&old);
 		str_free(&new);
 		if (rc)
 			return rc;
 	}
-	return err_give(&why);
+	return explain_freeze(t, &why);
+}
+
+/* NULL or "": not set. */
+static void tell(const char *key, int is_of_adapter, const char *now, const char *then)
+{
+	int was_set = then && *then;
+
+	(is_of_adapter ? log_warn : log_info)("%s%s is %s from here on; %s%s", key,
+	        is_of_adapter ? " of the adapters" : "", now ? shown(now) : "not set",
+	        was_set ? "the checkpoint had " : "it was not set before", was_set ? then : "");
 }
 
 /* What the adapters compute. Another rank or other modules are other tensors, which are refused. */
 static void tell_adapter(const struct trainer *t)
 {
-	static const char *const keys[] = {"lora_alpha", "use_rslora", "alpha_pattern"};
+	static const char *const keys[][2] = {{"lora_alpha", "lora_alpha"}, {"use_rslora", "use_rslora"},
+	        {"alpha_pattern", "lora_alpha_pattern"}};
 	const json_t *then = json_object_get(t->resumed, "adapter"), *now = t->session.adapter.json;
 
 	for (size_t i = 0; then && now && i < sizeof(keys) / sizeof(*keys); i++) {
-		const json_t *had = json_object_get(then, keys[i]), *has = json_object_get(now, keys[i]);
+		const json_t *had = json_object_get(then, keys[i][0]),
+		             *has = json_object_get(now, keys[i][0]);
 		char *old = NULL, *new = NULL;
 
 		if (json_equal(had, has) || (!had && !has))
 			continue;
-		if (!json_write(&old, had ? had : json_null(), JSON_COMPACT | JSON_ENCODE_ANY) &&
-		        !json_write(&new, has ? has : json_null(), JSON_COMPACT | JSON_ENCODE_ANY))
-			log_warn("%s of the adapters is %s from here on; the checkpoint had %s", keys[i], new,
-			        old);
+		if (!(had && json_write(&old, had, JSON_COMPACT | JSON_ENCODE_ANY)) &&
+		        !(has && json_write(&new, has, JSON_COMPACT | JSON_ENCODE_ANY)))
+			tell(keys[i][1], 1, new, old);
 		mem_free(old);
 		mem_free(new);
 	}
@@ -237,10 +289,9 @@ void train_tell_settings(const struct trainer *t)
 			log_warn("%s=%s is not what the run began with (%s); the weights come from the "
 			         "checkpoint all the same",
 			        config_where(t->config, key->name), config_text(t->config, key->name),
-			        *then ? then : "not set");
+			        shown(then));
 		else if (then)
-			log_info("%s is %s from here on; the checkpoint had %s", key->name,
-			        config_text(t->config, key->name), then);
+			tell(key->name, 0, config_text(t->config, key->name), then);
 	}
 }
 
@@ -275,7 +326,7 @@ static int refuse_data(const struct trainer *t, const char *where)
 
 int train_refuse_rows(const struct trainer *t, const char *where)
 {
-	struct str changed = {0}, back = {0};
+	struct str changed = {0}, set = {0}, removed = {0};
 	int rc;
 
 	for (int i = 0; i < config_key_count; i++) {
@@ -285,13 +336,17 @@ int train_refuse_rows(const struct trainer *t, const char *where)
 		if (!then)
 			continue;
 		str_printf(&changed, "%s%s was %s and is %s", changed.len_bytes ? ", " : "", key->name,
-		        *then ? then : "not set", config_text(t->config, key->name));
-		str_printf(&back, " %s=%s", key->name, then);
+		        shown(then), shown(config_text(t->config, key->name)));
+		add_remedy(&set, &removed, key->name, then);
 	}
-	rc = str_check(&changed);
+	if (set.len_bytes && removed.len_bytes)
+		str_add(&set, ", ");
+	if (removed.len_bytes)
+		str_add(&set, removed.data);
+	rc = str_check(&changed) || str_check(&set) ? ERR_NOMEM : 0;
 	if (!rc && changed.len_bytes)
-		rc = err_set(ERR_INPUT, "%s was trained on other rows or in another order: %s; set%s", where,
-		        changed.data, back.data ? back.data : "");
+		rc = err_set(ERR_INPUT, "%s was trained on other rows or in another order: %s; %s", where,
+		        changed.data, set.data);
 	else if (!rc && json_object_get(json_object_get(t->resumed, "settings"), "max_length"))
 		rc = refuse_data(t, where);
 	else if (!rc) /* older checkpoints do not say with what rows were made */
@@ -300,6 +355,7 @@ int train_refuse_rows(const struct trainer *t, const char *where)
 		        "shuffle, seed and rows per step must stay the same",
 		        where);
 	str_free(&changed);
-	str_free(&back);
+	str_free(&set);
+	str_free(&removed);
 	return rc;
 }

@@ -117,7 +117,7 @@ static int inputs_open(struct trainer *t)
 	if (!rc)
 		rc = session_freeze(s);
 	if (!rc && t->checkpoint)
-		rc = checkpoint_match_trained(t->checkpoint, s->model);
+		rc = train_explain_match(t, checkpoint_match_trained(t->checkpoint, s->model));
 	if (!rc)
 		rc = ranks_share_formats(t->config, s->model);
 	if (!rc)
@@ -245,6 +245,9 @@ static int resumed_read(struct trainer *t)
 		rc = dir ? 0 : ERR_NOMEM;
 	}
 	rc = world_agree(rc);
+	if (!rc) /* before files that belong to other rows */
+		rc = world_agree(train_check_rows(
+		        t, t->checkpoint ? checkpoint_path(t->checkpoint) : "rank 0's checkpoint"));
 	if (!rc)
 		rc = reference_read(&t->session, t->resumed, dir);
 	mem_free(dir);

@@ -93,6 +93,9 @@ int train_open_checkpoint(struct trainer *t);
 /* Loads its planes and state into the engine. */
 int train_load_checkpoint(struct trainer *t);
 
+/* ERR_INPUT: the rows or their order are not those of the checkpoint `where`. */
+int train_check_rows(const struct trainer *t, const char *where);
+
 /* The state that a checkpoint stores besides planes; NULL if out of memory. */
 json_t *train_state(const struct trainer *t);
 
@@ -102,8 +105,9 @@ json_t *train_state(const struct trainer *t);
  * ERR_INPUT names the difference with both values. Rank 0, after the side files are open. */
 int train_check_model(const struct trainer *t);
 
-/* Names the key if the checkpoint's tensors do not match because the run had other adapters. rc: what
- * checkpoint_match gave; others than ERR_INPUT are returned as they are. */
+/* Names the key if the checkpoint's tensors do not match because the run had other adapters, freeze or
+ * trainable. rc: what checkpoint_match or checkpoint_match_trained gave; any other error than ERR_INPUT is
+ * returned as it is. */
 int train_explain_match(const struct trainer *t, int rc);
 
 /* train_settings returns the settings that change the training result, for a checkpoint: an object of keys

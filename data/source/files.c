@@ -146,6 +146,13 @@ static int wanted_split(const char *split, int *out)
 	return err_set(ERR_INPUT, "unknown split \"%s\"; supported: train, validation, test", split);
 }
 
+int files_split_check(const char *split)
+{
+	int found;
+
+	return wanted_split(split, &found);
+}
+
 /* Keeps the files of one split, if any name contains a split. */
 static int keep_split(struct files *all, const char *folder, int wanted, enum files_split want)
 {

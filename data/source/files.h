@@ -22,6 +22,7 @@ struct files {
  * contains a split, FILES_SPLIT_DEFAULT takes all files. ERR_INPUT: nothing there, no data file in the
  * folder, or none of that split (the message names the existing splits). */
 enum files_split { FILES_SPLIT_DEFAULT, FILES_SPLIT_ASKED };
+int files_split_check(const char *split); /* ERR_INPUT: no such split */
 int files_find(struct files *f, const char *spec, const char *split, enum files_split want);
 void files_free(struct files *f);
 

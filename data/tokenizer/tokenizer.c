@@ -1,6 +1,7 @@
 /* Opens tokenizers, and encodes and decodes texts. */
 #include "data/tokenizer/tokenizer.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
@@ -364,6 +365,20 @@ int tokenizer_decode_more(const struct tokenizer *t, char **text, size_t *len_by
 	mem_free(before);
 	mem_free(all);
 	return rc;
+}
+
+int tokenizer_refuse_id(const struct tokenizer *t, int32_t id, int64_t vocab_count)
+{
+	char *text = NULL;
+
+	if (!t || tokenizer_decode(t, &text, NULL, &id, 1, SKIP_SPECIAL_OFF))
+		text = NULL;
+	err_set(ERR_INPUT,
+	        "the token '%.60s' has id %d, but the model has ids 0 to %" PRId64
+	        "; resize the model's embedding with transformers, or use the model's own tokenizer",
+	        text ? text : "", id, vocab_count - 1);
+	mem_free(text);
+	return ERR_INPUT;
 }
 
 int64_t tokenizer_vocab_count(const struct tokenizer *t)

@@ -72,6 +72,9 @@ int64_t tokenizer_context(const struct tokenizer *t, const int32_t *ids, int64_t
 /* One past the highest id, added tokens included. A model's embedding may have more rows. */
 int64_t tokenizer_vocab_count(const struct tokenizer *t);
 
+/* ERR_INPUT, for an id that a model of vocab_count rows does not have: names the token and what to do. */
+int tokenizer_refuse_id(const struct tokenizer *t, int32_t id, int64_t vocab_count);
+
 /* The id of an entry of the vocabulary or an added token, spelled as in tokenizer.json: 1 and *id, or 0. */
 int tokenizer_find(const struct tokenizer *t, int32_t *id, const char *content);
 
