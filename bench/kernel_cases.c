@@ -111,8 +111,8 @@ static void make_flat(
 		        kernel_take(p, count, dtype), count, dtype};
 		break;
 	case OP_SCALE:
-		op->scale = (struct op_scale){
-		        kernel_take(p, count, dtype), kernel_take(p, count, dtype), count, 2, 0, dtype};
+		op->scale = (struct op_scale){kernel_take(p, count, dtype), kernel_take(p, count, dtype),
+		        DEV_NONE, count, 2, 0, dtype};
 		break;
 	case OP_COLSUM:
 		op->colsum = (struct op_colsum){kernel_take(p, s->hidden, DTYPE_F32),

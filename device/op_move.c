@@ -72,6 +72,7 @@ int op_describe_scale(struct op_facts *f, const struct op_scale *p)
 	if (SIZE(count, 1) || COMPUTE_DTYPE(dtype))
 		return ERR_RANGE;
 	src = READ(src, .dtype = p->dtype, .cols = p->count);
+	READ(by, .dtype = p->dtype, .cols = 1, .optional = 1);
 	WRITE(dst, .dtype = p->dtype, .cols = p->count, .may_be = BIT(src));
 	return 0;
 }

@@ -56,9 +56,10 @@ struct op_add {
 	enum dtype dtype;
 };
 
-/* dst = y = factor * src or, with cap > 0, cap * tanh(y / cap), in `dtype`; dst may be src */
+/* dst = y = factor * src or, with cap > 0, cap * tanh(y / cap), in `dtype`; dst may be src. With `by`, one
+ * element in `dtype`, the product is also multiplied by it. */
 struct op_scale {
-	dev_addr dst, src;
+	dev_addr dst, src, by;
 	int64_t count;
 	double factor, cap;
 	enum dtype dtype;

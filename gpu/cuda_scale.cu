@@ -12,7 +12,7 @@ namespace
 
 template <class T> struct scale_map {
 	T *dst;
-	const T *src;
+	const T *src, *by;
 	float factor, cap;
 
 	enum { WIDTH = vec_count<T>, DEPTH = 4 };
@@ -25,12 +25,12 @@ template <class T> struct scale_map {
 	}
 	template <int N> __device__ __forceinline__ void store(const in<N> &piece, int64_t at) const
 	{
-		float value[N];
+		float value[N], all = by ? factor * to_float(*by) : factor;
 		span<T, N> y;
 
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			value[i] = factor * span_get(piece.x, i);
+			value[i] = all * span_get(piece.x, i);
 			if (cap > 0)
 				value[i] = cap * tanhf(value[i] / cap);
 		}
@@ -42,7 +42,8 @@ template <class T> struct scale_map {
 template <class T> int scale_start(const struct cuda_launch *at, const struct op_scale *o)
 {
 	struct scale_map<T> f = {
-		dev_ptr<T>(o->dst), dev_ptr<const T>(o->src), (float)o->factor, (float)o->cap
+		dev_ptr<T>(o->dst), dev_ptr<const T>(o->src), dev_ptr<const T>(o->by), (float)o->factor,
+		        (float)o->cap
 	};
 
 	return map_start(at, "scale", f, o->count, f.dst, f.src);

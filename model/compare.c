@@ -54,6 +54,7 @@ static const struct field rope_fields[] = {
         ROPE("llama_4_scaling_beta", REAL, query_beta),
         ROPE("original_max_position_embeddings", I64, original_max_position_embeddings),
         ROPE("rotary dimensions", I64, rotary),
+        ROPE("partial_rotary_factor", I64, turned),
         ROPE("the direction of rotation", INT, is_backwards),
         ROPE("dimensions of rotary frequencies", I64, frequency_dim),
 };

@@ -393,12 +393,12 @@ static void check_architectures(struct config_reader *r, const struct model_fami
 }
 
 /* Refuses settings of any family that change the computation and are not supported. */
-static void check_general(struct config_reader *r)
+static void check_general(struct config_reader *r, const struct model_family *family)
 {
-	static const char *const objects[] = {"quantization_config", "per_layer_config", "pruned_heads"};
+	static const char *const objects[] = {"quantization_config", "pruned_heads", "per_layer_config"};
 	static const char *const flags[] = {"is_encoder_decoder", "add_cross_attention"};
 
-	for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++) {
+	for (size_t i = 0; i < sizeof(objects) / sizeof(*objects) - (family->sizes != NULL); i++) {
 		const json_t *value = json_object_get(r->object, objects[i]);
 
 		if (value && !json_is_null(value) && !(json_is_object(value) && !json_object_size(value)))
@@ -510,11 +510,13 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 	if (!family->pads_nothing)
 		read_pad(r, c);
 	read_tensors(r, c, family);
+	read_windows(r, c, &family->window);
+	if (family->sizes && !r->err)
+		family->sizes(r, c);
 	if (!c->has[ROLE_POSITION])
 		config_read_rope(r, c, &family->rope);
 	for (int64_t l = 0; l < c->L && c->has[ROLE_POSITION]; l++)
 		c->block[l].rope = -1;
-	read_windows(r, c, &family->window);
 	for (int64_t l = 0; l < c->L && family->rope.two_sets; l++)
 		c->block[l].rope = c->block[l].window > 0;
 	for (int i = 0; i < FAMILY_IGNORED_MAX && family->ignored[i].key; i++)
@@ -534,7 +536,7 @@ int model_config_read(
 	if (config->initializer_range == 0)
 		config->initializer_range = 0.02;
 	check_architectures(&r, family);
-	check_general(&r);
+	check_general(&r, family);
 	read_family(&r, config, family);
 	finish_blocks(&r, config);
 	if (!r.err)

@@ -18,6 +18,7 @@ static const struct {
         {"llama3", ROPE_LLAMA3},
         {"yarn", ROPE_YARN},
         {"longrope", ROPE_LONGROPE},
+        {"proportional", ROPE_PROPORTIONAL},
 };
 
 /* The object with the settings: a rope_scaling that is not empty, else rope_parameters, else none (the top
@@ -88,7 +89,8 @@ static void read_kind(struct config_reader *o, const struct model_config *c, str
 	if (family->only_longrope && (!strcmp(name, "su") || !strcmp(name, "yarn")))
 		name = "longrope"; /* as in transformers */
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-		if (!strcmp(kinds[i].name, name)) {
+		if (!strcmp(kinds[i].name, name) &&
+		        (family->proportional || kinds[i].kind != ROPE_PROPORTIONAL)) {
 			rope->kind = kinds[i].kind;
 			if (family->only_longrope && rope->kind != ROPE_DEFAULT &&
 			        rope->kind != ROPE_LONGROPE)
@@ -100,8 +102,8 @@ static void read_kind(struct config_reader *o, const struct model_config *c, str
 		}
 	config_fail(o, ERR_UNSUPPORTED,
 	        "rope type \"%.60s\" is not supported; supported: default, linear, dynamic, llama3, yarn, "
-	        "longrope",
-	        name);
+	        "longrope%s",
+	        name, family->proportional ? ", proportional" : "");
 }
 
 static void require_positive(struct config_reader *o, const char *key, double *out)
@@ -221,7 +223,7 @@ static void read_scaling(struct config_reader *r, struct config_reader *o, const
 		read_yarn(o, c, rope);
 	else if (rope->kind == ROPE_LONGROPE)
 		read_longrope(o, c, rope);
-	else if (rope->kind != ROPE_DEFAULT)
+	else if (rope->kind != ROPE_DEFAULT && (rope->kind != ROPE_PROPORTIONAL || config_has(o, "factor")))
 		require_positive(o, "factor", &rope->factor);
 	if (rope->kind == ROPE_LLAMA3) {
 		require_positive(o, "low_freq_factor", &rope->low_freq_factor);
@@ -246,20 +248,24 @@ static void read_query_beta(struct config_reader *o, struct rope_config *rope, c
 	config_read_int(o, original, &rope->original_max_position_embeddings, 1, INT32_MAX);
 }
 
-/* A head rotates int(D * partial) dims. An odd number gets one more dim, as in transformers. */
-static void set_rotary(struct config_reader *o, const struct model_config *c, struct rope_config *rope,
-        double partial, const char *key)
+/* A head of D rotates int(D * partial) dims. An odd number gets one more dim, as in transformers. With
+ * proportional settings all dims have a pair, of which that part turns. */
+static void set_rotary(
+        struct config_reader *o, int64_t D, struct rope_config *rope, double partial, const char *key)
 {
+	int is_proportional = rope->kind == ROPE_PROPORTIONAL;
+
 	if (!(partial >= 0 && partial <= 1)) {
 		config_fail(o, ERR_INPUT, "%s is %g; it must be from 0 to 1", key, partial);
 		return;
 	}
-	rope->frequency_dim = (int64_t)((double)c->D * partial);
+	rope->turned = is_proportional ? (int64_t)((double)D * partial) / 2 : 0;
+	rope->frequency_dim = is_proportional ? D : (int64_t)((double)D * partial);
 	rope->rotary = (rope->frequency_dim + 1) / 2 * 2;
-	if (rope->rotary > c->D)
+	if (rope->rotary > D)
 		config_fail(o, ERR_INPUT,
 		        "a head of %" PRId64 " dimensions cannot be rotated in pairs; head_dim must be even",
-		        c->D);
+		        D);
 	if (rope->rotary != rope->frequency_dim && (rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE))
 		config_fail(o, ERR_UNSUPPORTED,
 		        "yarn and longrope need an even number of rotary dimensions, not %" PRId64,
@@ -268,14 +274,15 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
 		rope->kind = ROPE_NONE;
 }
 
-/* Reads one set of settings. Values in `o`, if it has an object, replace theta and the defaults. */
+/* Reads one set of settings, for heads of D. Values in `o`, if it has an object, replace theta and the
+ * defaults. */
 static void read_set(struct config_reader *r, struct config_reader *o, const struct model_config *c,
-        struct rope_config *rope, const struct family_rope *family, double theta)
+        struct rope_config *rope, const struct family_rope *family, double theta, int64_t D)
 {
 	const char *partial_key = family->partial ? family->partial : "partial_rotary_factor";
 	double partial = family->partial_otherwise != 0 ? family->partial_otherwise : 1;
-	int is_absent =
-	        family->otherwise.kind != ROPE_NONE && !o->object && !config_has(r, "rope_parameters");
+	int is_absent = family->otherwise.kind != ROPE_NONE && !o->object && rope == c->rope &&
+	                !config_has(r, "rope_parameters");
 
 	*rope = (struct rope_config){
 	        .kind = ROPE_DEFAULT, .theta = theta, .factor = 1, .attention_factor = 1};
@@ -284,6 +291,7 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 		return;
 	if (is_absent) {
 		*rope = family->otherwise;
+		partial = rope->kind == ROPE_PROPORTIONAL ? rope->partial : partial;
 		config_read_int(r, "original_max_position_embeddings",
 		        &rope->original_max_position_embeddings, 1, INT32_MAX);
 		config_warn_ignored(
@@ -303,20 +311,29 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 		read_scaling(r, o, c, rope, family);
 	if (!o->err && family->query_beta && !is_absent)
 		read_query_beta(o, rope, family->query_beta);
-	if (!o->err && !family->partial_in_default && partial != 1) {
+	if (!o->err && !family->partial_in_default && partial != 1 && rope->kind != ROPE_PROPORTIONAL) {
 		if (rope->kind == ROPE_DEFAULT)
 			log_warn("%s: ignoring %s, because this family rotates whole heads", r->where,
 			        partial_key);
-		else if ((int64_t)((double)c->D * partial) != c->D)
+		else if ((int64_t)((double)D * partial) != D)
 			config_fail(o, ERR_UNSUPPORTED, "%s %g: this family rotates only whole heads",
 			        partial_key, partial);
 		partial = 1;
 	}
 	if (!o->err)
-		set_rotary(o, c, rope, partial, partial_key);
+		set_rotary(o, D, rope, partial, partial_key);
 	if (rope->kind == ROPE_LONGROPE)
 		read_factors(o, rope);
 	r->err = o->err;
+}
+
+/* The size of the heads that use a setting: of the first such block. */
+static int64_t head_of_set(const struct model_config *c, int set)
+{
+	for (int64_t l = 0; l < c->L; l++)
+		if ((c->block[l].window > 0) == set && c->block[l].D)
+			return c->block[l].D;
+	return c->D;
 }
 
 /* Reads the settings of blocks with full attention and of blocks with a window. Each kind has its own object;
@@ -345,7 +362,7 @@ static void read_two_sets(struct config_reader *r, struct model_config *c, const
 
 		o.err = found < 0 ? found : 0;
 		o.object = is_old && !i ? both->object : object;
-		read_set(r, &o, c, &c->rope[i], family, i ? local_theta : theta);
+		read_set(r, &o, c, &c->rope[i], family, i ? local_theta : theta, head_of_set(c, i));
 	}
 	if (!r->err && c->rope[1].kind == ROPE_LONGROPE)
 		config_fail(r, ERR_UNSUPPORTED, "%s: %s: longrope is not supported", both->where, names[1]);
@@ -387,7 +404,7 @@ static void read_sets(struct config_reader *r, struct model_config *c, const str
 	if (family->two_sets) {
 		read_two_sets(r, c, family, &o, theta);
 	} else {
-		read_set(r, &o, c, &c->rope[0], family, theta);
+		read_set(r, &o, c, &c->rope[0], family, theta, c->D);
 		c->rope_count = c->rope[0].kind != ROPE_NONE;
 	}
 }

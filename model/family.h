@@ -68,8 +68,10 @@ struct family_rope {
 	int partial_in_default; /* rope type "default" rotates only that part too */
 	int fixed_alpha;   /* rope type "dynamic" with an alpha is another theta, for texts of any length */
 	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
+	int proportional;  /* supports rope type "proportional" */
 	struct rope_config otherwise; /* with a kind: the settings if the file has no rope_parameters and no
-	                                 rope_scaling; rope_theta is not read then */
+	                                 rope_scaling; rope_theta is not read then. With two_sets: of blocks
+	                                 without a window */
 	const char *query_beta;       /* key of a scale of q that grows with positions; NULL: none */
 	int two_sets; /* blocks with a window have their own settings; older files scale only the others */
 	const char *local_theta; /* with two_sets: key of theta for blocks with a window; NULL: none */
@@ -105,6 +107,9 @@ struct model_family {
 	int pads_nothing;        /* the embedding's row of pad_token_id trains like any other */
 	int null_is_default_eos; /* eos_token_id: null is like an absent key; else it means none */
 	struct family_ignored ignored[FAMILY_IGNORED_MAX]; /* keys that transformers ignores too: a warning */
+	/* Sets sizes of single blocks (H, KV, D, F), once windows are known and before rotary settings are
+	 * read; it reads per_layer_config, which other families refuse. NULL: blocks have the same sizes. */
+	void (*sizes)(struct config_reader *r, struct model_config *c);
 	/* Runs after the table, for all that it cannot express; NULL: nothing. */
 	void (*read)(struct config_reader *r, struct model_config *c);
 };

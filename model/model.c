@@ -51,6 +51,8 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return c->qk_norm_whole ? b->H * b->D : b->D;
 	case DIM_K_NORM:
 		return c->qk_norm_whole ? b->KV * b->D : b->D;
+	case DIM_V_NORM:
+		return b->D;
 	case DIM_INNER:
 		return b->F;
 	case DIM_INNER_TWICE:
@@ -65,7 +67,7 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 static struct model_tensor tensor_of_role(const struct model_config *c, enum tensor_role role, int layer)
 {
 	const struct role_facts *facts = &role_facts[role];
-	int is_matrix = facts->kind != KIND_NORM && facts->kind != KIND_BIAS;
+	int is_matrix = facts->kind != KIND_NORM && facts->kind != KIND_BIAS && facts->kind != KIND_SCALAR;
 	int is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
 	int64_t out = dim_of(c, facts->out, role, layer), in = dim_of(c, facts->in, role, layer);
 
@@ -75,7 +77,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	        .shape = {is_turned ? in : out, is_turned ? out : in, 1},
 	        .count = out * in, /* at most 2^31 * 2^24 */
 	        .decay = is_matrix,
-	        .trainable = 1,
+	        .trainable = facts->kind != KIND_SCALAR,
 	        .in_adapter = facts->kind == KIND_ADAPTER,
 	        .storage = FORMAT_F32,
 	        .first_stage = -1};
@@ -332,8 +334,11 @@ int model_set_trainable(struct model *model, int64_t *count,
 	*count = model->frozen_norm_count = 0;
 	for (int i = 0; i < model->tensor_count; i++) {
 		struct model_tensor *t = &model->tensors[i];
-		int is_head = t->role == ROLE_EMBED && model->config.tied;
-		int answer = is_trainable(t->name, is_head ? family_head_name(model->family) : NULL, arg);
+		int is_head = t->role == ROLE_EMBED && model->config.tied, answer;
+
+		if (role_facts[t->role].kind == KIND_SCALAR)
+			continue;
+		answer = is_trainable(t->name, is_head ? family_head_name(model->family) : NULL, arg);
 
 		if (answer < 0)
 			return answer;
@@ -440,6 +445,8 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 	enum role_kind kind = role_facts[t->role].kind;
 	double deviation = kind == KIND_RESIDUAL ? c->residual_initializer_range : c->initializer_range;
 
+	if (kind == KIND_SCALAR)
+		return 1;
 	if (kind == KIND_NORM)
 		return (float)(1 - c->norm_of[t->role].weight_offset);
 	if (kind == KIND_ADAPTER) /* A or, zero, B */

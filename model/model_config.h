@@ -14,7 +14,15 @@
 #include <stdint.h>
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
+enum rope_kind {
+	ROPE_NONE,
+	ROPE_DEFAULT,
+	ROPE_LINEAR,
+	ROPE_LLAMA3,
+	ROPE_YARN,
+	ROPE_LONGROPE,
+	ROPE_PROPORTIONAL
+};
 
 struct rope_config {
 	enum rope_kind kind;
@@ -29,6 +37,8 @@ struct rope_config {
 	double *factors;  /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
 	                     to original_max_position_embeddings tokens, then for longer ones */
 	int64_t rotary;   /* rotated dims of each head, even; 0 with ROPE_NONE */
+	int64_t turned;   /* proportional: the first pairs of these turn, the others keep their place */
+	double partial;   /* proportional, in a family's default: the part of pairs that turn */
 	int is_bounded;   /* "dynamic": other angles, which ferry lacks, beyond max_positions tokens */
 	int is_backwards; /* rotates by negative angles (NanoChat) */
 	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less if a partial rotary

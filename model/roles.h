@@ -17,12 +17,14 @@
  *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so
  *          NORM     vector of `out` elements that scales a norm
  *          BIAS     vector of `out` elements that is added
+ *          SCALAR   one number of the files that never trains (a buffer of transformers)
  *   stage  the kind of stage that reads it, or a kind that stands in for that one
  *   out, in  sizes, see model_dim
  *
  * EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
  * POST_NORM2 after them, before the sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
- * GATE_UP has the gate's rows first, then up's. The order of rows is the order of tensors within a stage. */
+ * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's. The
+ * order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
@@ -40,6 +42,7 @@
 	ROW(ATTN_GATE_W, BLOCK, ATTENTION, MATRIX, ATTN, Q, HIDDEN)                                          \
 	ROW(Q_NORM_W, BLOCK, NORMS, NORM, ATTN, Q_NORM, ONE)                                                 \
 	ROW(K_NORM_W, BLOCK, NORMS, NORM, ATTN, K_NORM, ONE)                                                 \
+	ROW(V_NORM_W, BLOCK, NORMS, NORM, ATTN, V_NORM, ONE)                                                 \
 	ROW(O_W, BLOCK, ATTENTION, RESIDUAL, ATTN, HIDDEN, Q)                                                \
 	ROW(O_B, BLOCK, ATTENTION, BIAS, ATTN, HIDDEN, ONE)                                                  \
 	ROW(POST_NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                             \
@@ -53,6 +56,7 @@
 	ROW(DOWN_W, BLOCK, MLP, RESIDUAL, DOWN, HIDDEN, INNER)                                               \
 	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
 	ROW(POST_NORM2_W, BLOCK, NORMS, NORM, DOWN, HIDDEN, ONE)                                             \
+	ROW(LAYER_SCALAR, BLOCK, NORMS, SCALAR, SCALE, ONE, ONE)                                             \
 	ROW(QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                         \
 	ROW(QKV_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QKV, RANK)                                            \
 	ROW(Q_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
@@ -86,7 +90,7 @@ enum tensor_role {
 };
 
 enum role_scope { SCOPE_MODEL, SCOPE_BLOCK };
-enum role_kind { KIND_TABLE, KIND_MATRIX, KIND_RESIDUAL, KIND_ADAPTER, KIND_NORM, KIND_BIAS };
+enum role_kind { KIND_TABLE, KIND_MATRIX, KIND_RESIDUAL, KIND_ADAPTER, KIND_NORM, KIND_BIAS, KIND_SCALAR };
 
 /* PART(NAME, "as plan prints it") */
 #define MODEL_PART_LIST(PART)                                                                                \
@@ -127,13 +131,14 @@ const char *model_part_name(enum model_part part);
  *   stands_in  the kind whose tensors it reads in a block that lacks that kind
  *
  * A block has the stages that its family lists (struct block_config), else those of this list for which it
- * has a matrix, in this order. */
+ * has a matrix or a scalar, in this order. */
 #define STAGE_LIST(STAGE)                                                                                    \
 	STAGE(EMBED, embed, MODEL, EMBED)                                                                    \
 	STAGE(ATTN, attn, BLOCK, ATTN)                                                                       \
 	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
 	STAGE(UP, up, BLOCK, GATE)                                                                           \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
+	STAGE(SCALE, scale, BLOCK, SCALE)                                                                    \
 	STAGE(HEAD, head, MODEL, HEAD)
 
 enum stage_kind {
@@ -154,6 +159,7 @@ enum model_dim {
 	DIM_QKV,
 	DIM_Q_NORM,
 	DIM_K_NORM,
+	DIM_V_NORM,
 	DIM_INNER,
 	DIM_INNER_TWICE,
 	DIM_RANK

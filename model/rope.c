@@ -117,6 +117,8 @@ static double pair_frequency(const struct rope_config *rope, int64_t pair, int i
 		return yarn_frequency(rope, frequency, pair);
 	case ROPE_LONGROPE:
 		return frequency / rope->factors[is_long * (rope->rotary / 2) + pair];
+	case ROPE_PROPORTIONAL:
+		return pair < rope->turned ? frequency / rope->factor : 0;
 	default:
 		return frequency;
 	}

@@ -12,31 +12,35 @@ struct stage_list {
 	int count;
 };
 
-static int is_matrix(enum tensor_role role)
+/* Whether a tensor is reason enough for its stage. Norms and biases of kinds without a matrix belong to the
+ * kinds that stand in for these. */
+static int makes_stage(enum tensor_role role)
 {
-	return role_facts[role].kind == KIND_MATRIX || role_facts[role].kind == KIND_RESIDUAL ||
-	       role_facts[role].kind == KIND_TABLE;
+	enum role_kind kind = role_facts[role].kind;
+
+	return kind == KIND_MATRIX || kind == KIND_RESIDUAL || kind == KIND_TABLE || kind == KIND_SCALAR;
 }
 
-/* Whether there is a tensor for the kind of stage, in the block or outside of blocks: a matrix, or any. */
-enum need { NEED_MATRIX, NEED_ANY };
+/* Whether there is a tensor for the kind of stage, in the block or outside of blocks: one that is reason
+ * enough, or any. */
+enum need { NEED_REASON, NEED_ANY };
 static int has_tensor(const uint8_t *has, enum stage_kind kind, enum need need)
 {
 	for (int role = 0; role < ROLE_COUNT; role++)
 		if (has[role] && role_facts[role].stage == kind &&
-		        (need == NEED_ANY || is_matrix((enum tensor_role)role)))
+		        (need == NEED_ANY || makes_stage((enum tensor_role)role)))
 			return 1;
 	return 0;
 }
 
-/* The stages of a block: those that its family lists, else those whose matrices it has. */
+/* The stages of a block: those that its family lists, else those whose matrices or scalars it has. */
 static void block_stages(struct stage_list *list, const struct block_config *b)
 {
 	list->count = b->stage_count;
 	memcpy(list->stage, b->stage, sizeof(b->stage));
 	for (int kind = 0; kind < STAGE_COUNT && !b->stage_count; kind++)
 		if (stage_facts[kind].scope == SCOPE_BLOCK &&
-		        has_tensor(b->has, (enum stage_kind)kind, NEED_MATRIX))
+		        has_tensor(b->has, (enum stage_kind)kind, NEED_REASON))
 			list->stage[list->count++] = (struct block_stage){.kind = (enum stage_kind)kind};
 }
 

@@ -22,7 +22,8 @@ static inline void weights_of(float *values, const struct model *model, const st
 {
 	uint64_t seed = 0xCBF29CE484222325;
 	size_t len = strlen(t->name);
-	int is_norm = t->rank == 1 && len > 6 && !strcmp(t->name + len - 6, "weight");
+	int is_norm = t->rank == 1 && ((len > 6 && !strcmp(t->name + len - 6, "weight")) ||
+	                                      role_facts[t->role].kind == KIND_SCALAR);
 
 	for (const char *c = t->name; *c; c++)
 		seed = (seed ^ (unsigned char)*c) * 0x100000001B3;

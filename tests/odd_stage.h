@@ -277,6 +277,7 @@ const struct stage_type *const stage_types[STAGE_COUNT] = {[STAGE_EMBED] = &stag
         [STAGE_GATE] = &stage_gate,
         [STAGE_UP] = &stage_up,
         [STAGE_DOWN] = &stage_down,
+        [STAGE_SCALE] = &stage_scale,
         [STAGE_HEAD] = &stage_head};
 
 /* ---- the model ---- */

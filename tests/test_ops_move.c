@@ -200,16 +200,16 @@ static void test_add(void **state)
 	}
 }
 
-/* Rounded once or, with a cap, by what tanh is off. */
+/* Rounded once or, with a cap, by what tanh is off. A factor on the device may join the other. */
 static void test_scale(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 0; seed < case_count(150); seed++) {
 		struct ops_case c;
-		struct tensor *dst, *src;
+		struct tensor *dst, *src, *by;
 		struct op op = {.kind = OP_SCALE};
 		enum dtype dtype;
-		double factor, cap;
+		double factor, cap, all;
 		int64_t count;
 
 		case_begin(&c, "scale", seed);
@@ -219,10 +219,13 @@ static void test_scale(void **state)
 		cap = case_int(&c, 0, 1) ? 0 : (double)case_int(&c, 1, 40);
 		src = case_tensor(&c, count, dtype, 10);
 		dst = case_int(&c, 0, 1) ? src : case_tensor(&c, count, dtype, 1);
-		op.scale = (struct op_scale){tensor_addr(dst), tensor_addr(src), count, factor, cap, dtype};
+		by = case_int(&c, 0, 1) ? case_tensor(&c, 1, dtype, 1) : NULL;
+		op.scale = (struct op_scale){tensor_addr(dst), tensor_addr(src),
+		        by ? tensor_addr(by) : DEV_NONE, count, factor, cap, dtype};
 		case_run(&c, &op);
+		all = by ? (double)((float)factor * (float)tensor_get(by, 0)) : factor;
 		for (int64_t i = 0; i < count; i++) {
-			double y = factor * tensor_was(src, i), want = cap > 0 ? cap * tanh(y / cap) : y;
+			double y = all * tensor_was(src, i), want = cap > 0 ? cap * tanh(y / cap) : y;
 
 			case_check(&c, dst, i, want, (cap > 0 ? 10 : 1) * EPS_F32 * fabs(want), "dst");
 		}

@@ -1,49 +1,7 @@
 /* Forward and backward of attention: norm, projections, head norms, rotary positions, output. */
-#include "model/blocks/block.h"
+#include "model/blocks/attention.h"
 
 #include "base/size.h"
-
-/* Offsets in bytes; a part that the block does not need has no room. */
-struct attn_layout {
-	int64_t rstd, mean;     /* F32 [tokens] */
-	int64_t norm;           /* [tokens, C] normalised x */
-	int64_t qkv;            /* [tokens, stride] q, k (rotated unless a norm comes first), v and, with
-	                           ATTN_GATE_W, the output's gate */
-	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated */
-	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
-	int64_t mixed;          /* [tokens, H D] attention's output */
-	int64_t branch;         /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
-	int64_t post_rstd;      /* F32 [tokens] */
-	int64_t lse;            /* F32 [tokens, H] */
-	int64_t bytes;
-};
-
-/* Fused q, k and v by head, where heads of q share k and v. Two products for each k and v put all q first,
- * then k, v of head 0, k, v of head 1, ... */
-static int qkv_is_by_group(const struct stage_call *call)
-{
-	const struct block_config *b = call->block;
-
-	return call->c->qkv_by_head && b->KV != b->H && b->KV > 1;
-}
-
-/* Offsets of q, k, v and the gate in a token's row of qkv; offsets and strides in elements. */
-struct qkv_place {
-	int64_t stride, q, k, v, q_head_stride, kv_head_stride, gate, gate_head_stride;
-};
-
-static struct qkv_place qkv_place_of(const struct stage_call *call)
-{
-	const struct block_config *b = call->block;
-	int64_t D = b->D, gate = (b->H + 2 * b->KV) * D,
-	        stride = gate + (b->has[ROLE_ATTN_GATE_W] ? b->H * D : 0);
-
-	if (call->c->qkv_by_head && b->KV == b->H)
-		return (struct qkv_place){stride, 0, D, 2 * D, 3 * D, 3 * D, gate, D};
-	if (qkv_is_by_group(call))
-		return (struct qkv_place){stride, 0, b->H * D, (b->H + 1) * D, D, 2 * D, gate, D};
-	return (struct qkv_place){stride, 0, b->H * D, (b->H + b->KV) * D, D, D, gate, D};
-}
 
 static struct attn_layout layout_of(const struct stage_call *call)
 {
@@ -60,6 +18,7 @@ static struct attn_layout layout_of(const struct stage_call *call)
 	l.qk = layout_take(&end, heads_norm * stride, e);
 	l.q_rstd = layout_take(&end, heads_norm * b->H, 4);
 	l.k_rstd = layout_take(&end, heads_norm * b->KV, 4);
+	l.v_rstd = layout_take(&end, b->has[ROLE_V_NORM_W] ? tokens * b->KV : 0, 4);
 	l.mixed = layout_take(&end, tokens * b->H * b->D, e);
 	l.branch = layout_take(&end, post * C, e);
 	l.post_rstd = layout_take(&end, post, 4);
@@ -71,11 +30,6 @@ static struct attn_layout layout_of(const struct stage_call *call)
 static int64_t acts_bytes(const struct stage_call *call)
 {
 	return layout_of(call).bytes;
-}
-
-static const struct attn_layout *layout(const struct stage_call *call)
-{
-	return call->layout;
 }
 
 /* Backward's own scratch. */
@@ -144,12 +98,14 @@ struct projection {
 	int64_t column;
 };
 
-/* One product makes all of q, k and v if they are fused and lie as attention reads them. The gate is last. */
+/* One product makes all of q, k and v if they are fused and lie as attention reads them. Without V_W, K_W's
+ * product is for both. The gate is last. */
 int64_t attn_projection_count(const struct stage_call *call)
 {
 	int64_t fused = qkv_is_by_group(call) ? 2 * call->block->KV : 1;
 
-	return (call_has(call, ROLE_QKV_W) ? fused : 3) + call_has(call, ROLE_ATTN_GATE_W);
+	return (call_has(call, ROLE_QKV_W) ? fused : 2 + call_has(call, ROLE_V_W)) +
+	       call_has(call, ROLE_ATTN_GATE_W);
 }
 
 /* The heads of q that share k and v, or these k and v, which are neighbours in both places. */
@@ -201,11 +157,6 @@ static struct linear output_of(const struct stage_call *call)
 	        ROLE_O_W, ROLE_O_B, c->C, call->block->H * call->block->D, c->weight_in_out, 0, 0};
 }
 
-static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t column)
-{
-	return dev_at(base, column * call->element_bytes);
-}
-
 static struct norm_place norm1_of(const struct stage_call *call)
 {
 	return (struct norm_place){ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, layout(call)->rstd),
@@ -225,121 +176,17 @@ static struct norm_place post_norm_of(const struct stage_call *call)
 	        DEV_NONE, scratch_at(call, call->scratch.norm_zeros)};
 }
 
-/* The heads of q or of k, of all tokens. */
-struct head_group {
-	enum tensor_role norm;
-	int64_t column, heads, head_stride, rstd;
-};
-
-static void head_groups(const struct stage_call *call, struct head_group groups[2])
-{
-	struct qkv_place place = qkv_place_of(call);
-
-	groups[0] = (struct head_group){
-	        ROLE_Q_NORM_W, place.q, call->block->H, place.q_head_stride, layout(call)->q_rstd};
-	groups[1] = (struct head_group){
-	        ROLE_K_NORM_W, place.k, call->block->KV, place.kv_head_stride, layout(call)->k_rstd};
-}
-
-static void rotate(struct stage_call *call, dev_addr base, enum rope_direction direction)
-{
-	const struct model_config *c = call->c;
-	int64_t positions = call->memory->rope_positions;
-	struct head_group groups[2];
-	int64_t table[2];
-	int count = 2, rope = call->block->rope;
-
-	if (rope < 0)
-		return;
-	table[0] = model_rope_query_first(call->model, rope, positions);
-	table[1] = model_rope_table_first(call->model, rope, positions);
-	head_groups(call, groups);
-	if (groups[1].head_stride == call->block->D &&
-	        table[0] == table[1]) { /* the heads of k follow those of q */
-		groups[0].heads += groups[1].heads;
-		count = 1;
-	}
-	for (int i = 0; i < count; i++)
-		call_op(call, &(struct op){.kind = OP_ROPE,
-		                      .rope = {.x = column_at(call, base, groups[i].column),
-		                              .table = dev_at(call->memory->rope_table, 4 * table[i]),
-		                              .position = call->batch->position,
-		                              .tokens = call->tokens,
-		                              .heads = groups[i].heads,
-		                              .stride = qkv_place_of(call).stride,
-		                              .head_stride = groups[i].head_stride,
-		                              .rotary = c->rope[rope].rotary,
-		                              .pairs = c->rope_pairs,
-		                              .table_rows = model_rope_table_rows(call->model, positions),
-		                              .direction = direction,
-		                              .dtype = call->dtype}});
-}
-
-static void head_norms_forward(struct stage_call *call)
-{
-	int64_t stride = qkv_place_of(call).stride;
-	int whole = call->c->qk_norm_whole;
-	struct head_group groups[2];
-
-	head_groups(call, groups);
-	for (int i = 0; i < 2; i++)
-		call_op(call,
-		        &(struct op){.kind = OP_RMSNORM,
-		                .norm = {.y = column_at(
-		                                 call, acts_at(call, layout(call)->qk), groups[i].column),
-		                        .x = column_at(
-		                                call, acts_at(call, layout(call)->qkv), groups[i].column),
-		                        .weight = norm_weight_of(call, groups[i].norm,
-		                                scratch_at(call, call->scratch.norm_zeros)),
-		                        .rstd = acts_at(call, groups[i].rstd),
-		                        .rows = call->tokens,
-		                        .groups = whole ? 1 : groups[i].heads,
-		                        .cols = whole ? groups[i].heads * call->block->D : call->block->D,
-		                        .x_stride = stride,
-		                        .y_stride = stride,
-		                        .x_group_stride = groups[i].head_stride,
-		                        .y_group_stride = groups[i].head_stride,
-		                        .epsilon = call->c->norm_of[groups[i].norm].epsilon,
-		                        .weight_offset = norm_offset_of(call, groups[i].norm),
-		                        .dtype = call->dtype}});
-}
-
-/* Overwrites dqkv. */
-static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
-{
-	int64_t stride = qkv_place_of(call).stride;
-	int whole = call->c->qk_norm_whole;
-	struct head_group groups[2];
-
-	head_groups(call, groups);
-	for (int i = 0; i < 2; i++)
-		call_op(call,
-		        &(struct op){.kind = OP_RMSNORM_GRAD,
-		                .norm_grad = {.dx = column_at(call, dqkv, groups[i].column),
-		                        .dweight = norm_grad_of(call, groups[i].norm,
-		                                scratch_at(call, call->scratch.norm_sink)),
-		                        .dy = column_at(call, dqkv, groups[i].column),
-		                        .x = column_at(
-		                                call, acts_at(call, layout(call)->qkv), groups[i].column),
-		                        .weight = norm_weight_of(call, groups[i].norm,
-		                                scratch_at(call, call->scratch.norm_zeros)),
-		                        .rstd = acts_at(call, groups[i].rstd),
-		                        .scratch = scratch_at(call, call->scratch.norm_partial),
-		                        .rows = call->tokens,
-		                        .groups = whole ? 1 : groups[i].heads,
-		                        .cols = whole ? groups[i].heads * call->block->D : call->block->D,
-		                        .x_stride = stride,
-		                        .y_stride = stride,
-		                        .x_group_stride = groups[i].head_stride,
-		                        .y_group_stride = groups[i].head_stride,
-		                        .weight_offset = norm_offset_of(call, groups[i].norm),
-		                        .dtype = call->dtype}});
-}
-
 /* The q and k that attention reads: rotated, and after their norms if there are any. */
 static dev_addr turned_at(const struct stage_call *call)
 {
 	return acts_at(call, call_has(call, ROLE_Q_NORM_W) ? layout(call)->qk : layout(call)->qkv);
+}
+
+static dev_addr v_at(const struct stage_call *call)
+{
+	return column_at(call,
+	        acts_at(call, call_has(call, ROLE_V_NORM_W) ? layout(call)->qk : layout(call)->qkv),
+	        qkv_place_of(call).v);
 }
 
 static double scale_of(const struct stage_call *call)
@@ -351,14 +198,13 @@ static double scale_of(const struct stage_call *call)
 #define ATTENTION_ARGUMENTS(call, place)                                                                     \
 	.out = acts_at(call, layout(call)->mixed), .lse = acts_at(call, layout(call)->lse),                  \
 	.q = column_at(call, turned_at(call), (place).q), .k = column_at(call, turned_at(call), (place).k),  \
-	.v = column_at(call, acts_at(call, layout(call)->qkv), (place).v),                                   \
-	.doc_start = (call)->batch->doc_start, .doc_end = (call)->batch->doc_end, .tokens = (call)->tokens,  \
-	.documents = (call)->batch->documents, .document_tokens = (call)->memory->rope_positions,            \
-	.heads = (call)->block->H, .kv_heads = (call)->block->KV, .head_dim = (call)->block->D,              \
-	.window = (call)->block->window, .mask = (call)->block->mask, .score_cap = (call)->block->score_cap, \
-	.qkv_stride = (place).stride, .q_head_stride = (place).q_head_stride,                                \
-	.kv_head_stride = (place).kv_head_stride, .out_stride = (call)->block->H * (call)->block->D,         \
-	.scale = scale_of(call), .dtype = (call)->dtype
+	.v = v_at(call), .doc_start = (call)->batch->doc_start, .doc_end = (call)->batch->doc_end,           \
+	.tokens = (call)->tokens, .documents = (call)->batch->documents,                                     \
+	.document_tokens = (call)->memory->rope_positions, .heads = (call)->block->H,                        \
+	.kv_heads = (call)->block->KV, .head_dim = (call)->block->D, .window = (call)->block->window,        \
+	.mask = (call)->block->mask, .score_cap = (call)->block->score_cap, .qkv_stride = (place).stride,    \
+	.q_head_stride = (place).q_head_stride, .kv_head_stride = (place).kv_head_stride,                    \
+	.out_stride = (call)->block->H * (call)->block->D, .scale = scale_of(call), .dtype = (call)->dtype
 
 static void attend(struct stage_call *call)
 {
@@ -377,7 +223,7 @@ static void attend_cached(struct stage_call *call)
 	                              .cache = call->memory->state,
 	                              .q = column_at(call, turned_at(call), place.q),
 	                              .k = column_at(call, turned_at(call), place.k),
-	                              .v = column_at(call, acts_at(call, layout(call)->qkv), place.v),
+	                              .v = v_at(call),
 	                              .doc_start = call->batch->doc_start,
 	                              .doc_end = call->batch->doc_end,
 	                              .tokens = call->tokens,
@@ -480,10 +326,10 @@ static void forward(struct stage_call *call)
 		        call->dtype, rows_at(call, input, c->C));
 	}
 	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
-		head_norms_forward(call);
-	rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
+		attn_head_norms_forward(call);
+	attn_rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
 	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
-		head_norms_forward(call);
+		attn_head_norms_forward(call);
 	if (dev_is_none(call->memory->state))
 		attend(call);
 	else
@@ -541,10 +387,10 @@ static void backward(struct stage_call *call)
 	gated_backward(call, dqkv, dmixed);
 	attend_backward(call, dqkv, dmixed);
 	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
-		head_norms_backward(call, dqkv);
-	rotate(call, dqkv, ROPE_BACKWARD);
+		attn_head_norms_backward(call, dqkv);
+	attn_rotate(call, dqkv, ROPE_BACKWARD);
 	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
-		head_norms_backward(call, dqkv);
+		attn_head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);
 	if (c->parallel_residual && !call_has(call, ROLE_NORM2_W))
 		call_add(call, dnorm, dnorm, residual, count);

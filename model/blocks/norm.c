@@ -26,7 +26,7 @@ int64_t norm_zero_count(const struct model_config *c)
 	for (int role = 0; role < ROLE_COUNT; role++)
 		if (c->norm_of[role].is_plain)
 			most = c->C;
-	for (int64_t l = 0; l < c->L && c->norm_of[ROLE_Q_NORM_W].is_plain; l++)
+	for (int64_t l = 0; l < c->L && most; l++)
 		if (c->block[l].has[ROLE_Q_NORM_W])
 			most = max_i64(most, c->block[l].D);
 	return most;
@@ -80,9 +80,10 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD,
 	                      .norm_grad = {.dx = dx,
 	                              .dweight = norm_grad_of(call, norm->weight, sink),
-	                              .dbias = is_layer ? norm_grad_of(call, norm->bias,
-	                                                          dev_at(sink, 4 * call->c->C))
-	                                                : DEV_NONE,
+	                              .dbias = is_layer && norm->bias != ROLE_COUNT
+	                                               ? norm_grad_of(call, norm->bias,
+	                                                         dev_at(sink, 4 * call->c->C))
+	                                               : DEV_NONE,
 	                              .dy = dy,
 	                              .x = x,
 	                              .weight = weight,

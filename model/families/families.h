@@ -20,6 +20,8 @@
 	ROW(gemma)                                                                                           \
 	ROW(gemma2)                                                                                          \
 	ROW(gemma3_text)                                                                                     \
+	ROW(gemma4_text)                                                                                     \
+	ROW(gemma4_unified_text)                                                                             \
 	ROW(vaultgemma)                                                                                      \
 	ROW(muse_glimmer_text)                                                                               \
 	ROW(granite)                                                                                         \

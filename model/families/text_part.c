@@ -17,6 +17,8 @@ static const struct whole {
 	const char *model_type, *text_type, *family, *modules;
 } wholes[] = {
         {"gemma3", "gemma3_text", NULL, NULL},
+        {"gemma4", "gemma4_text", NULL, NULL},
+        {"gemma4_unified", "gemma4_unified_text", NULL, NULL},
         {"idefics3", "llama", NULL, "model.text_model."},
         {"internvl", "qwen2", NULL, NULL},
         {"llava", "llama", NULL, NULL},

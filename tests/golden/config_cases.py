@@ -32,6 +32,10 @@ BASE["gemma2"] = dict(BASE["gemma"], num_key_value_heads=2, query_pre_attn_scala
                       final_logit_softcapping=2.0, sliding_window=5)
 BASE["gemma3_text"] = dict(BASE["gemma"], num_key_value_heads=2, num_hidden_layers=3, query_pre_attn_scalar=5,
                            sliding_window=5, sliding_window_pattern=2)
+BASE["gemma4_text"] = dict(BASE["gemma"], num_key_value_heads=2, num_hidden_layers=3, global_head_dim=10, rms_norm_eps=1e-3,
+                           sliding_window=5, hidden_size_per_layer_input=0,
+                           layer_types=["sliding_attention", "full_attention", "full_attention"])
+BASE["gemma4_unified_text"] = {k: v for k, v in BASE["gemma4_text"].items() if k != "hidden_size_per_layer_input"}
 BASE["cohere"] = dict(BASE["mistral"], logit_scale=0.5, pad_token_id=None)
 BASE["cohere2"] = dict(BASE["cohere"], num_hidden_layers=4, sliding_window=5)
 BASE["glm"] = dict(BASE["phi3"], head_dim=8)
@@ -318,6 +322,27 @@ CASES += [
     ("gemma3_text caps, untied, pad", "gemma3_text", dict(
         attn_logit_softcapping=0.2, final_logit_softcapping=1.5, tie_word_embeddings=False, pad_token_id=2,
         attention_bias=True)),
+    ("gemma4_text plain", "gemma4_text", {}),
+    ("gemma4_text K = V, cap, absent layer types", "gemma4_text", dict(
+        attention_k_eq_v=True, num_global_key_value_heads=1, num_hidden_layers=7, layer_types=ABSENT,
+        final_logit_softcapping=1.5)),
+    ("gemma4_text K = V, biases, untied, pad, one head", "gemma4_text", dict(
+        attention_k_eq_v=True, attention_bias=True, tie_word_embeddings=False, pad_token_id=2, global_head_dim=6,
+        num_key_value_heads=1)),
+    ("gemma4_text global heads without K = V", "gemma4_text", dict(num_global_key_value_heads=1, sliding_window=1)),
+    ("gemma4_text by layer, last one sliding", "gemma4_text", dict(
+        layer_types=["sliding_attention"] * 3, attention_k_eq_v=True, num_global_key_value_heads=4, per_layer_config={
+            "0": dict(num_key_value_heads=4), "1": dict(num_key_value_heads=4), "02": dict(head_dim=12, num_key_value_heads=1)})),
+    ("gemma4_text nothing by layer", "gemma4_text", dict(per_layer_config={}, num_global_key_value_heads=1)),
+    ("gemma4_text rotary settings", "gemma4_text", dict(rope_parameters=dict(
+        full_attention=dict(rope_type="proportional", factor=3.0, partial_rotary_factor=0.7, rope_theta=90.0),
+        sliding_attention=dict(rope_type="default", rope_theta=11.0)))),
+    ("gemma4_text other kinds of rotation", "gemma4_text", dict(rope_parameters=dict(
+        full_attention=dict(rope_type="linear", factor=2.0, rope_theta=30.0),
+        sliding_attention=dict(rope_type="proportional", partial_rotary_factor=0.4, rope_theta=11.0)))),
+    ("gemma4_unified_text plain", "gemma4_unified_text", {}),
+    ("gemma4_unified_text K = V", "gemma4_unified_text", dict(
+        attention_k_eq_v=True, num_global_key_value_heads=2, final_logit_softcapping=0.7)),
     ("granite plain", "granite", {}),
     ("granite biases, tied, pad", "granite", dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
                                                  pad_token_id=3)),
@@ -453,11 +478,21 @@ MUSE_TOWER = dict(model_type="muse_glimmer_vision", patch_size=2, pos_emb_height
 MROPE = dict(rope_type="default", rope_theta=100.0, mrope_section=[1, 1, 2])
 QWEN_TOWER = dict(depth=1, hidden_size=16, out_hidden_size=32, num_heads=2, intermediate_size=16)
 QWEN_IDS = dict(image_token_id=30, video_token_id=31, vision_start_token_id=32, vision_end_token_id=33)
+GEMMA4_IDS = dict(boi_token_id=26, eoi_token_id=27, image_token_id=22, video_token_id=23, boa_token_id=29,
+                  eoa_token_index=32, audio_token_id=24)  # of no row
 WHOLES = [
     ("gemma3 whole", "gemma3", dict(
         text_config=dict(TEXT, model_type="gemma3_text", num_hidden_layers=3, sliding_window=5,
                          sliding_window_pattern=2), vision_config=SIGLIP, image_token_index=30, boi_token_index=31,
         eoi_token_index=32, mm_tokens_per_image=4, eos_token_id=[1, 6])),
+    ("gemma4 whole", "gemma4", dict(
+        text_config=dict(TEXT, model_type="gemma4_text", num_hidden_layers=3, sliding_window=5, global_head_dim=12,
+                         attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+                         tie_word_embeddings=False, pad_token_id=0),
+        vision_config=dict(model_type="gemma4_vision", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                           num_attention_heads=2, num_key_value_heads=2, head_dim=8, patch_size=4,
+                           position_embedding_size=12, pooling_kernel_size=2), audio_config=None, **GEMMA4_IDS,
+        tie_word_embeddings=True)),
     ("muse_glimmer whole", "muse_glimmer", dict(text_config=dict(MUSE, sliding_window=5), vision_config=MUSE_TOWER)),
     ("muse_glimmer lists, biases, pad", "muse_glimmer", dict(
         text_config=dict(MUSE, sliding_window=3, attention_bias=True, hidden_activation="gelu_pytorch_tanh",
@@ -565,7 +600,7 @@ WHOLES = [
 SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3", "olmo2",
                                                     "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
-                                                    "granite", "cohere", "cohere2", "glm", "glm4",
+                                                    "gemma4_unified_text", "granite", "cohere", "cohere2", "glm", "glm4",
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
                                                     "gpt_bigcode", "opt", "falcon", "olmo",
                                                     "nanochat")] + [
@@ -587,5 +622,5 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
 
 
 # layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
-LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2", "cwm",
-           "vaultgemma", "muse_glimmer_text")
+LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text",
+           "cohere2", "cwm", "vaultgemma", "muse_glimmer_text")

@@ -35,13 +35,13 @@ def splitmix(x):
 
 
 def weight_of(name, shape, norm=1):
-    """Multiples of 2^-24 in [-0.5, 0.5); norm weights lie around `norm`."""
+    """Multiples of 2^-24 in [-0.5, 0.5); norm weights and scalars lie around `norm`."""
     seed = 0xCBF29CE484222325
     for byte in name.encode():
         seed = ((seed ^ byte) * 0x100000001B3) & MASK64
     count = math.prod(shape)
     values = [(splitmix((seed + i) & MASK64) >> 40) / (1 << 24) - 0.5 for i in range(count)]
-    is_norm = name.endswith("weight") and len(shape) == 1
+    is_norm = name.endswith(("weight", "layer_scalar")) and len(shape) == 1
     return torch.tensor(values, dtype=torch.float64).reshape(shape) + (norm if is_norm else 0)
 
 
@@ -59,17 +59,23 @@ class Float64:
         torch.set_default_dtype(torch.float32)
 
 
+def of_all_layers(config, key):
+    """The value for layers that have none of their own, which transformers hides where some have."""
+    hidden = getattr(config, "_getattr_without_heterogeneous_validation", None)
+    return hidden(key, None) if hidden else getattr(config, key, None)
+
+
 def settings_of(config):
     """What the program's own reader must find."""
     out = {}
     kind = config.model_type
     heads = config.num_attention_heads
     out["H"] = heads
-    out["KV"] = getattr(config, "num_key_value_heads", None) or heads
+    out["KV"] = of_all_layers(config, "num_key_value_heads") or heads
     if kind in ("falcon", "gpt_bigcode"):
         is_new = getattr(config, "new_decoder_architecture", False)
         out["KV"] = 1 if config.multi_query and not is_new else getattr(config, "num_kv_heads", heads)
-    head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
+    head_dim = None if kind == "gpt_neox" else of_all_layers(config, "head_dim")
     out["D"] = head_dim or config.hidden_size // heads
     epsilons = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
     fixed = {"opt": 1e-5, "olmo": 1e-5}  # the others have one of these keys
@@ -115,8 +121,11 @@ def table_name(name):
 def parameters_of(model):
     """Names as they stand in files, each parameter once, in module order."""
     kind = model.config.model_type
-    named = model.named_parameters()  # a tied head is not repeated
-    return [(table_name(n) if kind == "gpt_neox" else n, p) for n, p in named]
+    named = dict(model.named_parameters())  # a tied head is not repeated
+    scalars = {n: p for n, p in model.named_buffers() if n.endswith("layer_scalar")}
+    named = {n: p for n, p in {n: {**named, **scalars}.get(n) for n in model.state_dict(keep_vars=True)}.items()
+             if p is not None} if scalars else named
+    return [(table_name(n) if kind == "gpt_neox" else n, p) for n, p in named.items()]
 
 
 def text_name(name):
@@ -141,11 +150,13 @@ def names_in_files(model):
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         with safetensors.safe_open(Path(folder, "model.safetensors"), "pt") as file:
-            return [n for n in file.keys() if text_name(n) or n.startswith(("model.embed", "model.layers", "model.norm"))]
+            return [n for n in file.keys() if text_name(n) or n.startswith(("model.embed_tokens", "model.layers", "model.norm"))]
 
 
 def gradient_entry(name, parameter):
     """Name, shape, the gradient's norm, and some of its elements."""
+    if parameter.grad is None:  # a buffer
+        return [name, list(parameter.shape), 0.0, [0], [0.0]]
     g = parameter.grad.reshape(-1).numpy()
     index = sorted({int(np.abs(g).argmax()), int(np.abs(g).argmin()), len(g) // 2})
     return [name, list(parameter.shape), float(f"{np.sqrt((g * g).sum()):.10g}"), index,
@@ -156,7 +167,7 @@ def norm_of(model_type, name):
     """What a norm's weights lie around: some scale by 1 + w."""
     if model_type == "muse_glimmer":
         return 1 if name == "model.norm.weight" else 0
-    return 0 if model_type.startswith(("gemma", "vaultgemma", "nemotron")) else 1
+    return int(model_type.startswith("gemma4") or not model_type.startswith(("gemma", "vaultgemma", "nemotron")))
 
 
 def run(name, model_type, keys, whole=False):

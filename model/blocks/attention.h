@@ -1,0 +1,69 @@
+/* What the files of attention share: its activations, the places of q, k and v in a row, and what is done to
+ * heads before they meet. Private to them. */
+#ifndef FERRY_MODEL_BLOCKS_ATTENTION_H
+#define FERRY_MODEL_BLOCKS_ATTENTION_H
+
+#include "model/blocks/block.h"
+
+/* Offsets in bytes; a part that the block does not need has no room. */
+struct attn_layout {
+	int64_t rstd, mean;     /* F32 [tokens] */
+	int64_t norm;           /* [tokens, C] normalised x */
+	int64_t qkv;            /* [tokens, stride] q, k (rotated unless a norm comes first), v and, with
+	                           ATTN_GATE_W, the output's gate */
+	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated, and v
+	                           normalised with V_NORM_W */
+	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
+	int64_t v_rstd;         /* with V_NORM_W: F32 [tokens, KV] */
+	int64_t mixed;          /* [tokens, H D] attention's output */
+	int64_t branch;         /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
+	int64_t post_rstd;      /* F32 [tokens] */
+	int64_t lse;            /* F32 [tokens, H] */
+	int64_t bytes;
+};
+
+/* Fused q, k and v by head, where heads of q share k and v. Two products for each k and v put all q first,
+ * then k, v of head 0, k, v of head 1, ... */
+static inline int qkv_is_by_group(const struct stage_call *call)
+{
+	const struct block_config *b = call->block;
+
+	return call->c->qkv_by_head && b->KV != b->H && b->KV > 1;
+}
+
+/* Offsets of q, k, v and the gate in a token's row of qkv; offsets and strides in elements. */
+struct qkv_place {
+	int64_t stride, q, k, v, q_head_stride, kv_head_stride, gate, gate_head_stride;
+};
+
+static inline struct qkv_place qkv_place_of(const struct stage_call *call)
+{
+	const struct block_config *b = call->block;
+	int64_t D = b->D, gate = (b->H + 2 * b->KV) * D,
+	        stride = gate + (b->has[ROLE_ATTN_GATE_W] ? b->H * D : 0);
+
+	if (call->c->qkv_by_head && b->KV == b->H)
+		return (struct qkv_place){stride, 0, D, 2 * D, 3 * D, 3 * D, gate, D};
+	if (qkv_is_by_group(call))
+		return (struct qkv_place){stride, 0, b->H * D, (b->H + 1) * D, D, 2 * D, gate, D};
+	return (struct qkv_place){stride, 0, b->H * D, (b->H + b->KV) * D, D, D, gate, D};
+}
+static inline const struct attn_layout *layout(const struct stage_call *call)
+{
+	return call->layout;
+}
+
+static inline dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t column)
+{
+	return dev_at(base, column * call->element_bytes);
+}
+
+/* Turns q and k of `base`, in the layout of qkv, by their positions. */
+void attn_rotate(struct stage_call *call, dev_addr base, enum rope_direction direction);
+
+/* The norms of heads, if the block has them: qk from qkv. Backward works in dqkv. If k and v are of one
+ * product, v's part joins k's. */
+void attn_head_norms_forward(struct stage_call *call);
+void attn_head_norms_backward(struct stage_call *call, dev_addr dqkv);
+
+#endif
