@@ -38,7 +38,6 @@ void kernel_make_delta(struct op *op, struct kernel_place *p, const struct bench
 {
 	enum { DIM = RECURRENT_DIM };
 	int64_t keys = max_i64(1, s->hidden / DIM / 2), values = 2 * keys, stride = (2 * keys + values) * DIM;
-	int64_t documents = s->tokens / s->document_tokens + 1;
 	dev_addr qkv = kernel_take(p, s->tokens * stride, dtype),
 	         out = kernel_take(p, s->tokens * values * DIM, dtype);
 	dev_addr a = kernel_take(p, s->tokens * values, dtype), b = kernel_take(p, s->tokens * values, dtype);
@@ -49,8 +48,8 @@ void kernel_make_delta(struct op *op, struct kernel_place *p, const struct bench
 	switch (op->kind) {
 	case OP_DELTA:
 		op->delta = (struct op_delta){out, qkv, dev_at(qkv, k_at), dev_at(qkv, v_at), a, b, decay,
-		        dt_bias, index->doc_start, s->tokens, documents, keys, values, DIM, DIM, stride,
-		        values, values * DIM, scale, 1e-6, dtype};
+		        dt_bias, index->doc_start, s->tokens, keys, values, DIM, DIM, stride, values,
+		        values * DIM, scale, 1e-6, dtype};
 		break;
 	case OP_DELTA_GRAD:
 		grads = kernel_take(p, s->tokens * stride, dtype);
@@ -58,10 +57,8 @@ void kernel_make_delta(struct op *op, struct kernel_place *p, const struct bench
 		        kernel_take(p, s->tokens * values, dtype), kernel_take(p, s->tokens * values, dtype),
 		        kernel_take(p, values, DTYPE_F32), kernel_take(p, values, DTYPE_F32), out, qkv,
 		        dev_at(qkv, k_at), dev_at(qkv, v_at), a, b, decay, dt_bias, index->doc_start,
-		        kernel_take(
-		                p, delta_scratch_count(s->tokens, documents, values, DIM, DIM), DTYPE_F32),
-		        s->tokens, documents, keys, values, DIM, DIM, stride, values, values * DIM, scale,
-		        1e-6, dtype};
+		        kernel_take(p, delta_scratch_count(s->tokens, values, DIM, DIM), DTYPE_F32),
+		        s->tokens, keys, values, DIM, DIM, stride, values, values * DIM, scale, 1e-6, dtype};
 		break;
 	default:
 		op->delta_cached = (struct op_delta_cached){out,

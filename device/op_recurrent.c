@@ -87,18 +87,9 @@ int op_describe_conv_cached(struct op_facts *f, const struct op_conv_cached *p)
 
 /* ---- the delta rule ---- */
 
-int64_t delta_chunks_most(int64_t tokens, int64_t documents)
+int64_t delta_scratch_count(int64_t tokens, int64_t value_heads, int64_t key_dim, int64_t value_dim)
 {
-	int64_t extra = documents > 1 ? documents - 1 : 0;
-
-	return size_plus(tokens / DELTA_CHUNK + 1, extra < tokens ? extra : tokens);
-}
-
-int64_t delta_scratch_count(
-        int64_t tokens, int64_t documents, int64_t value_heads, int64_t key_dim, int64_t value_dim)
-{
-	int64_t states = size_times(delta_chunks_most(tokens, documents), size_times(key_dim, value_dim));
-
+	int64_t states = size_times(delta_states(tokens), size_times(key_dim, value_dim));
 	int64_t of_tokens = size_times(tokens, 2 * DELTA_TILE + 3);
 
 	return size_times(value_heads,
@@ -162,7 +153,7 @@ static void delta_products(
 
 int op_describe_delta(struct op_facts *f, const struct op_delta *p)
 {
-	if (DELTA_SIZES || SIZE(documents, 1))
+	if (DELTA_SIZES)
 		return ERR_RANGE;
 	DELTA_READS;
 	WRITE(out, DELTA_OUT);
@@ -172,7 +163,7 @@ int op_describe_delta(struct op_facts *f, const struct op_delta *p)
 
 int op_describe_delta_grad(struct op_facts *f, const struct op_delta_grad *p)
 {
-	if (DELTA_SIZES || SIZE(documents, 1))
+	if (DELTA_SIZES)
 		return ERR_RANGE;
 	READ(dout, DELTA_OUT);
 	DELTA_READS;
@@ -184,8 +175,7 @@ int op_describe_delta_grad(struct op_facts *f, const struct op_delta_grad *p)
 	UPDATE(ddecay, .dtype = DTYPE_F32, .cols = p->value_heads);
 	UPDATE(ddt_bias, .dtype = DTYPE_F32, .cols = p->value_heads);
 	WRITE(scratch, .dtype = DTYPE_F32,
-	        .cols = delta_scratch_count(
-	                p->tokens, p->documents, p->value_heads, p->key_dim, p->value_dim));
+	        .cols = delta_scratch_count(p->tokens, p->value_heads, p->key_dim, p->value_dim));
 	delta_products(f, 9, p->tokens, p->value_heads, p->key_dim, p->value_dim);
 	return 0;
 }

@@ -79,11 +79,10 @@ enum { DELTA_CHUNK = 64, DELTA_TILE = 32 }; /* tokens; columns of a state that a
  * All of it is in fp32; out, [tokens, value_heads * value_dim], is rounded to dtype.
  *
  * Backward writes dq, dk, dv in the layout of q, k, v, da and db in that of a and b, and adds to ddecay and
- * ddt_bias, F32 [value_heads]. `documents` is the number of documents. scratch: F32
- * [delta_scratch_count(...)]. */
+ * ddt_bias, F32 [value_heads]. scratch: F32 [delta_scratch_count(...)]. */
 struct op_delta {
 	dev_addr out, q, k, v, a, b, decay, dt_bias, doc_start;
-	int64_t tokens, documents, key_heads, value_heads, key_dim, value_dim;
+	int64_t tokens, key_heads, value_heads, key_dim, value_dim;
 	int64_t qkv_stride, gate_stride, out_stride;
 	double scale, epsilon;
 	enum dtype dtype;
@@ -91,17 +90,21 @@ struct op_delta {
 struct op_delta_grad {
 	dev_addr dq, dk, dv, da, db, ddecay, ddt_bias, dout, q, k, v, a, b, decay, dt_bias, doc_start,
 	        scratch;
-	int64_t tokens, documents, key_heads, value_heads, key_dim, value_dim;
+	int64_t tokens, key_heads, value_heads, key_dim, value_dim;
 	int64_t qkv_stride, gate_stride, out_stride;
 	double scale, epsilon;
 	enum dtype dtype;
 };
 
-/* dq and dk of each value head, and the state before each of its chunks; or, if that is more, what a GPU
- * keeps of each token for DELTA_TILE columns. */
-int64_t delta_scratch_count(
-        int64_t tokens, int64_t documents, int64_t value_heads, int64_t key_dim, int64_t value_dim);
-int64_t delta_chunks_most(int64_t tokens, int64_t documents);
+/* dq and dk of each value head, and the state before each of its chunks but the first of a document; or, if
+ * that is more, what a GPU keeps of each token for DELTA_TILE columns. */
+int64_t delta_scratch_count(int64_t tokens, int64_t value_heads, int64_t key_dim, int64_t value_dim);
+
+/* Room for such states: fewer than tokens / DELTA_CHUNK, however many documents there are. */
+static inline int64_t delta_states(int64_t tokens)
+{
+	return tokens / DELTA_CHUNK;
+}
 
 /* The same for new tokens of texts, token by token. state, F32 [texts, value_heads, key_dim, value_dim], is
  * the state of each text after its last token. Texts as in op_conv_cached. A state cannot go back to an

@@ -16,6 +16,12 @@ int64_t scratch_bytes_most(const struct scratch_shape *s, int workers)
 	int64_t backward = 4 * workers * scratch_attention_grad_count(s->tokens, s->head_dim, is_one_pass);
 	int64_t products = MATMUL_PARTS_BYTES + (int64_t)workers * MATMUL_WORKER_BYTES;
 	int64_t loss = s->has_logit_cap ? 4 * workers * s->vocab : 0;
+	int64_t delta =
+	        s->delta_key_dim
+	                ? 4 * workers *
+	                          (scratch_delta_count(s->delta_key_dim, s->delta_value_dim) +
+	                                  scratch_delta_back_count(s->delta_key_dim, s->delta_value_dim))
+	                : 0;
 
-	return max_i64(max_i64(forward, backward), max_i64(products, loss));
+	return max_i64(max_i64(forward, max_i64(backward, delta)), max_i64(products, loss));
 }

@@ -80,6 +80,11 @@ static const struct field block_fields[] = {
         BLOCK("the rotary setting", INT, rope),
         BLOCK("the attention mask", INT, mask),
         BLOCK("attn_logit_softcapping", REAL, score_cap),
+        BLOCK("attn_output_gate", INT, attention_gate),
+        BLOCK("linear_num_key_heads", I64, delta.key_heads),
+        BLOCK("linear_num_value_heads", I64, delta.value_heads),
+        BLOCK("linear_key_head_dim", I64, delta.key_dim),
+        BLOCK("linear_value_head_dim", I64, delta.value_dim),
 };
 
 static int field_equal(struct str *out, const struct field *f, const void *now, const void *then)

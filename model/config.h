@@ -64,6 +64,16 @@ void config_drop_norm2(struct model_config *c); /* the MLP shares attention's no
 /* Gives every norm norm_epsilon, norm_weight_offset and norm_plain. Runs before a family's `read`. */
 void config_set_norms(struct model_config *c);
 
+/* Reads layer_types into kinds[L], numbers of names in the list, which NULL ends. Returns 0 if it is absent.
+ */
+int config_read_layer_types(
+        struct config_reader *r, const struct model_config *c, const char *const *names, int *kinds);
+/* The block lacks that kind of stage: all of its tensors but the norms before and behind it, which a kind
+ * that stands in for it reads. */
+void config_drop_stage(struct block_config *b, enum stage_kind kind);
+/* Reads linear_num_key_heads and its like: the sizes of a block of the gated delta rule. */
+void config_read_delta(struct config_reader *r, struct block_config *b);
+
 /* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
 struct family_rope;
 void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family);

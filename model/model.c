@@ -43,6 +43,8 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return c->max_positions + c->position_offset;
 	case DIM_Q:
 		return b->H * b->D;
+	case DIM_QUERY:
+		return (b->attention_gate ? 2 : 1) * b->H * b->D;
 	case DIM_KV:
 		return b->KV * b->D;
 	case DIM_QKV:
@@ -57,6 +59,18 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return b->F;
 	case DIM_INNER_TWICE:
 		return 2 * b->F;
+	case DIM_DELTA_QKV:
+		return delta_qkv_cols(&b->delta);
+	case DIM_DELTA_V:
+		return b->delta.value_heads * b->delta.value_dim;
+	case DIM_DELTA_HEADS:
+		return b->delta.value_heads;
+	case DIM_DELTA_HEAD:
+		return b->delta.value_dim;
+	case DIM_CONV:
+		return b->conv_cols;
+	case DIM_TAPS:
+		return b->taps;
 	case DIM_RANK:
 		return b->adapter[role].rank;
 	}
@@ -67,16 +81,22 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 static struct model_tensor tensor_of_role(const struct model_config *c, enum tensor_role role, int layer)
 {
 	const struct role_facts *facts = &role_facts[role];
-	int is_matrix = facts->kind != KIND_NORM && facts->kind != KIND_BIAS && facts->kind != KIND_SCALAR;
+	int is_matrix = facts->kind < KIND_FILTER, is_filter = facts->kind == KIND_FILTER;
 	int is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
 	int64_t out = dim_of(c, facts->out, role, layer), in = dim_of(c, facts->in, role, layer);
 
 	return (struct model_tensor){.role = role,
 	        .layer = layer,
-	        .rank = is_matrix ? 2 : 1,
-	        .shape = {is_turned ? in : out, is_turned ? out : in, 1},
+	        .rank = is_filter   ? 3
+	                : is_matrix ? 2
+	                            : 1,
+	        .shape = {is_turned ? in : out,
+	                is_turned   ? out
+	                : is_filter ? 1
+	                            : in,
+	                is_filter ? in : 1},
 	        .count = out * in, /* at most 2^31 * 2^24 */
-	        .decay = is_matrix,
+	        .decay = is_matrix || is_filter,
 	        .trainable = facts->kind != KIND_SCALAR,
 	        .in_adapter = facts->kind == KIND_ADAPTER,
 	        .storage = FORMAT_F32,
@@ -449,6 +469,10 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 		return 1;
 	if (kind == KIND_NORM)
 		return (float)(1 - c->norm_of[t->role].weight_offset);
+	if (kind == KIND_ONES)
+		return 1;
+	if (kind == KIND_RATES) /* of 0.01 to 16 */
+		return (float)log(0.01 + 15.99 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index));
 	if (kind == KIND_ADAPTER) /* A or, zero, B */
 		return role_facts[t->role].out == DIM_RANK
 		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /
@@ -478,14 +502,20 @@ int model_gradient_is_product(const struct model *model, int tensor)
 double model_flops_per_token(const struct model *model, int64_t row_tokens)
 {
 	const struct model_config *c = &model->config;
-	double matrices = (double)c->C * (double)c->V, attention = 0;
+	double matrices = (double)c->C * (double)c->V, attention = 0, states = 0;
 
 	for (int i = 0; i < model->tensor_count; i++)
 		if (model->tensors[i].layer >= 0 && model->tensors[i].rank >= 2)
 			matrices += (double)model->tensors[i].count;
-	for (int64_t l = 0; l < c->L; l++)
-		attention += (double)(c->block[l].H * c->block[l].D);
-	return 6 * matrices + 6 * attention * (double)row_tokens;
+	for (int64_t l = 0; l < c->L; l++) {
+		const struct block_config *b = &c->block[l];
+
+		if (b->has[ROLE_O_W])
+			attention += (double)(b->H * b->D);
+		if (b->has[ROLE_DELTA_OUT_W])
+			states += (double)(b->delta.value_heads * b->delta.key_dim * b->delta.value_dim);
+	}
+	return 6 * matrices + 6 * attention * (double)row_tokens + 18 * states;
 }
 
 int64_t model_head_rows(int64_t V, struct device_piece piece)

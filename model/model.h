@@ -179,7 +179,8 @@ int model_set_trainable(struct model *model, int64_t *count,
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
 /* Floating-point operations of forward + backward per token at a row length, without recomputation. The usual
- * count is 6 * (block matrices + C * V) + 6 * H * D * T of each block. */
+ * count is 6 * (block matrices + C * V) + 6 * H * D * T of each block with attention, and of each other block
+ * 18 times the numbers in its recurrent state, which a token scales, reads twice and adds to. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* Rows of logits that the head computes at once. Depends only on V and the kind of device, so that no other

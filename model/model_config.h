@@ -61,6 +61,17 @@ struct block_stage {
 };
 enum { BLOCK_STAGES_MAX = 16 };
 
+/* Heads of the gated delta rule (device/op_recurrent.h). */
+struct delta_config {
+	int64_t key_heads, value_heads, key_dim, value_dim;
+};
+
+/* Columns of q, k and v together. */
+static inline int64_t delta_qkv_cols(const struct delta_config *d)
+{
+	return 2 * d->key_heads * d->key_dim + d->value_heads * d->value_dim;
+}
+
 /* What a block is. Blocks of one model may differ in all of it. */
 struct block_config {
 	struct block_stage stage[BLOCK_STAGES_MAX]; /* in the order of forward */
@@ -72,7 +83,11 @@ struct block_config {
 	                   document */
 	int rope;       /* index of the rotary setting for q and k; -1: none */
 	enum attention_mask mask;
-	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
+	double score_cap;   /* of attention's scores (device/op_attention.h); 0: none */
+	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
+	                       rows of q, its projection has as many of the gate */
+	struct delta_config delta; /* with DELTA_QKV_W */
+	int64_t conv_cols, taps;   /* with CONV_W */
 	struct {
 		int64_t rank; /* 0: none; so is any where the model's adapter_rank is 0 */
 		double scale;

@@ -15,16 +15,19 @@
  *          MATRIX   matrix of a block, [out, in], or [in, out] if the family stores it so
  *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
  *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so
+ *          FILTER   [out, 1, in], a filter over the tokens for each of `out` columns
  *          NORM     vector of `out` elements that scales a norm
  *          BIAS     vector of `out` elements that is added
  *          SCALAR   one number of the files that never trains (a buffer of transformers)
+ *          ONES     vector of `out` elements whose first values are 1
+ *          RATES    vector of logarithms of decay rates
  *   stage  the kind of stage that reads it, or a kind that stands in for that one
  *   out, in  sizes, see model_dim
  *
  * EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
  * POST_NORM2 after them, before the sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
- * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's. The
- * order of rows is the order of tensors within a stage. */
+ * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
+ * DELTA_QKV has all rows of q, of k, of v. The order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
@@ -33,8 +36,8 @@
 	ROW(NORM1_B, BLOCK, NORMS, BIAS, ATTN, HIDDEN, ONE)                                                  \
 	ROW(QKV_W, BLOCK, ATTENTION, MATRIX, ATTN, QKV, HIDDEN)                                              \
 	ROW(QKV_B, BLOCK, ATTENTION, BIAS, ATTN, QKV, ONE)                                                   \
-	ROW(Q_W, BLOCK, ATTENTION, MATRIX, ATTN, Q, HIDDEN)                                                  \
-	ROW(Q_B, BLOCK, ATTENTION, BIAS, ATTN, Q, ONE)                                                       \
+	ROW(Q_W, BLOCK, ATTENTION, MATRIX, ATTN, QUERY, HIDDEN)                                              \
+	ROW(Q_B, BLOCK, ATTENTION, BIAS, ATTN, QUERY, ONE)                                                   \
 	ROW(K_W, BLOCK, ATTENTION, MATRIX, ATTN, KV, HIDDEN)                                                 \
 	ROW(K_B, BLOCK, ATTENTION, BIAS, ATTN, KV, ONE)                                                      \
 	ROW(V_W, BLOCK, ATTENTION, MATRIX, ATTN, KV, HIDDEN)                                                 \
@@ -46,6 +49,15 @@
 	ROW(O_W, BLOCK, ATTENTION, RESIDUAL, ATTN, HIDDEN, Q)                                                \
 	ROW(O_B, BLOCK, ATTENTION, BIAS, ATTN, HIDDEN, ONE)                                                  \
 	ROW(POST_NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                             \
+	ROW(DELTA_QKV_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_QKV, HIDDEN)                                 \
+	ROW(DELTA_Z_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_V, HIDDEN)                                     \
+	ROW(DELTA_B_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_HEADS, HIDDEN)                                 \
+	ROW(DELTA_A_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_HEADS, HIDDEN)                                 \
+	ROW(CONV_W, BLOCK, RECURRENT, FILTER, DELTA, CONV, TAPS)                                             \
+	ROW(DT_BIAS, BLOCK, RECURRENT, ONES, DELTA, DELTA_HEADS, ONE)                                        \
+	ROW(A_LOG, BLOCK, RECURRENT, RATES, DELTA, DELTA_HEADS, ONE)                                         \
+	ROW(DELTA_NORM_W, BLOCK, NORMS, ONES, DELTA, DELTA_HEAD, ONE)                                        \
+	ROW(DELTA_OUT_W, BLOCK, RECURRENT, RESIDUAL, DELTA, HIDDEN, DELTA_V)                                 \
 	ROW(NORM2_W, BLOCK, NORMS, NORM, GATE, HIDDEN, ONE)                                                  \
 	ROW(NORM2_B, BLOCK, NORMS, BIAS, GATE, HIDDEN, ONE)                                                  \
 	ROW(GATE_W, BLOCK, MLP, MATRIX, GATE, INNER, HIDDEN)                                                 \
@@ -60,7 +72,7 @@
 	ROW(QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                         \
 	ROW(QKV_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QKV, RANK)                                            \
 	ROW(Q_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
-	ROW(Q_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q, RANK)                                                \
+	ROW(Q_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QUERY, RANK)                                            \
 	ROW(K_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
 	ROW(K_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
 	ROW(V_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
@@ -69,6 +81,16 @@
 	ROW(ATTN_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q, RANK)                                        \
 	ROW(O_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, Q)                                                \
 	ROW(O_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, HIDDEN, RANK)                                           \
+	ROW(DELTA_QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                  \
+	ROW(DELTA_QKV_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_QKV, RANK)                               \
+	ROW(DELTA_Z_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                    \
+	ROW(DELTA_Z_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_V, RANK)                                   \
+	ROW(DELTA_B_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                    \
+	ROW(DELTA_B_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_HEADS, RANK)                               \
+	ROW(DELTA_A_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                    \
+	ROW(DELTA_A_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_HEADS, RANK)                               \
+	ROW(DELTA_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, DELTA_V)                                 \
+	ROW(DELTA_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, HIDDEN, RANK)                                  \
 	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
 	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER, RANK)                                         \
 	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                       \
@@ -90,12 +112,24 @@ enum tensor_role {
 };
 
 enum role_scope { SCOPE_MODEL, SCOPE_BLOCK };
-enum role_kind { KIND_TABLE, KIND_MATRIX, KIND_RESIDUAL, KIND_ADAPTER, KIND_NORM, KIND_BIAS, KIND_SCALAR };
+enum role_kind {
+	KIND_TABLE,
+	KIND_MATRIX,
+	KIND_RESIDUAL,
+	KIND_ADAPTER,
+	KIND_FILTER,
+	KIND_NORM,
+	KIND_BIAS,
+	KIND_SCALAR,
+	KIND_ONES,
+	KIND_RATES
+};
 
 /* PART(NAME, "as plan prints it") */
 #define MODEL_PART_LIST(PART)                                                                                \
 	PART(EMBEDDING, "embedding")                                                                         \
 	PART(ATTENTION, "attention")                                                                         \
+	PART(RECURRENT, "recurrent")                                                                         \
 	PART(MLP, "mlp")                                                                                     \
 	PART(NORMS, "norms")                                                                                 \
 	PART(HEAD, "head")                                                                                   \
@@ -117,6 +151,11 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(V_W, V_LORA_A)                                                                               \
 	ADAPTED(ATTN_GATE_W, ATTN_GATE_LORA_A)                                                               \
 	ADAPTED(O_W, O_LORA_A)                                                                               \
+	ADAPTED(DELTA_QKV_W, DELTA_QKV_LORA_A)                                                               \
+	ADAPTED(DELTA_Z_W, DELTA_Z_LORA_A)                                                                   \
+	ADAPTED(DELTA_B_W, DELTA_B_LORA_A)                                                                   \
+	ADAPTED(DELTA_A_W, DELTA_A_LORA_A)                                                                   \
+	ADAPTED(DELTA_OUT_W, DELTA_OUT_LORA_A)                                                               \
 	ADAPTED(GATE_W, GATE_LORA_A)                                                                         \
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
@@ -135,6 +174,7 @@ const char *model_part_name(enum model_part part);
 #define STAGE_LIST(STAGE)                                                                                    \
 	STAGE(EMBED, embed, MODEL, EMBED)                                                                    \
 	STAGE(ATTN, attn, BLOCK, ATTN)                                                                       \
+	STAGE(DELTA, delta, BLOCK, ATTN)                                                                     \
 	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
 	STAGE(UP, up, BLOCK, GATE)                                                                           \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
@@ -148,13 +188,15 @@ enum stage_kind {
 	        STAGE_COUNT
 };
 
-/* Sizes from config.json. Q, KV and QKV are the dims of all heads together. */
+/* Sizes from config.json. Q, KV and QKV are the dims of all heads together; QUERY has those of q's gate too.
+ * DELTA_HEAD is one head of v, of which there are DELTA_HEADS. */
 enum model_dim {
 	DIM_ONE,
 	DIM_VOCAB,
 	DIM_HIDDEN,
 	DIM_POSITIONS,
 	DIM_Q,
+	DIM_QUERY,
 	DIM_KV,
 	DIM_QKV,
 	DIM_Q_NORM,
@@ -162,6 +204,12 @@ enum model_dim {
 	DIM_V_NORM,
 	DIM_INNER,
 	DIM_INNER_TWICE,
+	DIM_DELTA_QKV,
+	DIM_DELTA_V,
+	DIM_DELTA_HEADS,
+	DIM_DELTA_HEAD,
+	DIM_CONV,
+	DIM_TAPS,
 	DIM_RANK
 };
 

@@ -48,6 +48,8 @@ int64_t host_scratch_bytes(const struct engine_options *o, const struct machine 
 	for (int64_t l = 0; l < c->L; l++) {
 		shape.kv_heads = max_i64(shape.kv_heads, c->block[l].KV);
 		shape.head_dim = max_i64(shape.head_dim, c->block[l].D);
+		shape.delta_key_dim = max_i64(shape.delta_key_dim, c->block[l].delta.key_dim);
+		shape.delta_value_dim = max_i64(shape.delta_value_dim, c->block[l].delta.value_dim);
 	}
 	return scratch_bytes_most(&shape, workers_of(o, machine));
 }

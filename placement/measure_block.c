@@ -57,6 +57,8 @@ static int64_t tensor_count(const struct block *b, int tensor)
 
 	if (model_tensor_is_adapter(t))
 		return t->count / b->divisor;
+	if (t->rank == 3) /* a filter for each column */
+		return t->count / b->divisor;
 	return t->rank == 2 ? t->count / (b->divisor * b->divisor) : t->count;
 }
 
@@ -70,6 +72,8 @@ static double block_flops(const struct block *b)
 		        b->model.tensors[t].rank == 2) /* of an adapter four products, not three */
 			matrices += (model_tensor_is_adapter(&b->model.tensors[t]) ? 4.0 / 3 : 1) *
 			            (double)tensor_count(b, t);
+	if (!c->block[0].has[ROLE_O_W])
+		return 6 * tokens * matrices;
 	return 6 * tokens * matrices +
 	       7 * tokens * (double)(b->document_tokens * c->block[0].H * c->block[0].D);
 }
@@ -125,7 +129,8 @@ static int divides(const struct model_config *c, int64_t divisor)
 	const struct block_config *first = &c->block[0];
 
 	return !(c->C % (divisor * COLUMNS_STEP) || first->F % (divisor * COLUMNS_STEP) ||
-	               first->H % divisor || first->KV % divisor) &&
+	               first->H % divisor || first->KV % divisor || first->conv_cols % divisor ||
+	               first->delta.key_heads % divisor || first->delta.value_heads % divisor) &&
 	       c->C / divisor >= COLUMNS_MIN;
 }
 
@@ -160,6 +165,9 @@ static void block_cut(struct sample *s, int cut)
 	b->facts.F /= b->divisor;
 	b->facts.H /= b->divisor;
 	b->facts.KV /= b->divisor;
+	b->facts.conv_cols /= b->divisor;
+	b->facts.delta.key_heads /= b->divisor;
+	b->facts.delta.value_heads /= b->divisor;
 }
 
 static int block_queue(const struct sample *s, struct stream *q)

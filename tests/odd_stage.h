@@ -274,6 +274,7 @@ static const struct stage_type stage_choice = {.forward = choice_forward,
 /* Links instead of model/blocks/stage_types.c. */
 const struct stage_type *const stage_types[STAGE_COUNT] = {[STAGE_EMBED] = &stage_embed,
         [STAGE_ATTN] = &stage_choice,
+        [STAGE_DELTA] = &stage_delta,
         [STAGE_GATE] = &stage_gate,
         [STAGE_UP] = &stage_up,
         [STAGE_DOWN] = &stage_down,

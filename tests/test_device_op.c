@@ -156,7 +156,6 @@ static const struct {
         {OP_DELTA, 23, 17, "qkv_stride"},
         {OP_DELTA, 11, 5, "gate_stride"},
         {OP_DELTA, 19, 17, "out_stride"},
-        {OP_DELTA, 12, 0, "documents"},
         {OP_DELTA_GRAD, 19, 17, "out_stride"},
         {OP_DELTA_CACHED, 13, 0, "text_rows"},
         {OP_GATED_NORM, 5, 0, "rows"},

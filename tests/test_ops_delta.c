@@ -190,7 +190,7 @@ static void forward_try(uint64_t seed)
 	case_begin(&c, "delta", seed);
 	delta_draw(&c, &d, TOKENS_MAX);
 	out = case_tensor(&c, d.tokens * d.out_stride, d.dtype, 1);
-	op.delta = (struct op_delta){.out = tensor_addr(out), .documents = d.documents, DELTA_ARGUMENTS(d)};
+	op.delta = (struct op_delta){.out = tensor_addr(out), DELTA_ARGUMENTS(d)};
 	case_run(&c, &op);
 	for (int64_t head = 0; head < d.value_heads; head++) {
 		struct delta_reference r;
@@ -252,8 +252,7 @@ static void backward_try(uint64_t seed)
 	db = case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1);
 	ddecay = case_tensor(&c, d.value_heads, DTYPE_F32, 1);
 	ddt_bias = case_tensor(&c, d.value_heads, DTYPE_F32, 1);
-	scratch = case_tensor(
-	        &c, delta_scratch_count(d.tokens, d.documents, d.value_heads, d.dk, d.dv), DTYPE_F32, 1);
+	scratch = case_tensor(&c, delta_scratch_count(d.tokens, d.value_heads, d.dk, d.dv), DTYPE_F32, 1);
 	op.delta_grad = (struct op_delta_grad){.dq = tensor_addr(dq),
 	        .dk = tensor_addr(dk),
 	        .dv = tensor_addr(dv),
@@ -263,7 +262,6 @@ static void backward_try(uint64_t seed)
 	        .ddt_bias = tensor_addr(ddt_bias),
 	        .dout = tensor_addr(dout),
 	        .scratch = tensor_addr(scratch),
-	        .documents = d.documents,
 	        DELTA_ARGUMENTS(d)};
 	case_run(&c, &op);
 	case_forget(scratch);

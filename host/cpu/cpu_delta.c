@@ -65,8 +65,7 @@ int cpu_delta(struct cpu_context *cx, const struct op_delta *o)
 
 	if (rc)
 		return rc;
-	run.worker_count =
-	        round_up(o->key_dim * o->value_dim, 16) + delta_chunk_count(o->key_dim, o->value_dim);
+	run.worker_count = scratch_delta_count(o->key_dim, o->value_dim);
 	run.scratch = cpu_scratch(cx, cpu_workers(cx) * run.worker_count * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;

@@ -12,9 +12,25 @@ OP_RECURRENT_LIST(CPU_DECLARE)
 struct delta_grad_run {
 	struct op_delta_grad op;
 	struct delta_inputs in;
-	int64_t chunks, worker_count; /* chunks of all documents; floats of a worker's scratch */
+	int64_t worker_count; /* floats of a worker's scratch */
 	float *scratch;
 };
+
+/* The op's scratch: states of each head, then rows. The state before the chunk that begins at `first`, of a
+ * document from `start` on, lies in a slot that no other chunk of the head has: documents do not overlap, and
+ * their first chunks need none. */
+static float *state_slot(const struct delta_grad_run *run, int64_t head, int64_t start, int64_t first)
+{
+	int64_t slot = start / DELTA_CHUNK + (first - start) / DELTA_CHUNK - 1;
+
+	return (float *)cpu_ptr(run->op.scratch) +
+	       (head * delta_states(run->in.tokens) + slot) * run->in.key_dim * run->in.value_dim;
+}
+
+static int64_t rows_first(const struct delta_inputs *in)
+{
+	return in->value_heads * delta_states(in->tokens) * in->key_dim * in->value_dim;
+}
 
 /* A worker's arrays beside those of the chunk. d is a gradient; r is that of the right-hand side, (I + A)^-T
  * dV'. */
@@ -27,12 +43,6 @@ struct back {
 	float db[DELTA_CHUNK], dbeta[DELTA_CHUNK];
 	double ddecay, ddt_bias;
 };
-
-static int64_t back_count(int64_t key_dim, int64_t value_dim)
-{
-	return DELTA_CHUNK * (5 * round_up(key_dim, 16) + 2 * round_up(value_dim, 16) + 3 * DELTA_CHUNK) +
-	       round_up(key_dim * value_dim, 16);
-}
 
 static void back_place(struct back *b, float *base, int64_t key_dim, int64_t value_dim)
 {
@@ -138,8 +148,8 @@ static void store(const struct delta_grad_run *run, struct back *b, const struct
 	const struct delta_inputs *in = &run->in;
 	const struct cpu_kernels *k = cpu_kernels();
 	int64_t dk = in->key_dim, dv = in->value_dim, n = c->count, C = DELTA_CHUNK;
-	float *rows = (float *)cpu_ptr(run->op.scratch) + in->value_heads * run->chunks * dk * dv +
-	              (head * in->tokens + c->first) * 2 * dk;
+	float *rows =
+	        (float *)cpu_ptr(run->op.scratch) + rows_first(in) + (head * in->tokens + c->first) * 2 * dk;
 
 	PRODUCT(b->dq, b->dp, c->k, n, dk, n, dk, C, dk, NORMAL, NORMAL, 1, 0);
 	PRODUCT(b->dk, b->dp, c->q, n, dk, n, dk, C, dk, TRANSPOSED, NORMAL, 1, 0);
@@ -236,8 +246,7 @@ static void delta_grad_head(void *context, int64_t head, int worker)
 {
 	const struct delta_grad_run *run = context;
 	const struct delta_inputs *in = &run->in;
-	int64_t size = in->key_dim * in->value_dim, chunk = 0, next = in->tokens;
-	float *states = (float *)cpu_ptr(run->op.scratch) + head * run->chunks * size;
+	int64_t size = in->key_dim * in->value_dim, next = in->tokens;
 	float *base = run->scratch + worker * run->worker_count;
 	float *state = base, *decay = cpu_ptr(run->op.ddecay), *dt_bias = cpu_ptr(run->op.ddt_bias);
 	struct delta_chunk c;
@@ -245,23 +254,26 @@ static void delta_grad_head(void *context, int64_t head, int worker)
 
 	base += round_up(size, 16);
 	delta_chunk_place(&c, base, in->key_dim, in->value_dim);
-	back_place(&b, base + delta_chunk_count(in->key_dim, in->value_dim), in->key_dim, in->value_dim);
-	for (int64_t t = 0; t < in->tokens; t += c.count, chunk++) {
+	back_place(
+	        &b, base + scratch_delta_chunk_count(in->key_dim, in->value_dim), in->key_dim, in->value_dim);
+	for (int64_t t = 0; t < in->tokens; t += c.count) {
 		int is_first = in->doc_start[t] == t;
 
 		if (!is_first)
-			memcpy(states + chunk * size, state, (size_t)size * sizeof(*state));
+			memcpy(state_slot(run, head, in->doc_start[t], t), state,
+			        (size_t)size * sizeof(*state));
 		delta_chunk_begin(&c, in, head, t);
 		delta_chunk_fresh(&c, in, is_first ? NULL : state);
 		delta_chunk_pass(&c, in, state, is_first);
 	}
-	while (chunk-- > 0) {
+	while (next > 0) {
 		int64_t first = next - 1, start = in->doc_start[first];
 		int is_last = next == in->tokens || in->doc_start[next] == next;
 
 		first = start + (first - start) / DELTA_CHUNK * DELTA_CHUNK;
 		delta_chunk_begin(&c, in, head, first);
-		chunk_back(run, &b, &c, head, first == start ? NULL : states + chunk * size, is_last);
+		chunk_back(run, &b, &c, head, first == start ? NULL : state_slot(run, head, start, first),
+		        is_last);
 		next = first;
 	}
 	decay[head] = (float)(decay[head] + b.ddecay);
@@ -285,8 +297,7 @@ static void delta_grad_token(void *context, int64_t piece, int worker)
 	const struct cpu_kernels *k = cpu_kernels();
 	int64_t t = piece / in->key_heads, key = piece % in->key_heads, dk = in->key_dim;
 	int64_t each = in->value_heads / in->key_heads, at = t * in->qkv_stride + key * dk;
-	const float *rows =
-	        (const float *)cpu_ptr(run->op.scratch) + in->value_heads * run->chunks * dk * in->value_dim;
+	const float *rows = (const float *)cpu_ptr(run->op.scratch) + rows_first(in);
 	const void *const from[] = {in->q, in->k};
 	const dev_addr to[] = {run->op.dq, run->op.dk};
 	float *sum = run->scratch + worker * run->worker_count, *unit = sum + round_up(dk, 16);
@@ -307,20 +318,13 @@ static void delta_grad_token(void *context, int64_t piece, int worker)
 
 int cpu_delta_grad(struct cpu_context *cx, const struct op_delta_grad *o)
 {
-	struct delta_grad_run run = {
-	        .op = *o, .in = DELTA_INPUTS(o), .chunks = delta_chunks_most(o->tokens, o->documents)};
-	int64_t documents = 0;
+	struct delta_grad_run run = {.op = *o, .in = DELTA_INPUTS(o)};
 	int rc = delta_documents_check("delta_grad", run.in.doc_start, o->tokens);
 
-	for (int64_t t = 0; t < o->tokens && !rc; t++)
-		documents += run.in.doc_start[t] == t;
-	if (!rc && documents > o->documents)
-		rc = err_set(ERR_RANGE, "delta_grad: %lld documents, the op says %lld", (long long)documents,
-		        (long long)o->documents);
 	if (rc)
 		return rc;
-	run.worker_count = round_up(o->key_dim * o->value_dim, 16) +
-	                   delta_chunk_count(o->key_dim, o->value_dim) + back_count(o->key_dim, o->value_dim);
+	run.worker_count = scratch_delta_count(o->key_dim, o->value_dim) +
+	                   scratch_delta_back_count(o->key_dim, o->value_dim);
 	run.scratch = cpu_scratch(cx, cpu_workers(cx) * run.worker_count * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;

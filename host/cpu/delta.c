@@ -9,10 +9,7 @@
 
 enum { SOLVE_ROWS = 16 };
 
-int64_t delta_chunk_count(int64_t key_dim, int64_t value_dim)
-{
-	return DELTA_CHUNK * (3 * round_up(key_dim, 16) + 2 * round_up(value_dim, 16) + 3 * DELTA_CHUNK);
-}
+_Static_assert((int)SCRATCH_DELTA_CHUNK == (int)DELTA_CHUNK, "scratch of a chunk");
 
 void delta_chunk_place(struct delta_chunk *c, float *base, int64_t key_dim, int64_t value_dim)
 {

@@ -14,6 +14,7 @@
 
 #include "device/op_recurrent.h"
 #include "host/cpu/cpu_inner.h"
+#include "host/op_scratch.h"
 
 /* The arguments that forward, backward and generation share. */
 struct delta_inputs {
@@ -54,8 +55,7 @@ struct delta_chunk {
 	float total;                                    /* exp(b_c) */
 };
 
-/* Floats of a chunk's arrays; delta_chunk_place gives them their places. */
-int64_t delta_chunk_count(int64_t key_dim, int64_t value_dim);
+/* Gives a chunk's arrays their places in scratch_delta_chunk_count floats. */
 void delta_chunk_place(struct delta_chunk *c, float *base, int64_t key_dim, int64_t value_dim);
 
 /* One token of a head: q and k over their lengths, v, and the gate. */

@@ -128,7 +128,7 @@ static struct projection projection_of(const struct stage_call *call, int64_t in
 	const struct model_config *c = call->c;
 	struct qkv_place place = qkv_place_of(call);
 	const struct projection list[3] = {
-	        {{ROLE_Q_W, ROLE_Q_B, call->block->H * call->block->D, c->C, c->weight_in_out, 0, 0},
+	        {{ROLE_Q_W, ROLE_Q_B, call->block->H * query_dim(call), c->C, c->weight_in_out, 0, 0},
 	                place.q},
 	        {{ROLE_K_W, ROLE_K_B, call->block->KV * call->block->D, c->C, c->weight_in_out, 0, 0},
 	                place.k},
@@ -256,6 +256,11 @@ static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmi
 	                              ATTENTION_ARGUMENTS(call, place)}});
 }
 
+static int has_gate(const struct stage_call *call)
+{
+	return call->block->attention_gate || call_has(call, ROLE_ATTN_GATE_W);
+}
+
 /* What the output's product reads: attention's output, or that times the sigmoid of its gate. */
 static dev_addr gated(struct stage_call *call)
 {
@@ -264,7 +269,7 @@ static dev_addr gated(struct stage_call *call)
 	         out = own_scratch_at(call, scratch_of(call).dmixed);
 	int64_t width = call->block->H * call->block->D;
 
-	if (!call_has(call, ROLE_ATTN_GATE_W))
+	if (!has_gate(call))
 		return mixed;
 	call_op(call, &(struct op){.kind = OP_GATE,
 	                      .gate = {.y = out,
@@ -288,7 +293,7 @@ static void gated_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmix
 	struct qkv_place place = qkv_place_of(call);
 	int64_t width = call->block->H * call->block->D;
 
-	if (!call_has(call, ROLE_ATTN_GATE_W))
+	if (!has_gate(call))
 		return;
 	call_op(call, &(struct op){.kind = OP_GATE_GRAD,
 	                      .gate_grad = {.dx = dmixed,

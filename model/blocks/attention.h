@@ -9,8 +9,9 @@
 struct attn_layout {
 	int64_t rstd, mean;     /* F32 [tokens] */
 	int64_t norm;           /* [tokens, C] normalised x */
-	int64_t qkv;            /* [tokens, stride] q, k (rotated unless a norm comes first), v and, with
-	                           ATTN_GATE_W, the output's gate */
+	int64_t qkv;            /* [tokens, stride] q, k (rotated unless a norm comes first), v and the
+	                           output's gate: with ATTN_GATE_W last, with attention_gate behind each head
+	                           of q */
 	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated, and v
 	                           normalised with V_NORM_W */
 	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
@@ -36,18 +37,25 @@ struct qkv_place {
 	int64_t stride, q, k, v, q_head_stride, kv_head_stride, gate, gate_head_stride;
 };
 
+/* Columns of a head of q in its projection, which may have the gate's too. */
+static inline int64_t query_dim(const struct stage_call *call)
+{
+	return (call->block->attention_gate ? 2 : 1) * call->block->D;
+}
+
 static inline struct qkv_place qkv_place_of(const struct stage_call *call)
 {
 	const struct block_config *b = call->block;
-	int64_t D = b->D, gate = (b->H + 2 * b->KV) * D,
+	int64_t D = b->D, query = query_dim(call), k = b->H * query, gate = k + 2 * b->KV * D,
 	        stride = gate + (b->has[ROLE_ATTN_GATE_W] ? b->H * D : 0);
 
 	if (call->c->qkv_by_head && b->KV == b->H)
 		return (struct qkv_place){stride, 0, D, 2 * D, 3 * D, 3 * D, gate, D};
 	if (qkv_is_by_group(call))
 		return (struct qkv_place){stride, 0, b->H * D, (b->H + 1) * D, D, 2 * D, gate, D};
-	return (struct qkv_place){stride, 0, b->H * D, (b->H + b->KV) * D, D, D, gate, D};
+	return (struct qkv_place){stride, 0, k, k + b->KV * D, query, D, b->attention_gate ? D : gate, query};
 }
+
 static inline const struct attn_layout *layout(const struct stage_call *call)
 {
 	return call->layout;

@@ -44,7 +44,7 @@ void attn_rotate(struct stage_call *call, dev_addr base, enum rope_direction dir
 	table[0] = model_rope_query_first(call->model, rope, positions);
 	table[1] = model_rope_table_first(call->model, rope, positions);
 	head_groups(call, groups);
-	if (groups[1].head_stride == call->block->D &&
+	if (groups[0].head_stride == call->block->D && groups[1].head_stride == call->block->D &&
 	        table[0] == table[1]) { /* the heads of k follow those of q */
 		groups[0].heads += groups[1].heads;
 		count = 1;

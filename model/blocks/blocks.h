@@ -16,6 +16,16 @@ struct cache_shape {
 	int64_t rows, text_rows, pass_tokens;
 };
 
+/* Texts of a cache, and the rows of each: one text has them all if text_rows does not say. */
+static inline int64_t cache_text_rows(const struct cache_shape *shape)
+{
+	return shape->text_rows ? shape->text_rows : shape->rows;
+}
+static inline int64_t cache_texts(const struct cache_shape *shape)
+{
+	return shape->rows ? shape->rows / cache_text_rows(shape) : 0;
+}
+
 /* The buffers of one call. weight[t] is in the compute dtype. Gradients are added to grad[t], F32; DEV_NONE:
  * frozen. Both are indexed by tensor of the table, `value` by value. They are valid only for the stage's own.
  *

@@ -16,6 +16,7 @@
 	ROW(ministral3)                                                                                      \
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
+	ROW(qwen3_5_text)                                                                                    \
 	ROW(phi3)                                                                                            \
 	ROW(gemma)                                                                                           \
 	ROW(gemma2)                                                                                          \

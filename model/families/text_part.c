@@ -29,6 +29,7 @@ static const struct whole {
         {"qwen2_5_vl", NULL, "qwen2", NULL},
         {"qwen2_audio", "qwen2", NULL, NULL},
         {"qwen2_vl", NULL, "qwen2", NULL},
+        {"qwen3_5", "qwen3_5_text", NULL, NULL},
         {"qwen3_vl", NULL, "qwen3", NULL},
         {"smolvlm", "llama", NULL, "model.text_model."},
         {"vipllava", "llama", NULL, NULL},

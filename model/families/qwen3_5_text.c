@@ -1,0 +1,94 @@
+/* Qwen3.5, 3.6 and 3.8: three layers of the gated delta rule, then one of attention with a gate on its
+ * output. */
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/families/families.h"
+
+#include <string.h>
+
+static const struct family_tensor qwen3_5_tensors[] = {
+        LLAMA_EMBED,
+        TENSOR(DT_BIAS, "linear_attn.dt_bias"),
+        TENSOR(A_LOG, "linear_attn.A_log"),
+        TENSOR(CONV_W, "linear_attn.conv1d.weight"),
+        TENSOR(DELTA_NORM_W, "linear_attn.norm.weight"),
+        TENSOR(DELTA_OUT_W, "linear_attn.out_proj.weight"),
+        TENSOR(DELTA_QKV_W, "linear_attn.in_proj_qkv.weight"),
+        TENSOR(DELTA_Z_W, "linear_attn.in_proj_z.weight"),
+        TENSOR(DELTA_B_W, "linear_attn.in_proj_b.weight"),
+        TENSOR(DELTA_A_W, "linear_attn.in_proj_a.weight"),
+        LLAMA_ATTENTION_BIASED("attention_bias", 0),
+        LLAMA_HEAD_NORMS,
+        LLAMA_MLP,
+        LLAMA_NORMS,
+        LLAMA_NORM_HEAD,
+};
+
+/* What transformers 5.24 does not read, with values that other code may mean. */
+static void warn_unread(struct config_reader *r)
+{
+	const char *gate = json_string_value(json_object_get(r->object, "output_gate_type"));
+	int is_gated = 1;
+
+	config_read_flag(r, "attn_output_gate", &is_gated);
+	if (!r->err && !is_gated)
+		log_warn("%s: attn_output_gate is ignored: this family's attention has a gate", r->where);
+	if (!r->err && gate && strcmp(gate, "swish") && strcmp(gate, "silu"))
+		log_warn("%s: output_gate_type is ignored: the gate of linear attention is silu", r->where);
+}
+
+static void qwen3_5_read(struct config_reader *r, struct model_config *c)
+{
+	static const char *const names[] = {"full_attention", "linear_attention", NULL};
+	int *is_linear = mem_alloc((size_t)c->L, sizeof(*is_linear));
+	struct block_config delta = {0};
+	int64_t interval = 4;
+
+	if (!is_linear) {
+		r->err = ERR_NOMEM;
+		return;
+	}
+	config_read_delta(r, &delta);
+	warn_unread(r);
+	if (!config_read_layer_types(r, c, names, is_linear)) {
+		config_read_int(r, "full_attention_interval", &interval, 1, INT32_MAX);
+		for (int64_t l = 0; l < c->L; l++)
+			is_linear[l] = (l + 1) % interval != 0;
+	}
+	for (int64_t l = 0; l < c->L && !r->err; l++) {
+		struct block_config *b = &c->block[l];
+
+		config_drop_stage(b, is_linear[l] ? STAGE_ATTN : STAGE_DELTA);
+		b->attention_gate = !is_linear[l];
+		if (!is_linear[l])
+			continue;
+		b->delta = delta.delta;
+		b->conv_cols = delta.conv_cols;
+		b->taps = delta.taps;
+		if (c->act != ACT_SILU)
+			config_fail(r, ERR_UNSUPPORTED, "hidden_act: layers of linear attention need silu");
+	}
+	mem_free(is_linear);
+}
+
+const struct model_family family_qwen3_5_text = {
+        .model_type = "qwen3_5_text",
+        .base_class = "Qwen3_5TextModel",
+        .causal_class = "Qwen3_5ForCausalLM",
+        .tensors = qwen3_5_tensors,
+        .defaults = {.V = 248320,
+                .C = 4096,
+                .F = 12288,
+                .L = 32,
+                .H = 16,
+                .KV = 4,
+                .D = 256,
+                .max_positions = 32768,
+                .norm_epsilon = 1e-6,
+                .norm_weight_offset = 1,
+                .bos_id = -1,
+                .pad_id = -1},
+        .rope = {.partial_otherwise = 0.25, .partial_in_default = 1},
+        .read = qwen3_5_read,
+};
