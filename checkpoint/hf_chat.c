@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+static const char text_part[] = "text_config";
+
 static int list_has(const json_t *list, int32_t id)
 {
 	const json_t *item;
@@ -54,6 +56,9 @@ static json_t *generation_of(const json_t *config)
 	for (size_t i = 0; object && i < sizeof(keys) / sizeof(*keys); i++) {
 		json_t *value = json_object_get(config, keys[i]);
 
+		if (!value)
+			value = json_object_get(json_object_get(config, text_part), keys[i]);
+
 		if (value && !json_is_null(value) && json_object_set(object, keys[i], value)) {
 			json_decref(object);
 			return NULL;
@@ -62,14 +67,23 @@ static json_t *generation_of(const json_t *config)
 	return object;
 }
 
-/* Adds missing ids to an existing file. */
+/* Adds missing ids to an existing file. A model that also reads images or sound has them for its text part, or for
+ * the whole, or for both. */
 static int add_to_file(struct side_files *side, const char *name, const struct hf_chat *chat, json_t **read)
 {
-	int err = side_files_object(read, side, name);
+	static const char key[] = "eos_token_id";
+	int err = side_files_object(read, side, name), added = 0;
+	json_t *text = json_object_get(*read, text_part);
 
-	if (!err && *read)
-		err = add_ids(*read, chat);
-	return err == 1 ? side_files_put_object(side, name, *read) : err;
+	if (!err && *read && (!text || json_object_get(*read, key)))
+		added = add_ids(*read, chat);
+	if (!err && added >= 0 && json_object_get(text, key)) {
+		err = add_ids(text, chat);
+		added |= err == 1;
+	}
+	if (added < 0 || err < 0)
+		return added < 0 ? added : err;
+	return added ? side_files_put_object(side, name, *read) : 0;
 }
 
 static int add_ends(const struct hf_chat *chat, struct side_files *side)

@@ -7,8 +7,11 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/quantity.h"
+#include "base/size.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/hf_config.h"
 #include "checkpoint/hf_dtype.h"
+#include "checkpoint/hf_outputs.h"
 #include "checkpoint/merge.h"
 #include "checkpoint/weights.h"
 
@@ -23,53 +26,26 @@ struct work {
 	const struct hf_export *options;
 	const struct model *model;
 	const struct plane_source *source;
-	enum format format; /* for options->dtype */
 	struct result_dir dir;
-	int *shard; /* [tensor_count] */
-	int shard_count;
-	void *piece;   /* [PIECE_COUNT] fp32 or bf16 */
+	struct hf_outputs outputs;
+	void *piece;   /* [PIECE_COUNT] fp32 or bf16; carried bytes */
 	uint16_t *f16; /* [PIECE_COUNT] */
 };
 
-static int64_t tensor_bytes(const struct work *work, int tensor)
-{
-	return work->model->tensors[tensor].count * safetensors_dtype_bits(work->options->dtype) / 8;
-}
-
 static void shard_name(char name[SHARD_NAME_BYTES], const struct work *work, int shard)
 {
-	if (work->shard_count == 1)
+	if (work->outputs.shard_count == 1)
 		snprintf(name, SHARD_NAME_BYTES, "model.safetensors");
 	else
 		snprintf(name, SHARD_NAME_BYTES, "model-%05d-of-%05d.safetensors", shard + 1,
-		        work->shard_count);
-}
-
-/* Divides the tensors, in table order, among shards. */
-static void deal_shards(struct work *work)
-{
-	int64_t limit = work->options->shard_bytes ? work->options->shard_bytes : INT64_MAX;
-	int64_t filled = 0;
-
-	work->shard_count = 1;
-	for (int t = 0; t < work->model->tensor_count; t++) {
-		int64_t bytes = tensor_bytes(work, t);
-
-		if (filled && filled + bytes > limit) {
-			work->shard_count++;
-			filled = 0;
-		}
-		filled += bytes;
-		work->shard[t] = work->shard_count - 1;
-	}
+		        work->outputs.shard_count);
 }
 
 static int alloc_work(struct work *work)
 {
-	work->shard = mem_alloc((size_t)work->model->tensor_count, sizeof(*work->shard));
 	work->piece = mem_alloc(PIECE_COUNT, sizeof(float));
 	work->f16 = mem_alloc(PIECE_COUNT, sizeof(*work->f16));
-	return work->shard && work->piece && work->f16 ? 0 : ERR_NOMEM;
+	return work->piece && work->f16 ? 0 : ERR_NOMEM;
 }
 
 static int convert_f16(const struct work *work, const float *value, int tensor, int64_t first, int64_t count)
@@ -86,9 +62,10 @@ static int convert_f16(const struct work *work, const float *value, int tensor, 
 }
 
 /* Refuses a number that is not finite. The piece is in the file's format; F16: fp32, before it is rounded. */
-static int check_finite(const struct work *work, const void *piece, int tensor, int64_t first, int64_t count)
+static int check_finite(const struct work *work, enum format format, const void *piece, int tensor,
+        int64_t first, int64_t count)
 {
-	int is_bf16 = work->format == FORMAT_BF16;
+	int is_bf16 = format == FORMAT_BF16;
 	int64_t i = 0;
 
 	if (!(is_bf16 ? convert_kernels()->bf16(piece, count) : convert_kernels()->check(piece, count)))
@@ -101,34 +78,57 @@ static int check_finite(const struct work *work, const void *piece, int tensor, 
 	        work->model->tensors[tensor].name, first + i, work->options->dir);
 }
 
-static int write_piece(
-        struct work *work, struct safetensors_writer *writer, int tensor, int64_t first, int64_t count)
+static int write_piece(struct work *work, struct safetensors_writer *writer, enum format format, int tensor,
+        int64_t first, int64_t count)
 {
-	int is_f16 = work->format == FORMAT_F16;
+	int is_f16 = format == FORMAT_F16;
 	const void *out;
 	int err = weights_get(
-	        &out, work->source, is_f16 ? FORMAT_F32 : work->format, tensor, first, count, work->piece);
+	        &out, work->source, is_f16 ? FORMAT_F32 : format, tensor, first, count, work->piece);
 
 	if (!err)
-		err = check_finite(work, out, tensor, first, count);
+		err = check_finite(work, format, out, tensor, first, count);
 	if (!err && is_f16) {
 		err = convert_f16(work, out, tensor, first, count);
 		out = work->f16;
 	}
 	if (err)
 		return err;
-	return safetensors_append(
-	        writer, out, (size_t)(count * dtype_bytes(format_facts[work->format].element)));
+	return safetensors_append(writer, out, (size_t)(count * dtype_bytes(format_facts[format].element)));
 }
 
-static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
+/* Copies the bytes of a tensor that no stage reads, and leaves the page cache as it was. */
+static int carry(struct work *work, struct safetensors_writer *writer, const struct hf_entry *entry)
 {
-	int64_t end = work->model->tensors[tensor].count;
+	enum { PIECE_BYTES = PIECE_COUNT * sizeof(float) };
+	const struct safetensors_tensor *t = entry->tensor;
 	int err = 0;
 
-	for (int64_t first = 0, count; !err && first < end; first += count) {
-		count = end - first < PIECE_COUNT ? end - first : PIECE_COUNT;
-		err = write_piece(work, writer, tensor, first, count);
+	for (int64_t at = 0, len; !err && at < t->len_bytes; at += len) {
+		len = min_i64(PIECE_BYTES, t->len_bytes - at);
+		err = safetensors_read(entry->file, t, work->piece, at, len);
+		if (!err)
+			err = safetensors_append(writer, work->piece, (size_t)len);
+		page_cache_restore(entry->file->cache, t->begin_bytes + at, len);
+	}
+	return err;
+}
+
+static int write_output(struct work *work, struct safetensors_writer *writer, const struct hf_output *out)
+{
+	enum format format;
+	int err = 0;
+
+	if (out->carried)
+		return carry(work, writer, out->carried);
+	(void)format_of_weights(&format, (enum dtype)out->dtype);
+	for (int r = 0; !err && r < out->range_count; r++) {
+		const struct file_range *range = &out->range[r];
+
+		for (int64_t at = 0, count; !err && at < range->count; at += count) {
+			count = min_i64(PIECE_COUNT, range->count - at);
+			err = write_piece(work, writer, format, range->tensor, range->first + at, count);
+		}
 	}
 	return err;
 }
@@ -136,9 +136,9 @@ static int write_tensor(struct work *work, struct safetensors_writer *writer, in
 static int write_shard(struct work *work, int shard)
 {
 	static const struct safetensors_text metadata = {"format", "pt"};
-	const struct model *model = work->model;
+	const struct hf_outputs *o = &work->outputs;
 	struct safetensors_writer *writer = NULL;
-	struct safetensors_decl *decls;
+	struct safetensors_decl *decls = mem_alloc((size_t)o->count + 1, sizeof(*decls));
 	char name[SHARD_NAME_BYTES];
 	int64_t count = 0;
 	char *path;
@@ -146,30 +146,23 @@ static int write_shard(struct work *work, int shard)
 
 	shard_name(name, work, shard);
 	path = file_join(work->dir.temp, name);
-	decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
-	if (!path || !decls) {
-		err = ERR_NOMEM;
-		goto out;
-	}
-	for (int t = 0; t < model->tensor_count; t++) {
-		struct safetensors_decl *decl = &decls[count];
+	err = path && decls ? 0 : ERR_NOMEM;
+	for (int64_t i = 0; !err && i < o->count; i++) {
+		const struct hf_output *out = &o->output[i];
 
-		if (work->shard[t] != shard)
+		if (out->shard != shard)
 			continue;
-		decl->name = model->tensors[t].name;
-		decl->dtype = work->options->dtype;
-		decl->rank = model->tensors[t].rank;
-		memcpy(decl->shape, model->tensors[t].shape, sizeof(model->tensors[t].shape));
-		count++;
-	}
-	err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
-	for (int t = 0; !err && t < model->tensor_count; t++) {
-		if (work->shard[t] == shard)
-			err = write_tensor(work, writer, t);
+		decls[count] =
+		        (struct safetensors_decl){.name = out->name, .dtype = out->dtype, .rank = out->rank};
+		memcpy(decls[count++].shape, out->shape, sizeof(out->shape));
 	}
 	if (!err)
+		err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
+	for (int64_t i = 0; !err && i < o->count; i++)
+		if (o->output[i].shard == shard)
+			err = write_output(work, writer, &o->output[i]);
+	if (!err)
 		err = safetensors_finish(writer);
-out:
 	safetensors_writer_free(writer);
 	mem_free(decls);
 	mem_free(path);
@@ -178,20 +171,18 @@ out:
 
 static int write_index(struct work *work)
 {
+	const struct hf_outputs *o = &work->outputs;
 	json_t *map = json_object(), *root = NULL;
 	char name[SHARD_NAME_BYTES];
-	int64_t bytes = 0;
 	char *text = NULL, *path = NULL;
 	int err = map ? 0 : ERR_NOMEM;
 
-	for (int t = 0; !err && t < work->model->tensor_count; t++) {
-		shard_name(name, work, work->shard[t]);
-		bytes += tensor_bytes(work, t);
-		err = json_object_set_new(map, work->model->tensors[t].name, json_string(name)) ? ERR_NOMEM
-		                                                                                : 0;
+	for (int64_t i = 0; !err && i < o->count; i++) {
+		shard_name(name, work, o->output[i].shard);
+		err = json_object_set_new(map, o->output[i].name, json_string(name)) ? ERR_NOMEM : 0;
 	}
-	root = json_pack("{s:{s:I,s:I},s:O}", "metadata", "total_parameters",
-	        (json_int_t)work->model->parameter_count, "total_size", (json_int_t)bytes, "weight_map", map);
+	root = json_pack("{s:{s:I,s:I},s:O}", "metadata", "total_parameters", (json_int_t)o->elements,
+	        "total_size", (json_int_t)o->bytes, "weight_map", map);
 	path = file_join(work->dir.temp, "model.safetensors.index.json");
 	if (!path)
 		err = ERR_NOMEM;
@@ -211,15 +202,14 @@ static int write_all(struct work *work)
 	const struct hf_export *options = work->options;
 	int err = alloc_work(work);
 
-	if (err)
-		return err;
-	deal_shards(work);
-	for (int s = 0; !err && s < work->shard_count; s++)
+	for (int s = 0; !err && s < work->outputs.shard_count; s++)
 		err = write_shard(work, s);
-	if (!err && work->shard_count > 1)
+	if (!err && work->outputs.shard_count > 1)
 		err = write_index(work);
 	if (!err)
 		err = side_files_write(options->side, work->dir.temp, NULL);
+	if (!err && work->model->whole && !options->layout)
+		err = hf_config_leave_text(work->dir.temp);
 	if (!err)
 		err = hf_dtype_write(options->dtype, work->dir.temp);
 	if (!err && options->may_appear)
@@ -229,7 +219,7 @@ static int write_all(struct work *work)
 
 static int check_room(const struct work *work)
 {
-	int64_t need_bytes = work->model->parameter_count * safetensors_dtype_bits(work->options->dtype) / 8;
+	int64_t need_bytes = work->outputs.bytes;
 	struct str need = {0}, left = {0};
 	int64_t free_bytes;
 	int err = 0;
@@ -254,19 +244,21 @@ static int export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source)
 {
 	struct work work = {.options = options, .model = model, .source = source};
+	enum format format;
 	int err;
 
-	if (!format_of_weights(&work.format, (enum dtype)options->dtype))
+	if (!format_of_weights(&format, (enum dtype)options->dtype))
 		return err_set(ERR_RANGE, "export in %s", safetensors_dtype_name(options->dtype));
 	err = result_dir_open(&work.dir, options->dir, options->existing);
-
 	if (err)
 		return err;
-	err = check_room(&work);
+	err = hf_outputs_open(&work.outputs, options->layout, model, options->dtype, options->shard_bytes);
+	if (!err)
+		err = check_room(&work);
 	if (!err)
 		err = write_all(&work);
 	result_dir_close(&work.dir);
-	mem_free(work.shard);
+	hf_outputs_close(&work.outputs);
 	mem_free(work.piece);
 	mem_free(work.f16);
 	return err;

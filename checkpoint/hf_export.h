@@ -1,11 +1,13 @@
 /* Writes a model's planes as a HuggingFace directory that transformers loads.
  *
- * The tensors keep the order and names of the table, in shards of at most shard_bytes; a larger tensor gets
- * its own shard. The directory has model.safetensors alone, or shards with model.safetensors.index.json. A
- * tied head is not in the table, so it is not written. config.json, generation_config.json and the
- * tokenizer's files are copies of the trained model's files (checkpoint/side_files.h), with two changes. The
- * dtype in config.json becomes that of the tensors (checkpoint/hf_dtype.h). A model trained on chats gets
- * their template and end-of-turn ids (checkpoint/hf_chat.h).
+ * With a layout the result replaces the files that were read: it has their tensors under their names, those of
+ * the model with new values, others byte for byte. Without one it has the table's, and no tied head. The order
+ * is the table's, then carried tensors, in shards of at most shard_bytes; a larger tensor gets its own shard.
+ * The directory has model.safetensors alone, or shards with model.safetensors.index.json. config.json,
+ * generation_config.json and the files of tokenizer and processor are copies of the trained model's files
+ * (checkpoint/side_files.h), with two changes. The dtype in config.json becomes that of the tensors
+ * (checkpoint/hf_dtype.h). A model trained on chats gets their template and end-of-turn ids
+ * (checkpoint/hf_chat.h).
  *
  * Adapters are merged: a matrix with one is written as W + s B A (checkpoint/merge.h).
  *
@@ -20,6 +22,7 @@
 #ifndef FERRY_CHECKPOINT_HF_EXPORT_H
 #define FERRY_CHECKPOINT_HF_EXPORT_H
 
+#include "checkpoint/hf_layout.h"
 #include "checkpoint/plane_io.h"
 #include "checkpoint/result_dir.h"
 #include "checkpoint/safetensors.h"
@@ -32,8 +35,11 @@
 struct hf_export {
 	const char *dir;
 	enum hf_export_existing existing;
-	enum safetensors_dtype dtype;  /* F32, BF16 or F16 */
-	int64_t shard_bytes;           /* 0: one file */
+	enum safetensors_dtype dtype; /* F32, BF16 or F16 */
+	int64_t shard_bytes;          /* 0: one file */
+	/* The tensors and names of the files that the model was read from, also those that no stage reads. NULL: the
+	   table's alone; of a model that also reads images or sound the result is then a text model. */
+	const struct hf_layout *layout;
 	const struct side_files *side; /* config.json, the tokenizer and so on; may be NULL */
 	int is_refused_without_room;   /* ERR_FIT before anything is written, if the disk lacks the room */
 	int (*may_appear)(void);       /* as in checkpoint/save.h */

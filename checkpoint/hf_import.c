@@ -4,8 +4,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/quantity.h"
+#include "base/size.h"
 #include "base/str.h"
 #include "model/adapter.h"
 #include "model/families/open.h"
@@ -20,91 +20,47 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endi
 
 enum { NAMES_SHOWN = 5 };
 
-/* Sets place->format. */
-static int find_format(struct hf_place *place)
-{
-	const char *name = place->tensor->name;
-
-	if (format_of_weights(&place->format, (enum dtype)place->tensor->dtype))
-		return 0;
-	return err_set(ERR_UNSUPPORTED,
-	        "%s: tensor \"%s\" is %s; ferry reads weights in F32, F16 and BF16, not quantized ones",
-	        place->file->path, name, safetensors_dtype_name(place->tensor->dtype));
-}
-
-static int check_shape(const struct hf_place *place, const struct model_tensor *wanted)
-{
-	const struct safetensors_tensor *found = place->tensor;
-	int same = found->rank == wanted->rank;
-
-	for (int i = 0; same && i < wanted->rank; i++)
-		same = found->shape[i] == wanted->shape[i];
-	if (same)
-		return 0;
-	return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; config.json gives %s", place->file->path,
-	        found->name, safetensors_shape_show(found->shape, found->rank).text,
-	        safetensors_shape_show(wanted->shape, wanted->rank).text);
-}
-
-void hf_place_widen(const struct hf_place *place, float *dst, const void *raw, int64_t count)
-{
-	const uint16_t *half = raw;
-
-	switch (place->format) {
-	case FORMAT_F32:
-		memcpy(dst, raw, (size_t)count * sizeof(*dst));
-		return;
-	case FORMAT_F16:
-		for (int64_t i = 0; i < count; i++)
-			dst[i] = f16_to_f32(half[i]);
-		return;
-	case FORMAT_BF16:
-		for (int64_t i = 0; i < count; i++)
-			dst[i] = bf16_to_f32(half[i]);
-		return;
-	default: /* all formats of weights are above */
-		break;
-	}
-	assert(!"a format of weights");
-}
-
-/* Reads elements of a file's tensor as fp32. Does not check values. */
-static int read_values(const struct hf_place *place, float *dst, void *raw, int64_t first, int64_t count)
-{
-	int64_t width = hf_place_element_bytes(place);
-	int err = safetensors_read(place->file, place->tensor, raw, first * width, count * width);
-
-	if (!err)
-		hf_place_widen(place, dst, raw, count);
-	return err;
-}
-
 /* ---- tied heads ---- */
 
+/* A tensor of the files. */
+struct found {
+	const struct safetensors *file;
+	const struct safetensors_tensor *tensor;
+	int file_index;
+};
+
+/* The embedding and a head, of a model that config.json calls tied. */
+struct tied {
+	struct found embedding, head;
+	int is_head_alone; /* the head is the embedding, which has no name of its own in the files */
+};
+
 /* Whether two tensors of the same shape have the same numbers. */
-static int compare_tensors(
-        struct hf_import *import, int *same, const struct hf_place *a, const struct hf_place *b)
+static int compare_tensors(struct hf_import *import, int *same, const struct found *a, const struct found *b)
 {
-	float *other = mem_alloc(PLANE_PIECE_COUNT, sizeof(*other));
+	struct hf_part one = {.file = a->file, .tensor = a->tensor},
+	               other = {.file = b->file, .tensor = b->tensor};
+	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
 	int64_t count = a->tensor->count;
-	int err = other ? 0 : ERR_NOMEM;
+	int err = value ? 0 : ERR_NOMEM;
 
+	(void)format_of_weights(&one.format, (enum dtype)a->tensor->dtype);
+	(void)format_of_weights(&other.format, (enum dtype)b->tensor->dtype);
 	*same = 1;
-	for (int64_t at = 0; !err && *same && at < count; at += PLANE_PIECE_COUNT) {
-		int64_t piece = count - at < PLANE_PIECE_COUNT ? count - at : PLANE_PIECE_COUNT;
-
-		err = read_values(a, import->value, import->raw, at, piece);
+	for (int64_t at = 0, piece; !err && *same && at < count; at += piece) {
+		piece = min_i64(PLANE_PIECE_COUNT, count - at);
+		err = hf_part_read(&one, import->value, import->raw, at, piece);
 		if (!err)
-			err = read_values(b, other, import->raw, at, piece);
+			err = hf_part_read(&other, value, import->raw, at, piece);
 		if (!err)
-			*same = !memcmp(import->value, other, (size_t)piece * sizeof(*other));
+			*same = !memcmp(import->value, value, (size_t)piece * sizeof(*value));
 	}
-	mem_free(other);
+	mem_free(value);
 	return err;
 }
 
 /* The first tensor in the files that matches `tensor` of the table (-1: a head). */
-static struct hf_place find_place(const struct hf_import *import, int tensor)
+static struct found find_tensor(const struct hf_import *import, int tensor)
 {
 	for (int f = 0; f < import->dir->file_count; f++) {
 		const struct safetensors *file = import->dir->files[f];
@@ -112,43 +68,41 @@ static struct hf_place find_place(const struct hf_import *import, int tensor)
 		for (int64_t i = 0; i < file->tensor_count; i++) {
 			const char *name = file->tensors[i].name;
 
-			if (tensor < 0 ? families_have_head(model_text_name(import->model, name))
+			if (tensor < 0 ? families_have_head(model_text_name(name))
 			               : model_find_tensor(import->model, name) == tensor)
-				return (struct hf_place){
-				        .file = file, .tensor = &file->tensors[i], .file_index = f};
+				return (struct found){file, &file->tensors[i], f};
 		}
 	}
-	return (struct hf_place){0};
+	return (struct found){0};
 }
 
-/* Compares embedding and head of a model that config.json calls tied. *head is a head that the files have in
- * place of the embedding. */
-static int settle_tied_head(struct hf_import *import, struct hf_place *head, struct model *model)
+/* Compares embedding and head of a model that config.json calls tied. */
+static int settle_tied_head(struct hf_import *import, struct tied *tied, struct model *model)
 {
-	int embed = model_tensor_of(model, ROLE_EMBED, -1);
-	struct hf_place embedding = find_place(import, embed), found = find_place(import, -1);
+	struct file_range range = {model_tensor_of(model, ROLE_EMBED, -1), 0, 0};
+	struct file_ranges whole = {.range = &range, .count = 1, .rank = model->tensors[range.tensor].rank};
+	struct hf_layout both = {0};
 	int same = 0, err;
 
-	if (!found.tensor)
+	*tied = (struct tied){
+	        .embedding = find_tensor(import, range.tensor), .head = find_tensor(import, -1)};
+	if (!tied->head.tensor)
 		return 0;
-	if (!embedding.tensor) {
-		*head = found;
+	tied->is_head_alone = !tied->embedding.tensor;
+	if (tied->is_head_alone)
 		return 0;
-	}
-	err = find_format(&found);
+	memcpy(whole.shape, model->tensors[range.tensor].shape, sizeof(whole.shape));
+	err = hf_layout_add(&both, tied->head.file, 0, tied->head.tensor, &whole); /* checks them */
 	if (!err)
-		err = find_format(&embedding);
+		err = hf_layout_add(&both, tied->embedding.file, 0, tied->embedding.tensor, &whole);
+	hf_layout_free(&both);
 	if (!err)
-		err = check_shape(&found, &model->tensors[embed]);
-	if (!err)
-		err = check_shape(&embedding, &model->tensors[embed]);
-	if (!err)
-		err = compare_tensors(import, &same, &embedding, &found);
+		err = compare_tensors(import, &same, &tied->embedding, &tied->head);
 	if (err || same)
 		return err;
 	log_warn("%s: tie_word_embeddings is true in config.json, but %s and %s differ; training them "
 	         "separately",
-	        import->dir->path, embedding.tensor->name, found.tensor->name);
+	        import->dir->path, tied->embedding.tensor->name, tied->head.tensor->name);
 	return model_untie(model);
 }
 
@@ -207,30 +161,32 @@ static void list_end(struct name_list *list)
 		str_printf(&list->text, " and %" PRId64 " more", list->count - NAMES_SHOWN);
 }
 
-static int place_tensor(struct hf_import *import, struct hf_place *found, struct name_list *unknown)
+/* Adds a tensor of the files to the layout. */
+static int place_tensor(struct hf_import *import, const struct found *found, const struct tied *tied,
+        struct file_ranges *ranges, struct name_list *unknown)
 {
 	const char *name = found->tensor->name;
-	int tensor = model_find_tensor(import->model, name);
-	struct hf_place *place;
-	int err;
+	int err = model_find_ranges(ranges, import->model, name), is_head, embed;
 
-	if (tensor == MODEL_NAME_BUFFER)
-		return 0;
-	if (tensor < 0) {
-		list_add(unknown, name);
-		return check_foreign(found->file, name);
+	if (err)
+		return err;
+	if (ranges->count)
+		return hf_layout_add(&import->layout, found->file, found->file_index, found->tensor, ranges);
+	is_head = tied->is_head_alone && found->tensor == tied->head.tensor;
+	if (is_head || (ranges->is_buffer && families_have_head(model_text_name(name)))) {
+		embed = model_tensor_of(import->model, ROLE_EMBED, -1);
+		err = model_find_ranges(ranges, import->model, import->model->tensors[embed].name);
+		if (!err)
+			err = (is_head ? hf_layout_add : hf_layout_add_copy)(
+			        &import->layout, found->file, found->file_index, found->tensor, ranges);
+		return err;
 	}
-	place = &import->places[tensor];
-	if (place->tensor)
-		return err_set(ERR_INPUT, "%s: \"%s\" and \"%s\" are two names of one tensor; remove one",
-		        import->dir->path, safetensors_name_show(place->tensor->name).text,
-		        safetensors_name_show(name).text);
-	err = find_format(found);
-	if (!err)
-		err = check_shape(found, &import->model->tensors[tensor]);
-	if (!err)
-		*place = *found;
-	return err;
+	if (!ranges->is_buffer) {
+		list_add(unknown, name);
+		err = check_foreign(found->file, name);
+	}
+	return err ? err
+	           : hf_layout_add(&import->layout, found->file, found->file_index, found->tensor, NULL);
 }
 
 static int check_complete(struct hf_import *import, struct name_list *unknown)
@@ -240,7 +196,10 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 	int err = 0, head = 0;
 
 	for (int t = 0; t < model->tensor_count; t++) {
-		if (import->places[t].tensor || model_tensor_is_adapter(&model->tensors[t]))
+		int64_t parts;
+
+		(void)hf_layout_parts(&import->layout, t, &parts);
+		if (parts || model_tensor_is_adapter(&model->tensors[t]))
 			continue;
 		list_add(&missing, model->tensors[t].name);
 		head |= model->tensors[t].role == ROLE_HEAD_W;
@@ -263,16 +222,18 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 		        unknown->count ? "; the files contain: " : "",
 		        unknown->count ? unknown->text.data : "");
 	else if (unknown->count && model->whole)
-		log_warn("%s: reading only the text part of a %s model: %" PRId64
-		         " tensor%s of its other parts %s left out, and a result of training has none: %s",
+		log_info("%s: reading the text part of a %s model; %" PRId64
+		         " tensor%s of its other parts stay%s unchanged: %s",
 		        import->dir->path, model->whole, unknown->count, plural_s(unknown->count),
-		        unknown->count == 1 ? "is" : "are", unknown->text.data);
+		        unknown->count == 1 ? "s" : "", unknown->text.data);
 	else if (unknown->count && unknown->layers > model->config.L)
-		log_warn("%s: config.json has %d layers, the files %ld; ignoring %" PRId64 " tensor%s: %s",
+		log_warn("%s: config.json has %d layers, the files %ld; leaving %" PRId64
+		         " tensor%s unused and unchanged: %s",
 		        import->dir->path, (int)model->config.L, unknown->layers, unknown->count,
 		        plural_s(unknown->count), unknown->text.data);
 	else if (unknown->count)
-		log_warn("%s: ignoring %" PRId64 " tensor%s that a %s model does not have: %s",
+		log_warn("%s: leaving %" PRId64
+		         " tensor%s unused and unchanged that a %s model does not have: %s",
 		        import->dir->path, unknown->count, plural_s(unknown->count), model->config.model_type,
 		        unknown->text.data);
 out:
@@ -283,35 +244,37 @@ out:
 static int match(struct hf_import *import, struct model *model)
 {
 	struct name_list unknown = {0};
-	struct hf_place head = {0};
-	int err = model->config.tied ? settle_tied_head(import, &head, model) : 0;
+	struct file_ranges ranges = {0};
+	struct tied tied = {0};
+	int err = model->config.tied ? settle_tied_head(import, &tied, model) : 0;
 
-	if (err)
-		return err;
-	import->places = mem_alloc((size_t)model->tensor_count, sizeof(*import->places));
-	if (!import->places)
-		return ERR_NOMEM;
-	for (int f = 0; f < import->dir->file_count; f++) {
+	for (int f = 0; !err && f < import->dir->file_count; f++) {
 		const struct safetensors *file = import->dir->files[f];
 
 		for (int64_t i = 0; !err && i < file->tensor_count; i++)
-			err = place_tensor(import,
-			        &(struct hf_place){
-			                .file = file, .tensor = &file->tensors[i], .file_index = f},
-			        &unknown);
-	}
-	if (!err && head.tensor) {
-		int embed = model_tensor_of(model, ROLE_EMBED, -1);
-
-		err = find_format(&head);
-		if (!err)
-			err = check_shape(&head, &model->tensors[embed]);
-		import->places[embed] = head;
+			err = place_tensor(import, &(struct found){file, &file->tensors[i], f}, &tied,
+			        &ranges, &unknown);
 	}
 	if (!err)
+		err = hf_layout_end(&import->layout, model, import->dir->path);
+	if (!err)
 		err = check_complete(import, &unknown);
+	mem_free(ranges.range);
 	str_free(&unknown.text);
 	return err;
+}
+
+/* The format of a tensor's first values: of its parts the one that holds most. */
+static void set_storage(struct model *model, const struct hf_layout *layout)
+{
+	for (int t = 0; t < model->tensor_count; t++) {
+		int64_t parts;
+		const struct hf_part *part = hf_layout_parts(layout, t, &parts);
+
+		for (int64_t i = 0; i < parts && !model->tensors[t].in_adapter; i++)
+			if (!i || part[i].format != model->tensors[t].storage)
+				model->tensors[t].storage = i ? FORMAT_F32 : part[i].format;
+	}
 }
 
 int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
@@ -333,9 +296,8 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 		goto out;
 	}
 	err = match(import, model);
-	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (import->places[t].tensor && !model->tensors[t].in_adapter)
-			model->tensors[t].storage = import->places[t].format;
+	if (!err)
+		set_storage(model, &import->layout);
 out:
 	if (err)
 		hf_import_close(import);
@@ -349,33 +311,20 @@ void hf_import_close(struct hf_import *import)
 	if (!import)
 		return;
 	hf_dir_close(import->dir);
-	mem_free(import->places);
+	hf_layout_free(&import->layout);
 	mem_free(import->raw);
 	mem_free(import->value);
 	mem_free(import);
 }
 
-/* ---- values ---- */
-
-int hf_import_fail_value(const struct hf_place *place, int64_t index, float value)
+const struct hf_layout *hf_import_layout(const struct hf_import *import)
 {
-	return err_set(ERR_INPUT,
-	        "%s: tensor \"%s\" holds %f at element %" PRId64 ", byte %" PRId64
-	        "; the file is damaged, or the training that made it diverged",
-	        place->file->path, place->tensor->name, (double)value, index,
-	        place->tensor->begin_bytes + index * hf_place_element_bytes(place));
+	return import && !import->layout.is_plain ? &import->layout : NULL;
 }
 
 int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count)
 {
-	const struct hf_place *place = &import->places[tensor];
-	int err;
-
-	assert(count <= PLANE_PIECE_COUNT && first >= 0 && first <= place->tensor->count - count);
-	err = read_values(place, dst, import->raw, first, count);
-	for (int64_t i = 0; !err && i < count; i++) {
-		if ((f32_bits(dst[i]) & 0x7f800000) == 0x7f800000)
-			err = hf_import_fail_value(place, first + i, dst[i]);
-	}
-	return err;
+	assert(count <= PLANE_PIECE_COUNT && first >= 0 &&
+	        first <= import->model->tensors[tensor].count - count);
+	return hf_layout_read(&import->layout, dst, import->raw, tensor, first, count);
 }

@@ -7,12 +7,13 @@
  *
  * Tied heads: a file may have the embedding, the head, or both. A head alone becomes the embedding. Equal
  * ones become one tensor. If they differ, the model is untied (model_untie) regardless of config.json.
- * Tensors with unknown names are ignored with a warning, as in transformers. Tensors that look like
- * quantized weights or an adapter are an error.
+ * Tensors with unknown names are carried (checkpoint/hf_layout.h), with a warning unless the model also reads
+ * images or sound. Tensors that look like quantized weights or an adapter are an error.
  */
 #ifndef FERRY_CHECKPOINT_HF_IMPORT_H
 #define FERRY_CHECKPOINT_HF_IMPORT_H
 
+#include "checkpoint/hf_layout.h"
 #include "checkpoint/plane_io.h"
 #include "host/pool.h"
 #include "model/model.h"
@@ -27,6 +28,9 @@ struct hf_import;
  * for quantized weights and other formats. */
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);
+
+/* How the files hold the model, for results that hold it so. NULL: as a result does without (is_plain), or no import. */
+const struct hf_layout *hf_import_layout(const struct hf_import *import);
 
 /* A hash, in hexadecimal, of the headers, of 32 blocks of each file and of the begin of each tensor: files of
  * other weights have another one, as good as always. ERR_IO. */

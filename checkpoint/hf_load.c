@@ -17,9 +17,8 @@
 enum { JOB_BYTES = 16 << 20 };
 
 struct job {
-	const struct hf_place *place;
-	int tensor;
-	int64_t first, count;
+	const struct hf_part *part;
+	int64_t first, count; /* elements of the part's tensor of the table */
 };
 
 /* Memory of one thread. */
@@ -40,18 +39,12 @@ struct load {
 
 /* ---- one job ---- */
 
-static int64_t job_offset(const struct job *job)
-{
-	return job->place->tensor->begin_bytes + job->first * hf_place_element_bytes(job->place);
-}
-
 /* The byte range of elements of a tensor. */
-static struct shard_range range_of(const struct hf_place *place, int64_t first, int64_t count)
+static struct shard_range range_of(const struct hf_part *part, int64_t first, int64_t count)
 {
-	int64_t width = hf_place_element_bytes(place);
-	int64_t begin = place->tensor->begin_bytes + first * width;
+	int64_t begin = hf_part_offset(part, first);
 
-	return (struct shard_range){place->file, begin, begin + count * width};
+	return (struct shard_range){part->file, begin, begin + count * hf_part_element_bytes(part)};
 }
 
 static void job_expect(const struct load *load, int64_t index)
@@ -61,50 +54,50 @@ static void job_expect(const struct load *load, int64_t index)
 
 	if (index >= load->job_count)
 		return;
-	range = range_of(job->place, job->first, job->count);
+	range = range_of(job->part, job->first, job->count);
 	shard_reader_expect(&range);
 }
 
 /* Fails with the first of `count` elements that is not finite; there is one. */
-static int fail_first(const struct hf_place *place, const void *raw, int64_t first, int64_t count)
+static int fail_first(const struct hf_part *part, const void *raw, int64_t first, int64_t count)
 {
-	int64_t width = hf_place_element_bytes(place), i;
+	int64_t width = hf_part_element_bytes(part), i;
 	float value = 0;
 
 	for (i = 0; i < count; i++) {
-		hf_place_widen(place, &value, (const char *)raw + i * width, 1);
+		hf_part_widen(part, &value, (const char *)raw + i * width, 1);
 		if ((f32_bits(value) & 0x7f800000) == 0x7f800000)
 			break;
 	}
-	return hf_import_fail_value(place, first + i, value);
+	return hf_part_fail_value(part, first + i, value);
 }
 
 static int load_chunk(struct load *load, const struct job *job, int worker, int64_t first, int64_t count)
 {
-	const struct hf_place *place = job->place;
+	const struct hf_part *part = job->part;
 	void *raw = load->scratch[worker].raw,
-	     *in_place = weights_place(&load->target, place->format, job->tensor, first, count);
-	struct shard_range chunk = range_of(place, first, count),
-	                   whole = range_of(place, job->first, job->count);
+	     *in_place = weights_place(&load->target, part->format, part->of, first, count);
+	struct shard_range chunk = range_of(part, first, count),
+	                   whole = range_of(part, job->first, job->count);
 	const unsigned char *src;
 	int err = shard_reader_get(
 	        &load->readers.reader[worker], &src, in_place ? in_place : raw, &chunk, &whole);
 
 	if (err)
-		return err_note(err, "tensor %s", safetensors_name_show(place->tensor->name).text);
+		return err_note(err, "tensor %s", safetensors_name_show(part->tensor->name).text);
 	if ((uintptr_t)src % 4) { /* the file format does not align tensors */
 		memcpy(raw, src, (size_t)(chunk.end_bytes - chunk.begin_bytes));
 		src = raw;
 	}
-	err = weights_put(&load->target, place->format, job->tensor, first, count, src);
-	return err == WEIGHTS_NOT_FINITE ? fail_first(place, src, first, count) : err;
+	err = weights_put(&load->target, part->format, part->of, first, count, src);
+	return err == WEIGHTS_NOT_FINITE ? fail_first(part, src, first, count) : err;
 }
 
 /* Elements of a job or chunk of at most `bytes`: whole granules, at least one. */
-static int64_t most_of(const struct load *load, const struct hf_place *place, int tensor, int64_t bytes)
+static int64_t most_of(const struct load *load, const struct hf_part *part, int64_t bytes)
 {
-	int64_t most = bytes / hf_place_element_bytes(place),
-	        granule = weights_granule(&load->target, tensor);
+	int64_t most = bytes / hf_part_element_bytes(part),
+	        granule = weights_granule(&load->target, part->of);
 
 	return max_i64(most / granule, 1) * granule;
 }
@@ -113,13 +106,14 @@ static int load_job(void *context, int64_t index, int worker)
 {
 	struct load *load = context;
 	const struct job *job = &load->jobs[index];
-	struct shard_range range = range_of(job->place, job->first, job->count);
-	int64_t most = most_of(load, job->place, job->tensor, LOAD_CHUNK_BYTES);
+	struct shard_range range = range_of(job->part, job->first, job->count);
+	int64_t most = most_of(load, job->part, LOAD_CHUNK_BYTES);
 	int err = 0;
 
-	if (most * hf_place_element_bytes(job->place) > LOAD_CHUNK_BYTES)
+	if (most * hf_part_element_bytes(job->part) > LOAD_CHUNK_BYTES ||
+	        job->first % weights_granule(&load->target, job->part->of))
 		err = err_set(ERR_UNSUPPORTED, "tensor %s is too wide for its format in memory",
-		        safetensors_name_show(job->place->tensor->name).text);
+		        safetensors_name_show(job->part->tensor->name).text);
 	job_expect(load, index + SHARD_AHEAD_JOBS);
 	for (int64_t at = 0, count; !err && at < job->count; at += count) {
 		count = min_i64(most, job->count - at);
@@ -134,18 +128,30 @@ static int load_job(void *context, int64_t index, int worker)
 static int compare_jobs(const void *a, const void *b)
 {
 	const struct job *left = a, *right = b;
-	int64_t from = job_offset(left), to = job_offset(right);
+	int64_t from = hf_part_offset(left->part, left->first),
+	        to = hf_part_offset(right->part, right->first);
 
-	if (left->place->file_index != right->place->file_index)
-		return left->place->file_index < right->place->file_index ? -1 : 1;
+	if (left->part->file_index != right->part->file_index)
+		return left->part->file_index < right->part->file_index ? -1 : 1;
 	return from < to ? -1 : from > to;
 }
 
-static int64_t jobs_of(const struct load *load, const struct hf_place *place, int tensor, int64_t count)
+/* Lists the jobs of a range, or only counts them: jobs NULL. */
+static int64_t jobs_of(const struct load *load, struct job *jobs, const struct hf_import *import,
+        const struct plane_range *range)
 {
-	int64_t most = most_of(load, place, tensor, JOB_BYTES);
+	int64_t parts, made = 0, end = range->first + range->count;
+	const struct hf_part *part = hf_layout_parts(&import->layout, range->tensor, &parts);
 
-	return (count + most - 1) / most;
+	for (int64_t i = 0; i < parts; i++) {
+		int64_t most = most_of(load, &part[i], JOB_BYTES);
+		int64_t to = min_i64(end, part[i].first + part[i].count);
+
+		for (int64_t at = max_i64(range->first, part[i].first); at < to; at += most, made++)
+			if (jobs)
+				jobs[made] = (struct job){&part[i], at, min_i64(most, to - at)};
+	}
+	return made;
 }
 
 static int make_jobs(struct load *load, const struct hf_import *import, const struct plane_range *ranges,
@@ -154,21 +160,12 @@ static int make_jobs(struct load *load, const struct hf_import *import, const st
 	int64_t count = 0;
 
 	for (int64_t r = 0; r < range_count; r++)
-		count += jobs_of(load, &import->places[ranges[r].tensor], ranges[r].tensor, ranges[r].count);
+		count += jobs_of(load, NULL, import, &ranges[r]);
 	load->jobs = mem_alloc((size_t)count, sizeof(*load->jobs));
 	if (!load->jobs)
 		return ERR_NOMEM;
-	for (int64_t r = 0; r < range_count; r++) {
-		const struct hf_place *place = &import->places[ranges[r].tensor];
-		int64_t most = most_of(load, place, ranges[r].tensor, JOB_BYTES);
-
-		for (int64_t at = 0; at < ranges[r].count; at += most) {
-			int64_t left = ranges[r].count - at;
-
-			load->jobs[load->job_count++] = (struct job){
-			        place, ranges[r].tensor, ranges[r].first + at, left < most ? left : most};
-		}
-	}
+	for (int64_t r = 0; r < range_count; r++)
+		load->job_count += jobs_of(load, load->jobs + load->job_count, import, &ranges[r]);
 	qsort(load->jobs, (size_t)load->job_count, sizeof(*load->jobs), compare_jobs);
 	return 0;
 }

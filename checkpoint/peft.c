@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/hf_config.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "model/adapter.h"
@@ -54,24 +55,29 @@ static int list_has(const json_t *list, const json_t *item)
 	return 0;
 }
 
-/* PEFT's name, by the modules of transformers. The adapter of a text part fits the whole model, of which it
- * was made. */
-static char *peft_name(const struct model *model, const char *name)
+/* PEFT's name, by the modules of transformers: of the whole model, or of a text model (whole NULL). */
+static char *peft_name(const struct model *model, const char *whole, const char *name)
 {
 	static const char base[] = "model.";
 
 	if (model->family->head_alias && family_is_head(model->family, name))
 		name = model->family->head_alias;
 
-	if (!model->whole || strncmp(name, base, sizeof(base) - 1))
+	if (!whole || strncmp(name, base, sizeof(base) - 1))
 		return mem_printf("%s%s", PEFT_PREFIX, name);
-	return mem_printf("%s%s%s", PEFT_PREFIX, text_part_modules(model->whole), name + sizeof(base) - 1);
+	return mem_printf("%s%s%s", PEFT_PREFIX, text_part_modules(whole), name + sizeof(base) - 1);
+}
+
+/* The model_type of the whole model whose class the adapter is for, or NULL. */
+static const char *whole_of(const struct peft_export *o, const struct model *model)
+{
+	return o->is_text_only ? NULL : model->whole;
 }
 
 /* The module's whole name, as the other parts of a whole model may have modules of the same last name. */
-static json_t *whole_name(const struct model *model, int tensor)
+static json_t *whole_name(const struct model *model, const char *whole, int tensor)
 {
-	char *name = peft_name(model, model->tensors[tensor].name);
+	char *name = peft_name(model, whole, model->tensors[tensor].name);
 	json_t *module = name ? json_stringn(name + strlen(PEFT_PREFIX),
 	                                (size_t)(strrchr(name, '.') - name) - strlen(PEFT_PREFIX))
 	                      : NULL;
@@ -141,6 +147,7 @@ static int is_everywhere(const struct model *model, int tensor)
 /* The names are their last parts, each once; whole names of a text part, and where blocks differ. */
 static int modules_find(struct modules *m, const struct peft_export *o, const struct model *model)
 {
+	const char *whole = whole_of(o, model);
 	int err = 0;
 
 	*m = (struct modules){.rank = o->rank,
@@ -155,14 +162,14 @@ static int modules_find(struct modules *m, const struct peft_export *o, const st
 
 		if (a < 0 && model->tensors[t].in_adapter == IN_ADAPTER_PART &&
 		        !model_tensor_is_adapter(&model->tensors[t]))
-			err = saved_add(m, whole_name(model, t));
+			err = saved_add(m, whole_name(model, whole, t));
 		if (a < 0)
 			continue;
-		is_short = !model->whole && is_everywhere(model, t);
+		is_short = !whole && is_everywhere(model, t);
 		if (is_short && model->tensors[t].layer != 0)
 			continue;
 		name = is_short ? module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1)
-		                : whole_name(model, t);
+		                : whole_name(model, whole, t);
 		if (!name || (!list_has(m->names, name) && json_array_append(m->names, name)))
 			err = ERR_NOMEM;
 		if (!err)
@@ -218,7 +225,8 @@ static int append_tensor(struct safetensors_writer *writer, const struct model *
 	return err;
 }
 
-static int write_weights(const char *dir, const struct model *model, const struct plane_source *source)
+static int write_weights(const char *dir, const struct peft_export *o, const struct model *model,
+        const struct plane_source *source)
 {
 	static const struct safetensors_text metadata = {"format", "pt"};
 	struct safetensors_decl *decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
@@ -233,9 +241,10 @@ static int write_weights(const char *dir, const struct model *model, const struc
 
 		if (!tensor->in_adapter)
 			continue;
-		decls[count] = (struct safetensors_decl){.name = peft_name(model, tensor->name),
-		        .dtype = SAFETENSORS_F32,
-		        .rank = tensor->rank};
+		decls[count] =
+		        (struct safetensors_decl){.name = peft_name(model, whole_of(o, model), tensor->name),
+		                .dtype = SAFETENSORS_F32,
+		                .rank = tensor->rank};
 		memcpy(decls[count].shape, tensor->shape, sizeof(tensor->shape));
 		err = decls[count++].name ? 0 : ERR_NOMEM;
 	}
@@ -265,9 +274,11 @@ int peft_write(
 		return err;
 	err = write_config(dir.temp, options, model);
 	if (!err)
-		err = write_weights(dir.temp, model, source);
+		err = write_weights(dir.temp, options, model, source);
 	if (!err)
 		err = side_files_write(options->side, dir.temp, "config.json");
+	if (!err && options->is_text_only && model->whole)
+		err = hf_config_leave_text(dir.temp);
 	if (!err && options->may_appear)
 		err = options->may_appear();
 	if (!err)

@@ -20,7 +20,7 @@ int peft_given_tensor(const struct model *model, const char *name)
 	name += len;
 	t = model_find_tensor(model, name);
 	if (t == MODEL_NAME_BUFFER && model->config.tied &&
-	        family_is_head(model->family, model_text_name(model, name)))
+	        family_is_head(model->family, model_text_name(name)))
 		t = model_tensor_of(model, ROLE_EMBED, -1);
 	return t >= 0 && (model->tensors[t].role == ROLE_EMBED || model->tensors[t].role == ROLE_HEAD_W) ? t
 	                                                                                                 : -1;

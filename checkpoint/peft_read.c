@@ -6,9 +6,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/size.h"
 #include "base/str.h"
+#include "checkpoint/hf_layout.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "model/adapter.h"
@@ -195,15 +195,15 @@ void peft_config_free(struct peft_config *config)
 
 struct peft {
 	struct safetensors *file;
-	const struct safetensors_tensor **of; /* [tensor_count] of the model; NULL: not in the file */
-	uint16_t *half;                       /* [PLANE_PIECE_COUNT] */
+	struct hf_layout layout;
+	void *raw; /* PLANE_PIECE_COUNT elements in the file's format */
 };
 
 /* Whether two tensors of the file have the same bytes. */
 static int check_same(struct peft *p, const struct safetensors_tensor *a, const struct safetensors_tensor *b)
 {
 	enum { PIECE_BYTES = PLANE_PIECE_COUNT };
-	char *one = (char *)p->half, *other = one + PIECE_BYTES;
+	char *one = p->raw, *other = one + PIECE_BYTES;
 	int is_same = a->dtype == b->dtype && a->len_bytes == b->len_bytes, err = 0;
 
 	for (int64_t at = 0, len; at < a->len_bytes && is_same && !err; at += len) {
@@ -233,6 +233,22 @@ static int find_tensor(const struct model *model, const char *name)
 	return given >= 0 && model->tensors[given].in_adapter == IN_ADAPTER_GIVEN ? given : t;
 }
 
+/* Refuses a tensor that would be left out in silence: of another model, or of a part that ferry does not read. */
+static int fail_foreign(const struct peft *p, const char *name)
+{
+	return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model", p->file->path,
+	        safetensors_name_show(name).text);
+}
+
+/* The entry of a tensor of the model, or NULL. */
+static const struct hf_entry *entry_of(const struct hf_layout *l, int tensor)
+{
+	for (int64_t e = 0; e < l->entry_count; e++)
+		if (l->ranges[l->entries[e].range].tensor == tensor)
+			return &l->entries[e];
+	return NULL;
+}
+
 /* Finds the file's tensors for those of the model. */
 static int find_tensors(struct peft *p, const struct model *model)
 {
@@ -241,39 +257,38 @@ static int find_tensors(struct peft *p, const struct model *model)
 	for (int64_t i = 0; i < p->file->tensor_count && !err; i++) {
 		const struct safetensors_tensor *tensor = &p->file->tensors[i];
 		int t = find_tensor(model, tensor->name);
+		const struct model_tensor *wanted = &model->tensors[t < 0 ? 0 : t];
+		struct file_range range = {t, 0, wanted->count};
+		struct file_ranges ranges = {.range = &range, .count = 1, .rank = wanted->rank};
+		const struct hf_entry *same = NULL;
 
-		if (t < 0 || !model->tensors[t].in_adapter)
-			return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model",
-			        p->file->path, safetensors_name_show(tensor->name).text);
-		if (p->of[t] && model->tensors[t].in_adapter == IN_ADAPTER_GIVEN && model->config.tied)
-			err = check_same(p, p->of[t], tensor);
-		else if (p->of[t])
-			err = err_set(ERR_INPUT,
-			        "%s: \"%s\" and \"%s\" are two names of one tensor; remove one",
-			        p->file->path, safetensors_name_show(p->of[t]->name).text,
-			        safetensors_name_show(tensor->name).text);
-		p->of[t] = tensor;
+		if (t < 0 || !wanted->in_adapter)
+			return fail_foreign(p, tensor->name);
+		memcpy(ranges.shape, wanted->shape, sizeof(ranges.shape));
+		if (wanted->in_adapter == IN_ADAPTER_GIVEN && model->config.tied)
+			same = entry_of(&p->layout, t);
+		if (same) {
+			err = check_same(p, same->tensor, tensor);
+			if (!err)
+				err = hf_layout_add_copy(&p->layout, p->file, 0, tensor, &ranges);
+		} else {
+			err = hf_layout_add(&p->layout, p->file, 0, tensor, &ranges);
+		}
 	}
-	return err;
+	return err ? err : hf_layout_end(&p->layout, model, p->file->path);
 }
 
-/* Checks the file's tensor for one of the model. */
-static int check_tensor(const struct peft *p, int tensor, const struct model_tensor *wanted)
+/* Checks that the file has all of the adapter. */
+static int check_complete(const struct peft *p, const struct model *model)
 {
-	const struct safetensors_tensor *t = p->of[tensor];
-	enum format format;
+	for (int t = 0; t < model->tensor_count; t++) {
+		int64_t parts;
 
-	if (!t)
-		return err_set(
-		        ERR_INPUT, "%s: \"%s%s\" is missing", p->file->path, PEFT_PREFIX, wanted->name);
-	if (t->rank != wanted->rank ||
-	        memcmp(t->shape, wanted->shape, (size_t)t->rank * sizeof(*t->shape)) != 0)
-		return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; the model needs %s", p->file->path,
-		        safetensors_name_show(t->name).text, safetensors_shape_show(t->shape, t->rank).text,
-		        safetensors_shape_show(wanted->shape, wanted->rank).text);
-	if (!format_of_weights(&format, (enum dtype)t->dtype))
-		return err_set(ERR_UNSUPPORTED, "%s: tensor \"%s\" is %s; ferry reads F32, F16 and BF16",
-		        p->file->path, safetensors_name_show(t->name).text, safetensors_dtype_name(t->dtype));
+		(void)hf_layout_parts(&p->layout, t, &parts);
+		if (!parts && model->tensors[t].in_adapter)
+			return err_set(ERR_INPUT, "%s: \"%s%s\" is missing", p->file->path, PEFT_PREFIX,
+			        model->tensors[t].name);
+	}
 	return 0;
 }
 
@@ -300,17 +315,16 @@ int peft_open(struct peft **peft, const char *dir, const struct model *model)
 
 	*peft = p;
 	if (p) {
-		p->half = mem_alloc(PLANE_PIECE_COUNT, sizeof(*p->half));
-		p->of = mem_alloc((size_t)model->tensor_count, sizeof(const void *));
+		p->layout.needs = "the model needs";
+		p->raw = mem_alloc(PLANE_PIECE_COUNT, sizeof(float));
 	}
-	err = path && p && p->half && p->of ? check_file(dir, path) : ERR_NOMEM;
+	err = path && p && p->raw ? check_file(dir, path) : ERR_NOMEM;
 	if (!err)
 		err = safetensors_open(&p->file, path);
 	if (!err)
 		err = find_tensors(p, model);
-	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (model->tensors[t].in_adapter)
-			err = check_tensor(p, t, &model->tensors[t]);
+	if (!err)
+		err = check_complete(p, model);
 	mem_free(path);
 	if (err) {
 		peft_close(p);
@@ -323,26 +337,15 @@ void peft_close(struct peft *p)
 {
 	if (!p)
 		return;
+	hf_layout_free(&p->layout);
 	safetensors_close(p->file);
-	mem_free(p->of);
-	mem_free(p->half);
+	mem_free(p->raw);
 	mem_free(p);
 }
 
 int peft_read(struct peft *p, float *dst, int tensor, int64_t first, int64_t count)
 {
-	const struct safetensors_tensor *t = p->of[tensor];
-	int64_t width = safetensors_dtype_bits(t->dtype) / 8;
-	int err = safetensors_read(
-	        p->file, t, width == 4 ? (void *)dst : (void *)p->half, first * width, count * width);
-
-	for (int64_t i = 0; i < count && !err && width == 2; i++)
-		dst[i] = t->dtype == SAFETENSORS_BF16 ? bf16_to_f32(p->half[i]) : f16_to_f32(p->half[i]);
-	for (int64_t i = 0; i < count && !err; i++)
-		if (!isfinite(dst[i]))
-			err = err_set(ERR_INPUT, "%s: tensor \"%s\" holds a value that is not finite",
-			        p->file->path, safetensors_name_show(t->name).text);
-	return err;
+	return hf_layout_read(&p->layout, dst, p->raw, tensor, first, count);
 }
 
 /* `value` holds a piece. */

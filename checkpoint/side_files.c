@@ -14,7 +14,7 @@ enum { FILE_BYTES_MAX = 256 << 20 };
 
 /* ---- names ---- */
 
-enum side_of { OF_MODEL, OF_TOKENIZER };
+enum side_of { OF_MODEL, OF_PROCESSOR, OF_TOKENIZER }; /* a processor is of the model */
 
 /* Names with this begin and end; end NULL: exactly `begin`. */
 static const struct side_row {
@@ -23,7 +23,9 @@ static const struct side_row {
 } rows[] = {
         {"config.json", NULL, OF_MODEL},
         {"generation_config.json", NULL, OF_MODEL},
+        {"", "processor_config.json", OF_PROCESSOR}, /* also preprocessor_, video_preprocessor_ */
         {"tokenizer", ".json", OF_TOKENIZER},
+        {"tekken.json", NULL, OF_TOKENIZER},
         {"", ".model", OF_TOKENIZER},
         {"special_tokens_map.json", NULL, OF_TOKENIZER},
         {"added_tokens.json", NULL, OF_TOKENIZER},
@@ -49,6 +51,13 @@ static const struct side_row *row_of(const char *name)
 int side_file_is(const char *name)
 {
 	return row_of(name) != NULL;
+}
+
+int side_file_is_of_processor(const char *name)
+{
+	const struct side_row *row = row_of(name);
+
+	return row && row->of == OF_PROCESSOR;
 }
 
 /* ---- reading ---- */
@@ -119,7 +128,7 @@ static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 		if (of == OF_TOKENIZER && !strcmp(names[i], "additional_chat_templates"))
 			log_warn("%s/%s is not copied to checkpoints and the result; copy it there", dir,
 			        names[i]);
-		if (!row || row->of != of || !is_utf8(dir, names[i]))
+		if (!row || (row->of == OF_TOKENIZER) != (of == OF_TOKENIZER) || !is_utf8(dir, names[i]))
 			continue;
 		err = hf_dir_resolve(&path, dir, names[i]);
 		if (!err && path && file_kind_of(path) != FILE_DIR)

@@ -1,4 +1,5 @@
-/* The files of a model's directory besides its weights: config.json, the tokenizer's files, chat templates.
+/* The files of a model's directory besides its weights: config.json, the tokenizer's files, chat templates,
+ * the settings of image processors.
  *
  * ferry reads them once, before a run's first step, and keeps their bytes. So checkpoints and exports do not
  * depend on the original directory, and errors in these files show before training. side_file_is is the one
@@ -32,6 +33,9 @@ int64_t side_files_bytes(const struct side_files *side);
 
 /* 1 if this is the name of such a file. */
 int side_file_is(const char *name);
+
+/* 1 if it says how a model that also reads images or sound takes them. */
+int side_file_is_of_processor(const char *name);
 
 /* model: a directory, or a config.json of any name with the model's other files beside it. tokenizer: the
  * same for a tokenizer.json or tokenizer.model; NULL: the model's. Skips hidden files and files with other

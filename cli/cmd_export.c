@@ -12,6 +12,7 @@
 #include "checkpoint/temp_dir.h"
 #include "host/topology.h"
 #include "model/families/open.h"
+#include "train/session_files.h"
 #include "train/tokenizer_fit.h"
 
 #include <inttypes.h>
@@ -39,7 +40,8 @@ static int find_checkpoint(char **path, const char *given)
 /* What the run said that wrote the checkpoint: the config.yaml beside it. */
 struct run {
 	int export_dtype; /* CONFIG_AUTO: unknown */
-	char *model;      /* NULL: unknown */
+	int export_text_only;
+	char *model; /* NULL: unknown */
 };
 
 static int run_read(struct run *run, const struct config *asked, const char *checkpoint)
@@ -59,6 +61,7 @@ static int run_read(struct run *run, const struct config *asked, const char *che
 				log_warn("%s; exporting in bf16", err_text());
 		} else {
 			run->export_dtype = c.export_dtype;
+			run->export_text_only = c.export_text_only;
 			run->model = file_kind_of(c.model) == FILE_DIR ? mem_strdup(c.model) : NULL;
 		}
 		config_free(&c);
@@ -100,29 +103,30 @@ static int checkpoint_has(const void *checkpoint, int tensor)
 	return checkpoint_manifest(checkpoint)->tensors[tensor].planes != 0;
 }
 
-/* The frozen weights are in the files of `model`; names of a whole model's text part are as those files have.
- */
-static int take_whole(struct model *model, const char *dir)
+/* The hash of the model's files that the result needs besides the checkpoint: for frozen weights, or for what the
+ * files hold besides the model. NULL: none, or unknown. */
+static const char *files_then(struct checkpoint *checkpoint, int is_text_only)
 {
-	struct model *base = NULL;
-	int err = model_open_path(&base, dir);
+	const json_t *training = checkpoint_manifest(checkpoint)->training;
+	const char *key = checkpoint_leaves_frozen(checkpoint) ? "base" : is_text_only ? "" : SESSION_CARRIED;
 
-	if (!err)
-		model->whole = base->whole;
-	model_close(base);
-	return err;
+	return json_string_value(json_object_get(training, key));
 }
 
 /* Opens the model that the run began with, in `dir`. */
 static int open_base(struct hf_import **files, const struct config *c, const char *dir,
-        struct checkpoint *checkpoint, struct model *model)
+        struct checkpoint *checkpoint, struct model *model, const char *then)
 {
-	const char *then =
-	        json_string_value(json_object_get(checkpoint_manifest(checkpoint)->training, "base"));
 	char now[HF_HASH_BYTES];
 	const char *has = model->config.adapter_rank ? "an adapter" : "what the run trained";
 	int err;
 
+	if (!dir && !checkpoint_leaves_frozen(checkpoint))
+		return err_set(ERR_INPUT,
+		        "%s has only the text part of its model; set model to the one that the run began "
+		        "with, "
+		        "or export_text_only=on",
+		        checkpoint_path(checkpoint));
 	if (!dir)
 		return err_set(ERR_INPUT,
 		        "%s has %s without its model; set model to the one that the run began with",
@@ -151,6 +155,7 @@ int cli_export(const struct config *c)
 	struct run run = {0};
 	char *path = NULL, *dir = NULL;
 	const char *base;
+	int is_text_only = 0;
 	int err = find_checkpoint(&path, c->checkpoint);
 
 	if (!err)
@@ -162,16 +167,15 @@ int cli_export(const struct config *c)
 	if (!err)
 		err = run_read(&run, c, path);
 	base = c->model ? c->model : run.model;
-	if (!err && base && checkpoint_leaves_frozen(checkpoint))
-		err = take_whole(model, base);
 	if (!err)
 		err = checkpoint_adapt(checkpoint, model);
 	if (!err)
 		err = checkpoint_match(checkpoint, model);
 	if (!err)
 		own = checkpoint_source(checkpoint);
-	if (!err && checkpoint_leaves_frozen(checkpoint))
-		err = open_base(&files, c, base, checkpoint, model);
+	is_text_only = config_was_set(c, "export_text_only") ? c->export_text_only : run.export_text_only;
+	if (!err && (checkpoint_leaves_frozen(checkpoint) || files_then(checkpoint, is_text_only)))
+		err = open_base(&files, c, base, checkpoint, model, files_then(checkpoint, is_text_only));
 	if (!err && files)
 		err = pool_open_here(&options.pool, &here, 0, 1);
 	if (!err)
@@ -184,8 +188,10 @@ int cli_export(const struct config *c)
 		options.dtype = choose_dtype(c, &run);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
 		options.side = &side;
+		options.layout = is_text_only ? NULL : hf_import_layout(files);
 		overlay_set(&overlay, files, &own, checkpoint_has, checkpoint);
-		err = hf_export_write(&options, model, files ? &overlay.source : &own);
+		err = hf_export_write(
+		        &options, model, checkpoint_leaves_frozen(checkpoint) ? &overlay.source : &own);
 	}
 	if (err == ERR_NONFINITE) /* of what was read */
 		err = err_reword(ERR_INPUT, "%s", err_text());

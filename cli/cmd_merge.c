@@ -138,6 +138,7 @@ int cli_merge(const struct config *c)
 	if (!err) {
 		options.dtype = hf_export_dtype(c->export_dtype, parts.model);
 		options.side = &parts.side;
+		options.layout = c->export_text_only ? NULL : hf_import_layout(parts.files);
 		err = hf_export_write(&options, parts.model, &parts.overlay.source);
 	}
 	if (err == ERR_NONFINITE) /* of what was read */

@@ -150,7 +150,7 @@ static int means_head(const struct model *model, const char *name, const struct 
 static int mark_matches(char *chosen, char mark, int *found, const struct model *model, const char *name)
 {
 	int is_all = !strcmp(name, all_linear), others = 0, err = 0;
-	const char *own = model_text_name(model, name);
+	const char *own = model_text_name(name);
 	struct name_pattern *pattern = NULL;
 
 	if (!is_all && is_expression(name))
@@ -414,7 +414,7 @@ static int is_within(const struct model *model, const char *name, const struct m
  * that the head reads too. */
 static int mark_saved_name(char *marked, const struct model *model, const char *name)
 {
-	int found = model->config.tied ? means_head(model, model_text_name(model, name), NULL) : 0;
+	int found = model->config.tied ? means_head(model, model_text_name(name), NULL) : 0;
 	int is_tied = found;
 
 	for (int t = 0; t < model->tensor_count && found >= 0; t++) {

@@ -33,6 +33,14 @@ struct family_tensor {
 #define TENSORS_END {.role = ROLE_COUNT}
 /* clang-format on */
 
+/* Two forms of the same matrices, by names within a block: `whole`, and its pieces one after the other. A %d in
+ * `piece` is an index of the whole's first dimension, which a piece lacks. `part` of `parts` are the rows of it
+ * that the piece has: gate is part 0 of 2 of gate_up. */
+struct family_split {
+	const char *whole, *piece; /* NULL ends a list */
+	int part, parts;
+};
+
 /* A key that no file has, for a setting that is fixed. */
 #define FAMILY_NO_KEY ""
 
@@ -94,6 +102,7 @@ struct model_family {
 	const char *base_class, *causal_class;
 	/* In module order; the tensors of a block are together. */
 	const struct family_tensor *tensors;
+	const struct family_split *splits; /* NULL: files have its tensors as the table has them */
 	const char *head_alias;     /* its name in the modules of transformers 5, if another; or NULL */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */

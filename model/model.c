@@ -426,9 +426,9 @@ static const char *const rotary_buffers[] = {
 const char *const model_text_prefixes[] = {
         "language_model.", "model.language_model.", "model.text_model.", "text_model.", NULL};
 
-const char *model_text_name(const struct model *model, const char *name)
+const char *model_text_name(const char *name)
 {
-	for (const char *const *prefix = model_text_prefixes; model->whole && *prefix; prefix++) {
+	for (const char *const *prefix = model_text_prefixes; *prefix; prefix++) {
 		size_t len = strlen(*prefix);
 
 		if (!strncmp(name, *prefix, len))
@@ -442,7 +442,7 @@ int model_find_tensor(const struct model *model, const char *name)
 	const struct model_family *family = model->family;
 	int found;
 
-	name = model_text_name(model, name);
+	name = model_text_name(name);
 	found = find_name(model, "", 0, name);
 	if (found < 0)
 		found = find_base_name(model, name);

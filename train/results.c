@@ -6,6 +6,7 @@
 #include "train/planes.h"
 #include "train/run_dir.h"
 #include "train/run_owner.h"
+#include "train/session_files.h"
 #include "train/train.h"
 
 #include "base/err.h"
@@ -48,6 +49,7 @@ static int export_adapter(const struct result *r, const struct plane_source *sou
 	        .rank = t->session.adapter.options.rank,
 	        .scale = adapter_scale(&t->session.adapter.options),
 	        .side = &t->session.side,
+	        .is_text_only = t->config->export_text_only,
 	        .may_appear = r->fallback ? NULL : run_owner_check};
 	int rc = dir ? peft_write(&export, model, source) : ERR_NOMEM;
 
@@ -78,6 +80,7 @@ static int export_model(void *context, const struct plane_source *source)
 	        .existing = HF_EXPORT_REPLACE,
 	        .dtype = train_export_dtype(t),
 	        .shard_bytes = t->config->max_shard_bytes,
+	        .layout = t->config->export_text_only ? NULL : session_layout(&t->session),
 	        .side = &t->session.side,
 	        .pool = t->session.pool,
 	        .may_appear = r->fallback ? NULL : run_owner_check,
@@ -85,6 +88,8 @@ static int export_model(void *context, const struct plane_source *source)
 	struct overlay overlay;
 	int rc = dir ? 0 : ERR_NOMEM;
 
+	if (!rc && export.layout)
+		rc = session_check_files(&t->session);
 	if (!rc && t->session.model->config.adapter_rank) /* small, so it may fit where the model does not */
 		rc = export_adapter(r, source);
 	if (!rc)

@@ -2,6 +2,7 @@
 #include "train/planes.h"
 #include "train/ranks_load.h"
 #include "train/ranks_share.h"
+#include "train/session_files.h"
 #include "train/state_convert.h"
 #include "train/train.h"
 
@@ -37,7 +38,8 @@ json_t *train_state(const struct trainer *t)
 	        "shuffle_version", (json_int_t)t->session.train.source.sampler.shuffle, "mix_version",
 	        t->session.train.mix.set_count ? json_integer(MIX_VERSION_NEWEST) : NULL, "branch",
 	        t->branch.line, "adapter", t->session.adapter.json, "settings", train_settings(t), "base",
-	        *t->session.base ? json_string(t->session.base) : NULL, "reference",
+	        *t->session.base ? json_string(t->session.base) : NULL, SESSION_CARRIED,
+	        *t->session.carried ? json_string(t->session.carried) : NULL, "reference",
 	        *t->session.reference.checksum ? json_string(t->session.reference.checksum) : NULL,
 	        "evaluation_due", t->evaluation_due ? json_true() : NULL, "best", best_state(t));
 }

@@ -1,6 +1,7 @@
 /* Checks the room on the disk against the plan's bytes. */
 #include "train/adapters.h"
 #include "train/planes.h"
+#include "train/session_files.h"
 #include "train/train.h"
 
 #include "base/err.h"
@@ -24,7 +25,10 @@ struct need {
 
 int64_t train_result_bytes(const struct trainer *t)
 {
-	return t->session.model->parameter_count * safetensors_dtype_bits(train_export_dtype(t)) / 8;
+	const struct hf_layout *layout = t->config->export_text_only ? NULL : session_layout(&t->session);
+
+	return t->session.model->parameter_count * safetensors_dtype_bits(train_export_dtype(t)) / 8 +
+	       (layout ? layout->carried_bytes : 0);
 }
 
 int64_t train_checkpoint_bytes(const struct trainer *t)

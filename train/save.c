@@ -5,6 +5,7 @@
 #include "train/place.h"
 #include "train/planes.h"
 #include "train/run_owner.h"
+#include "train/session_files.h"
 #include "train/train.h"
 #include "train/world_hooks.h"
 
@@ -124,13 +125,18 @@ static int is_full(const struct trainer *t)
 static int save_full(void *context, const struct plane_source *source)
 {
 	const struct full_save *full = context;
+	const struct session *s = &full->trainer->session;
 	const struct hf_export weights = {.dtype = train_export_dtype(full->trainer),
+	        .layout = session_layout(s),
 	        .shard_bytes = full->trainer->config->max_shard_bytes};
 	struct checkpoint_save save = *full->save;
 	struct overlay overlay;
+	int rc = session_check_files(s);
 
+	if (rc)
+		return rc;
 	save.source = source;
-	save.weights_source = adapters_exact(&overlay, &full->trainer->session, source);
+	save.weights_source = adapters_exact(&overlay, s, source);
 	save.ranges = NULL;
 	save.range_count = 0;
 	save.weights = &weights;

@@ -7,6 +7,7 @@
 #include "train/devices.h"
 #include "train/planes.h"
 #include "train/ranks_load.h"
+#include "train/session_files.h"
 #include "train/tokenizer_fit.h"
 #include "train/world_hooks.h"
 
@@ -529,7 +530,7 @@ int session_load_weights(struct session *s)
 	                 ? world_agree(weights_draw(s))
 	                 : ranks_load(s->engine, s->config, session_read_weights, s);
 
-	if (!session_rounds(s)) {
+	if (!session_rounds(s) && !session_needs_files(s)) {
 		hf_import_close(s->import);
 		s->import = NULL;
 	}

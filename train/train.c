@@ -1,5 +1,6 @@
 /* Runs a training run from its opening to its results. */
 #include "train/train.h"
+#include "train/session_files.h"
 
 #include "train/adapters.h"
 #include "train/chat_date.h"
@@ -94,6 +95,16 @@ static int date_take(struct trainer *t)
 	return date && !t->date ? ERR_NOMEM : 0;
 }
 
+/* Whether the run reads the model's files: not if its checkpoint has all that it needs. */
+static enum session_weights weights_of(const struct trainer *t)
+{
+	int takes_more = session_keeps_whole(t->config) && json_object_get(t->resumed, SESSION_CARRIED);
+
+	return t->checkpoint && !checkpoint_leaves_frozen(t->checkpoint) && !takes_more
+	               ? SESSION_WEIGHTS_ELSEWHERE
+	               : SESSION_WEIGHTS_MODEL;
+}
+
 static int inputs_open(struct trainer *t)
 {
 	struct session *s = &t->session;
@@ -105,11 +116,11 @@ static int inputs_open(struct trainer *t)
 		rc = train_check_gradients(t);
 	s->adapter_then = json_incref(json_object_get(t->resumed, "adapter"));
 	if (!rc)
-		rc = session_open_model(s, t->config,
-		        t->checkpoint && !checkpoint_leaves_frozen(t->checkpoint) ? SESSION_WEIGHTS_ELSEWHERE
-		                                                                  : SESSION_WEIGHTS_MODEL);
+		rc = session_open_model(s, t->config, weights_of(t));
 	if (!rc)
 		rc = adapters_check_base(s, t->resumed);
+	if (!rc)
+		rc = session_find_files(s, t->resumed);
 	if (!rc && t->checkpoint)
 		rc = train_explain_match(t, checkpoint_match(t->checkpoint, s->model));
 	if (!rc)

@@ -1,0 +1,30 @@
+/* Where a tensor of files stands in a model's table.
+ *
+ * Mostly one tensor of a file is one of the table. Some families store matrices in one piece or in several: the
+ * experts of a layer as one [E, 2I, H] tensor, or each expert's gate and up as [I, H]. A family names both forms
+ * (struct family_split), the table has either, and files may have the other.
+ */
+#ifndef FERRY_MODEL_FILE_RANGES_H
+#define FERRY_MODEL_FILE_RANGES_H
+
+#include "model/model.h"
+
+/* Elements [first, first + count) of a tensor of the table. */
+struct file_range {
+	int tensor;
+	int64_t first, count;
+};
+
+/* The ranges that a file's tensor of this name holds, one after the other, and the shape that it needs. */
+struct file_ranges {
+	struct file_range *range; /* [room], kept for the next name; mem_free */
+	int count, room;
+	int is_buffer; /* without ranges: MODEL_NAME_BUFFER, not MODEL_NAME_UNKNOWN */
+	int rank;
+	int64_t shape[MODEL_RANK_MAX];
+};
+
+/* Finds them; the name may be any that model_find_tensor takes, or that of a piece. ERR_NOMEM. */
+int model_find_ranges(struct file_ranges *out, const struct model *model, const char *name);
+
+#endif
