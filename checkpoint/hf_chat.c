@@ -67,8 +67,8 @@ static json_t *generation_of(const json_t *config)
 	return object;
 }
 
-/* Adds missing ids to an existing file. A model that also reads images or sound has them for its text part, or for
- * the whole, or for both. */
+/* Adds missing ids to an existing file. A model that also reads images or sound has them for its text part,
+ * or for the whole, or for both. */
 static int add_to_file(struct side_files *side, const char *name, const struct hf_chat *chat, json_t **read)
 {
 	static const char key[] = "eos_token_id";

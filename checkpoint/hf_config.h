@@ -5,8 +5,8 @@
 #include "checkpoint/side_files.h"
 #include "model/model.h"
 
-/* Makes config.json say what differs from the original: a separate head (model_untie). ERR_INPUT: not an object;
- * ERR_NOMEM. */
+/* Makes config.json say what differs from the original: a separate head (model_untie). ERR_INPUT: not an
+ * object; ERR_NOMEM. */
 int hf_config_apply(struct side_files *side, const struct model *model);
 
 /* Turns the files in `dir` into those of the text part of a model that also reads images or sound

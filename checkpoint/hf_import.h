@@ -29,7 +29,8 @@ struct hf_import;
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);
 
-/* How the files hold the model, for results that hold it so. NULL: as a result does without (is_plain), or no import. */
+/* How the files hold the model, for results that hold it so. NULL: as a result does without (is_plain), or no
+ * import. */
 const struct hf_layout *hf_import_layout(const struct hf_import *import);
 
 /* A hash, in hexadecimal, of the headers, of 32 blocks of each file and of the begin of each tensor: files of

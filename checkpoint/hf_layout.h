@@ -1,9 +1,9 @@
 /* How files of weights hold a model: which tensor of a file has which elements of which tensor of the table.
  *
- * Mental model. Each tensor of the files is an *entry*. It has ranges of the table, one after the other, or none:
- * then no stage reads it, as a vision tower's, and it is *carried*: a result has its bytes under its name. Turned
- * around, each tensor of the table is a list of *parts*. Imports and adapters read by parts, exports write by
- * entries, so that a result has the names and forms of the files that were read.
+ * Mental model. Each tensor of the files is an *entry*. It has ranges of the table, one after the other, or
+ * none: then no stage reads it, as a vision tower's, and it is *carried*: a result has its bytes under its
+ * name. Turned around, each tensor of the table is a list of *parts*. Imports and adapters read by parts,
+ * exports write by entries, so that a result has the names and forms of the files that were read.
  *
  *     hf_layout_add(&layout, file, 0, &file->tensors[i], &ranges);      each tensor of the files
  *     hf_layout_end(&layout, model, where);                             sorts and checks the parts
@@ -53,8 +53,8 @@ struct hf_layout {
 	int is_plain;
 };
 
-/* Adds a tensor of the files with its ranges, after a check of shape and dtype. NULL: it is carried. ERR_INPUT,
- * ERR_UNSUPPORTED, ERR_NOMEM. */
+/* Adds a tensor of the files with its ranges, after a check of shape and dtype. NULL: it is carried.
+ * ERR_INPUT, ERR_UNSUPPORTED, ERR_NOMEM. */
 int hf_layout_add(struct hf_layout *layout, const struct safetensors *file, int file_index,
         const struct safetensors_tensor *tensor, const struct file_ranges *ranges);
 
@@ -62,8 +62,8 @@ int hf_layout_add(struct hf_layout *layout, const struct safetensors *file, int 
 int hf_layout_add_copy(struct hf_layout *layout, const struct safetensors *file, int file_index,
         const struct safetensors_tensor *tensor, const struct file_ranges *ranges);
 
-/* Makes the parts. ERR_INPUT: two entries hold the same elements, or some of a tensor's are missing; tensors that
- * are missing whole have no parts. `where` begins messages. The model must outlive the layout. */
+/* Makes the parts. ERR_INPUT: two entries hold the same elements, or some of a tensor's are missing; tensors
+ * that are missing whole have no parts. `where` begins messages. The model must outlive the layout. */
 int hf_layout_end(struct hf_layout *layout, const struct model *model, const char *where);
 
 void hf_layout_free(struct hf_layout *layout);
@@ -88,11 +88,12 @@ void hf_part_widen(const struct hf_part *part, float *dst, const void *raw, int6
 /* ERR_INPUT for element `index` of the part's tensor, a value that is not finite. */
 int hf_part_fail_value(const struct hf_part *part, int64_t index, float value);
 
-/* Reads elements of the part's tensor as fp32; `raw` has room for them in the file's format. Does not check values. */
+/* Reads elements of the part's tensor as fp32; `raw` has room for them in the file's format. Does not check
+ * values. */
 int hf_part_read(const struct hf_part *part, float *dst, void *raw, int64_t first, int64_t count);
 
-/* Reads elements of a tensor as fp32; `raw` has room for them in the files' format. ERR_INPUT names the first that
- * is not finite; ERR_IO. */
+/* Reads elements of a tensor as fp32; `raw` has room for them in the files' format. ERR_INPUT names the first
+ * that is not finite; ERR_IO. */
 int hf_layout_read(
         const struct hf_layout *layout, float *dst, void *raw, int tensor, int64_t first, int64_t count);
 

@@ -1,4 +1,5 @@
-/* The tensors of a result: under which name, in which format, in which file, and where their bytes come from. */
+/* The tensors of a result: under which name, in which format, in which file, and where their bytes come
+ * from. */
 #ifndef FERRY_CHECKPOINT_HF_OUTPUTS_H
 #define FERRY_CHECKPOINT_HF_OUTPUTS_H
 
@@ -24,9 +25,9 @@ struct hf_outputs {
 	int shard_count;
 };
 
-/* Lists the tensors of `model` as the layout's files hold them, in shards of at most shard_bytes (0: one). Tensors are
- * in `dtype`, or in F32 where the files have F32 and most of them have another. NULL: the table's tensors under its
- * names. The layout's model may have adapters that `model` lacks. ERR_NOMEM. */
+/* Lists the tensors of `model` as the layout's files hold them, in shards of at most shard_bytes (0: one).
+ * Tensors are in `dtype`, or in F32 where the files have F32 and most of them have another. NULL: the table's
+ * tensors under its names. The layout's model may have adapters that `model` lacks. ERR_NOMEM. */
 int hf_outputs_open(struct hf_outputs *outputs, const struct hf_layout *layout, const struct model *model,
         enum safetensors_dtype dtype, int64_t shard_bytes);
 void hf_outputs_close(struct hf_outputs *outputs);

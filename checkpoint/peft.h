@@ -25,8 +25,8 @@ struct peft_export {
 	double scale; /* those of the first module. scale: alpha / rank */
 	/* All but config.json are written too: the tokenizer, how answers end. */
 	const struct side_files *side;
-	/* Of a model that also reads images or sound: 1: for the class of its text part alone, without the files of
-	   its processor. 0: for the class of the whole. */
+	/* Of a model that also reads images or sound: 1: for the class of its text part alone, without the
+	   files of its processor. 0: for the class of the whole. */
 	int is_text_only;
 	int (*may_appear)(void); /* as in checkpoint/save.h */
 };

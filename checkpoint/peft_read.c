@@ -233,11 +233,13 @@ static int find_tensor(const struct model *model, const char *name)
 	return given >= 0 && model->tensors[given].in_adapter == IN_ADAPTER_GIVEN ? given : t;
 }
 
-/* Refuses a tensor that would be left out in silence: of another model, or of a part that ferry does not read. */
-static int fail_foreign(const struct peft *p, const char *name)
+/* Refuses a tensor that would be left out in silence: of another model, or of a part that ferry does not
+ * read. */
+static int fail_foreign(const struct peft *p, const char *name, const char *whole)
 {
-	return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model", p->file->path,
-	        safetensors_name_show(name).text);
+	return err_set(ERR_INPUT, "%s: tensor \"%s\" belongs to no adapter of this model%s", p->file->path,
+	        safetensors_name_show(name).text,
+	        whole ? "; of a model that also reads images or sound, ferry reads the text part alone" : "");
 }
 
 /* The entry of a tensor of the model, or NULL. */
@@ -263,7 +265,7 @@ static int find_tensors(struct peft *p, const struct model *model)
 		const struct hf_entry *same = NULL;
 
 		if (t < 0 || !wanted->in_adapter)
-			return fail_foreign(p, tensor->name);
+			return fail_foreign(p, tensor->name, model->whole);
 		memcpy(ranges.shape, wanted->shape, sizeof(ranges.shape));
 		if (wanted->in_adapter == IN_ADAPTER_GIVEN && model->config.tied)
 			same = entry_of(&p->layout, t);

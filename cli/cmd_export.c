@@ -12,7 +12,7 @@
 #include "checkpoint/temp_dir.h"
 #include "host/topology.h"
 #include "model/families/open.h"
-#include "train/session_files.h"
+#include "train/adapters.h"
 #include "train/tokenizer_fit.h"
 
 #include <inttypes.h>
@@ -103,8 +103,8 @@ static int checkpoint_has(const void *checkpoint, int tensor)
 	return checkpoint_manifest(checkpoint)->tensors[tensor].planes != 0;
 }
 
-/* The hash of the model's files that the result needs besides the checkpoint: for frozen weights, or for what the
- * files hold besides the model. NULL: none, or unknown. */
+/* The hash of the model's files that the result needs besides the checkpoint: for frozen weights, or for what
+ * the files hold besides the model. NULL: none, or unknown. */
 static const char *files_then(struct checkpoint *checkpoint, int is_text_only)
 {
 	const json_t *training = checkpoint_manifest(checkpoint)->training;

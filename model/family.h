@@ -33,9 +33,9 @@ struct family_tensor {
 #define TENSORS_END {.role = ROLE_COUNT}
 /* clang-format on */
 
-/* Two forms of the same matrices, by names within a block: `whole`, and its pieces one after the other. A %d in
- * `piece` is an index of the whole's first dimension, which a piece lacks. `part` of `parts` are the rows of it
- * that the piece has: gate is part 0 of 2 of gate_up. */
+/* Two forms of the same matrices, by names within a block: `whole`, and its pieces one after the other. A %d
+ * in `piece` is an index of the whole's first dimension, which a piece lacks. `part` of `parts` are the rows
+ * of it that the piece has: gate is part 0 of 2 of gate_up. */
 struct family_split {
 	const char *whole, *piece; /* NULL ends a list */
 	int part, parts;

@@ -1,8 +1,8 @@
 /* Where a tensor of files stands in a model's table.
  *
- * Mostly one tensor of a file is one of the table. Some families store matrices in one piece or in several: the
- * experts of a layer as one [E, 2I, H] tensor, or each expert's gate and up as [I, H]. A family names both forms
- * (struct family_split), the table has either, and files may have the other.
+ * Mostly one tensor of a file is one of the table. Some families store matrices in one piece or in several:
+ * the experts of a layer as one [E, 2I, H] tensor, or each expert's gate and up as [I, H]. A family names
+ * both forms (struct family_split), the table has either, and files may have the other.
  */
 #ifndef FERRY_MODEL_FILE_RANGES_H
 #define FERRY_MODEL_FILE_RANGES_H

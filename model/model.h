@@ -144,8 +144,8 @@ int model_find_tensor(const struct model *model, const char *name);
  */
 extern const char *const model_text_prefixes[];
 
-/* The name of a tensor in a checkpoint without what a whole model puts before the names of its text part. The text
- * class of transformers may save such names, too. */
+/* The name of a tensor in a checkpoint without what a whole model puts before the names of its text part. The
+ * text class of transformers may save such names, too. */
 const char *model_text_name(const char *name);
 
 /* Gives the model a separate head: for a checkpoint with a head that differs from the embedding although

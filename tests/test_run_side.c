@@ -294,8 +294,8 @@ static void whole_write(const char *from, const char *to)
 	safetensors_close(file);
 }
 
-/* A model that also reads images trains as its text part alone would; with export_text_only the result is that text
- * model. Whole results: test_run_wholes. */
+/* A model that also reads images trains as its text part alone would; with export_text_only the result is
+ * that text model. Whole results: test_run_wholes. */
 static void test_text_part(void **state)
 {
 	char config[2000], from[700], to[700], *text;

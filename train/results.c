@@ -6,7 +6,6 @@
 #include "train/planes.h"
 #include "train/run_dir.h"
 #include "train/run_owner.h"
-#include "train/session_files.h"
 #include "train/train.h"
 
 #include "base/err.h"

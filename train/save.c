@@ -5,7 +5,6 @@
 #include "train/place.h"
 #include "train/planes.h"
 #include "train/run_owner.h"
-#include "train/session_files.h"
 #include "train/train.h"
 #include "train/world_hooks.h"
 

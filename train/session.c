@@ -7,7 +7,6 @@
 #include "train/devices.h"
 #include "train/planes.h"
 #include "train/ranks_load.h"
-#include "train/session_files.h"
 #include "train/tokenizer_fit.h"
 #include "train/world_hooks.h"
 

@@ -1,6 +1,5 @@
 /* Runs a training run from its opening to its results. */
 #include "train/train.h"
-#include "train/session_files.h"
 
 #include "train/adapters.h"
 #include "train/chat_date.h"
