@@ -55,13 +55,13 @@ struct session {
 	struct model *model;
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
-	struct peft_config adapter; /* what the run's adapters are; empty without */
-	json_t *adapter_then;       /* those of the resumed checkpoint; NULL without */
-	char base[HF_HASH_BYTES];   /* with frozen weights: the hash of the model's files */
+	struct peft_config adapter;  /* what the run's adapters are; empty without */
+	json_t *adapter_then;        /* those of the resumed checkpoint; NULL without */
+	char base[HF_HASH_BYTES];    /* with frozen weights: the hash of the model's files */
 	char carried[HF_HASH_BYTES]; /* the same where a result needs the files (train/adapters.h) */
-	int keeps_base;          /* 1: checkpoints have the frozen weights, as the one that was resumed */
-	struct hf_chat chat;     /* of the training chats; copied into the result */
-	struct side_files side;  /* files of checkpoints and result beside the weights; rank 0 */
+	int keeps_base;              /* 1: checkpoints have the frozen weights, as the one that was resumed */
+	struct hf_chat chat;         /* of the training chats; copied into the result */
+	struct side_files side;      /* files of checkpoints and result beside the weights; rank 0 */
 	struct reference_facts reference;
 	struct session_rows train, eval;
 	int (*is_stopped)(
