@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "model/family.h"
+#include "model/module_names.h"
 #include "model/name_pattern.h"
 
 #include <inttypes.h>
@@ -25,27 +26,12 @@ static int names_module(const char *name, const struct model_tensor *t)
 	       (len == whole || t->name[whole - len - 1] == '.');
 }
 
-/* "q_proj, k_proj": the modules of block 0 that can have adapters. */
-static void list_modules(struct str *out, const struct model *model)
-{
-	for (int i = 0; i < model->tensor_count; i++) {
-		const struct model_tensor *t = &model->tensors[i];
-		const char *end = strrchr(t->name, '.'), *begin = end;
-
-		if (t->layer != 0 || role_adapter(t->role) == ROLE_COUNT)
-			continue;
-		while (begin > t->name && begin[-1] != '.')
-			begin--;
-		str_printf(out, "%s%.*s", out->len_bytes ? ", " : "", (int)(end - begin), begin);
-	}
-}
-
 static int fail_name(const struct model *model, const char *name, int is_other)
 {
 	struct str modules = {0};
 	int err;
 
-	list_modules(&modules, model);
+	model_list_modules(&modules, model, 0);
 	err = str_check(&modules) ? ERR_NOMEM
 	                          : err_set(ERR_INPUT, "%.80s: %s: %s", name,
 	                                    is_other ? "only the matrices of blocks can have adapters"
@@ -202,7 +188,7 @@ static int check_missing(const struct model *model, const struct str *missing, i
 		return fail_name(model, missing->data, 0);
 	if (!o->is_asked)
 		return 0;
-	list_modules(&modules, model);
+	model_list_modules(&modules, model, 0);
 	err = str_check(&modules);
 	if (!err)
 		log_warn("%s: the model has no module %s; it has %s", o->called.targets, missing->data,

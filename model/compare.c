@@ -78,6 +78,7 @@ static const struct field block_fields[] = {
         BLOCK("the scale of attention", REAL, attention_scale),
         BLOCK("sliding_window", I64, window),
         BLOCK("the rotary setting", INT, rope),
+        BLOCK("conv_L_cache", I64, taps),
         BLOCK("the attention mask", INT, mask),
         BLOCK("attn_logit_softcapping", REAL, score_cap),
         BLOCK("attn_output_gate", INT, attention_gate),

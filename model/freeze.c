@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "model/adapter.h"
+#include "model/module_names.h"
 #include "model/name_pattern.h"
 
 #include <inttypes.h>
@@ -373,42 +374,24 @@ static int adapters_train(const struct model *model)
 	return model->config.adapter_rank > 0;
 }
 
-/* Whether "a, b, c" has this name. */
-static int has_name(const char *list, const char *name, size_t len)
-{
-	for (; list; list = strstr(list, ", ")) {
-		list += *list == ',' ? 2 : 0;
-		if (!strncmp(list, name, len) && (!list[len] || list[len] == ','))
-			return 1;
-	}
-	return 0;
-}
-
 /* The modules with adapters, by the last parts of their names, and the adapters' ranks. */
 static void add_adapters(struct str *out, const struct model *model)
 {
 	int64_t least = INT64_MAX, most = 0;
-	struct str names = {0};
 
 	for (int t = 0; t < model->tensor_count; t++) {
 		int a = model_adapter_of(model, t);
-		const char *end = strrchr(model->tensors[t].name, '.'), *begin = end;
 
 		if (a < 0)
 			continue;
 		least = min_i64(least, model->tensors[a].shape[0]);
 		most = max_i64(most, model->tensors[a].shape[0]);
-		while (begin > model->tensors[t].name && begin[-1] != '.')
-			begin--;
-		if (!names.data || !has_name(names.data, begin, (size_t)(end - begin)))
-			str_printf(&names, "%s%.*s", names.len_bytes ? ", " : "", (int)(end - begin), begin);
 	}
 	str_printf(out, "adapters of rank %" PRId64, least);
 	if (most > least)
 		str_printf(out, " to %" PRId64, most);
-	str_printf(out, " on %s", names.data ? names.data : "");
-	out->broken |= names.broken;
-	str_free(&names);
+	str_add(out, " on ");
+	model_list_modules(out, model, 1);
 }
 
 int64_t model_trained_count(const struct model *model)

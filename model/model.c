@@ -69,6 +69,8 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return b->delta.value_dim;
 	case DIM_CONV:
 		return b->conv_cols;
+	case DIM_CONV_IN:
+		return 3 * c->C;
 	case DIM_TAPS:
 		return b->taps;
 	case DIM_RANK:

@@ -59,7 +59,7 @@ struct block_stage {
 	enum stage_kind kind;
 	int begins_group; /* 1: a group of its own begins with it (model/model.h) */
 };
-enum { BLOCK_STAGES_MAX = 16 };
+enum { BLOCK_STAGES_MAX = 16, BLOCK_TAPS_MAX = 8 };
 
 /* Heads of the gated delta rule (device/op_recurrent.h). */
 struct delta_config {
@@ -87,7 +87,7 @@ struct block_config {
 	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
 	                       rows of q, its projection has as many of the gate */
 	struct delta_config delta; /* with DELTA_QKV_W */
-	int64_t conv_cols, taps;   /* with CONV_W */
+	int64_t conv_cols, taps;   /* columns and filter of CONV_W; a filter of CONV_FILTER_W */
 	struct {
 		int64_t rank; /* 0: none; so is any where the model's adapter_rank is 0 */
 		double scale;

@@ -58,6 +58,12 @@
 	ROW(A_LOG, BLOCK, RECURRENT, RATES, DELTA, DELTA_HEADS, ONE)                                         \
 	ROW(DELTA_NORM_W, BLOCK, NORMS, ONES, DELTA, DELTA_HEAD, ONE)                                        \
 	ROW(DELTA_OUT_W, BLOCK, RECURRENT, RESIDUAL, DELTA, HIDDEN, DELTA_V)                                 \
+	ROW(CONV_IN_W, BLOCK, RECURRENT, MATRIX, CONV, CONV_IN, HIDDEN)                                      \
+	ROW(CONV_IN_B, BLOCK, RECURRENT, BIAS, CONV, CONV_IN, ONE)                                           \
+	ROW(CONV_FILTER_W, BLOCK, RECURRENT, FILTER, CONV, HIDDEN, TAPS)                                     \
+	ROW(CONV_FILTER_B, BLOCK, RECURRENT, BIAS, CONV, HIDDEN, ONE)                                        \
+	ROW(CONV_OUT_W, BLOCK, RECURRENT, RESIDUAL, CONV, HIDDEN, HIDDEN)                                    \
+	ROW(CONV_OUT_B, BLOCK, RECURRENT, BIAS, CONV, HIDDEN, ONE)                                           \
 	ROW(NORM2_W, BLOCK, NORMS, NORM, GATE, HIDDEN, ONE)                                                  \
 	ROW(NORM2_B, BLOCK, NORMS, BIAS, GATE, HIDDEN, ONE)                                                  \
 	ROW(GATE_W, BLOCK, MLP, MATRIX, GATE, INNER, HIDDEN)                                                 \
@@ -91,6 +97,10 @@
 	ROW(DELTA_A_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_HEADS, RANK)                               \
 	ROW(DELTA_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, DELTA_V)                                 \
 	ROW(DELTA_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, HIDDEN, RANK)                                  \
+	ROW(CONV_IN_LORA_A, BLOCK, ADAPTER, ADAPTER, CONV, RANK, HIDDEN)                                     \
+	ROW(CONV_IN_LORA_B, BLOCK, ADAPTER, ADAPTER, CONV, CONV_IN, RANK)                                    \
+	ROW(CONV_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, CONV, RANK, HIDDEN)                                    \
+	ROW(CONV_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, CONV, HIDDEN, RANK)                                    \
 	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
 	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER, RANK)                                         \
 	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                       \
@@ -117,7 +127,7 @@ enum role_kind {
 	KIND_MATRIX,
 	KIND_RESIDUAL,
 	KIND_ADAPTER,
-	KIND_FILTER,
+	KIND_FILTER, /* of three dimensions; kinds before it have two, those behind it one */
 	KIND_NORM,
 	KIND_BIAS,
 	KIND_SCALAR,
@@ -156,6 +166,8 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(DELTA_B_W, DELTA_B_LORA_A)                                                                   \
 	ADAPTED(DELTA_A_W, DELTA_A_LORA_A)                                                                   \
 	ADAPTED(DELTA_OUT_W, DELTA_OUT_LORA_A)                                                               \
+	ADAPTED(CONV_IN_W, CONV_IN_LORA_A)                                                                   \
+	ADAPTED(CONV_OUT_W, CONV_OUT_LORA_A)                                                                 \
 	ADAPTED(GATE_W, GATE_LORA_A)                                                                         \
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
@@ -175,6 +187,7 @@ const char *model_part_name(enum model_part part);
 	STAGE(EMBED, embed, MODEL, EMBED)                                                                    \
 	STAGE(ATTN, attn, BLOCK, ATTN)                                                                       \
 	STAGE(DELTA, delta, BLOCK, ATTN)                                                                     \
+	STAGE(CONV, conv, BLOCK, ATTN)                                                                       \
 	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
 	STAGE(UP, up, BLOCK, GATE)                                                                           \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
@@ -209,6 +222,7 @@ enum model_dim {
 	DIM_DELTA_HEADS,
 	DIM_DELTA_HEAD,
 	DIM_CONV,
+	DIM_CONV_IN,
 	DIM_TAPS,
 	DIM_RANK
 };

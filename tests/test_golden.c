@@ -41,8 +41,8 @@ static void reference_close(struct reference *r)
 static const char *const later[] = {"mixtral", "bert", "more/qwen3_moe", "more/deepseek_v3", "more/gpt_oss"};
 
 /* Models of its folder modern/ that are. */
-static const char *const modern[] = {"modern/gemma4", "modern/gemma4_unified", "modern/muse_glimmer",
-        "modern/qwen3_5", "modern/qwen3_5_vl"};
+static const char *const modern[] = {"modern/gemma4", "modern/gemma4_unified", "modern/lfm2",
+        "modern/muse_glimmer", "modern/qwen3_5", "modern/qwen3_5_vl"};
 
 static int is_supported(const char *name)
 {

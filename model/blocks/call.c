@@ -44,6 +44,13 @@ dev_addr grad_of(const struct stage_call *call, enum tensor_role role)
 	return address_of(call, role, call->memory->grad);
 }
 
+dev_addr grad_or(const struct stage_call *call, enum tensor_role role, dev_addr sink)
+{
+	dev_addr grad = grad_of(call, role);
+
+	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
+}
+
 const struct stage_value *value_of(const struct stage_call *call, int n)
 {
 	return &call->memory->value[call->model->stages[call->stage].value[n]];

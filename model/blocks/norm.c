@@ -12,11 +12,9 @@ int64_t norm_sink_count(const struct model *model)
 
 dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink)
 {
-	dev_addr grad = grad_of(call, role);
-
 	if (role != ROLE_COUNT && call->c->norm_of[role].is_plain)
 		return sink;
-	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
+	return grad_or(call, role, sink);
 }
 
 int64_t norm_zero_count(const struct model_config *c)

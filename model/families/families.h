@@ -47,6 +47,7 @@
 	ROW(ernie4_5)                                                                                        \
 	ROW(helium)                                                                                          \
 	ROW(stablelm)                                                                                        \
+	ROW(lfm2)                                                                                            \
 	ROW(phi)                                                                                             \
 	ROW(gpt2)                                                                                            \
 	ROW(gpt_bigcode)                                                                                     \

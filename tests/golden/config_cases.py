@@ -60,6 +60,8 @@ BASE["opt"] = dict(vocab_size=37, hidden_size=16, ffn_dim=20, num_hidden_layers=
                    max_position_embeddings=32)
 BASE["olmo"] = dict(BASE["mistral"], pad_token_id=None)
 BASE["nanochat"] = dict(BASE["mistral"], pad_token_id=None)
+BASE["lfm2"] = dict(BASE["mistral"], num_hidden_layers=3, block_multiple_of=4, norm_eps=0.01,
+                    layer_types=["conv", "full_attention", "conv"])
 BASE["falcon"] = dict(BASE["llama"])
 del BASE["falcon"]["intermediate_size"]
 
@@ -542,6 +544,8 @@ WHOLES = [
         text_config=dict(TEXT, model_type="qwen2"), audio_token_index=30, audio_config=dict(
             model_type="qwen2_audio_encoder", d_model=16, encoder_ffn_dim=16, encoder_layers=1,
             encoder_attention_heads=2, num_mel_bins=8, max_source_positions=8))),
+]
+CASES += [
     ("gptj plain", "gptj", {}),
     ("gptj whole heads, tied, null n_inner", "gptj", dict(rotary_dim=8, tie_word_embeddings=True, n_inner=None)),
     ("gptj n_inner, relu, eps", "gptj", dict(n_inner=12, activation_function="relu", layer_norm_epsilon=0.01)),
@@ -572,6 +576,20 @@ WHOLES = [
     ("olmo biases, tied, pad", "olmo", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
                                             clip_qkv=None, rms_norm_eps=0.1, rope_theta=50.0)),
     ("olmo null kv heads", "olmo", dict(num_key_value_heads=None)),
+    ("lfm2 plain", "lfm2", {}),
+    ("lfm2 bias, 8 taps, untied by the older key, no pad", "lfm2", dict(
+        conv_bias=True, conv_L_cache=8, tie_embedding=False, pad_token_id=None)),
+    ("lfm2 bias, 2 taps, indices, older width, one kv head", "lfm2", dict(
+        layer_types=ABSENT, full_attn_idxs=[0, 2], conv_bias=True, conv_L_cache=2, block_ff_dim=28,
+        block_auto_adjust_ff_dim=False, num_key_value_heads=1, tie_word_embeddings=False, rope_theta=50.0)),
+    ("lfm2 odd heads, multiplier, no convolution", "lfm2", dict(
+        layer_types=ABSENT, num_hidden_layers=2, hidden_size=18, num_attention_heads=3, num_key_value_heads=1,
+        block_ffn_dim_multiplier=1.7, block_multiple_of=7, rope_parameters=dict(rope_type="default", rope_theta=9.0))),
+    ("lfm2 odd width, 5 taps, a size of heads", "lfm2", dict(
+        layer_types=["full_attention", "conv"], num_hidden_layers=2, hidden_size=15, num_attention_heads=3, num_key_value_heads=3,
+        head_dim=4, conv_L_cache=5, block_auto_adjust_ff_dim=False)),
+    ("lfm2 1 tap, keys without effect", "lfm2", dict(
+        conv_L_cache=1, conv_dim=99, block_dim=99, block_norm_eps=0.5, full_attn_idxs=[0], hidden_act="relu")),
     ("nanochat plain", "nanochat", {}),
     ("nanochat biases, tied, pad, no cap", "nanochat", dict(
         attention_bias=True, tie_word_embeddings=True, pad_token_id=3, final_logit_softcapping=None)),
@@ -604,6 +622,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
                                                     "gpt_bigcode", "opt", "falcon", "olmo",
                                                     "nanochat")] + [
+    ("lfm2 with few keys", "lfm2", dict(num_hidden_layers=2, vocab_size=1000, layer_types=["conv", "full_attention"])),
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),

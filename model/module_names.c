@@ -1,0 +1,37 @@
+/* Lists the modules that can have adapters. */
+#include "model/module_names.h"
+
+#include "model/adapter.h"
+
+#include <string.h>
+
+/* Whether "a, b, c" has this name. */
+static int has_name(const char *list, const char *name, size_t len)
+{
+	for (; list; list = strstr(list, ", ")) {
+		list += *list == ',' ? 2 : 0;
+		if (!strncmp(list, name, len) && (!list[len] || list[len] == ','))
+			return 1;
+	}
+	return 0;
+}
+
+void model_list_modules(struct str *out, const struct model *model, int is_adapted)
+{
+	struct str names = {0};
+
+	for (int i = 0; i < model->tensor_count; i++) {
+		const struct model_tensor *t = &model->tensors[i];
+		const char *end = strrchr(t->name, '.'), *begin = end;
+
+		if (role_adapter(t->role) == ROLE_COUNT || (is_adapted && model_adapter_of(model, i) < 0))
+			continue;
+		while (begin > t->name && begin[-1] != '.')
+			begin--;
+		if (!names.data || !has_name(names.data, begin, (size_t)(end - begin)))
+			str_printf(&names, "%s%.*s", names.len_bytes ? ", " : "", (int)(end - begin), begin);
+	}
+	str_add(out, names.data ? names.data : "");
+	out->broken |= names.broken;
+	str_free(&names);
+}
