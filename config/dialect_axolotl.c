@@ -56,12 +56,7 @@ static int target_linear(const struct item *s)
 
 static int total_batch(const struct item *s)
 {
-	char *end;
-	long rows = strtol(s->text, &end, 10);
-
-	if (*end || rows < 1 || rows > 1000000)
-		return item_refuse(s, "not a number of rows");
-	return item_keep(s, "total_batch");
+	return item_step_rows(s, "total_batch");
 }
 
 /* chat_template: jinja, with the template or its file in chat_template_jinja */
@@ -264,32 +259,6 @@ static int each_epoch(const struct dialect_state *d, struct config *c, const cha
 	return rc;
 }
 
-static int total_batch_apply(const struct dialect_kept *kept, struct config *c)
-{
-	int64_t micro = c->per_device_train_batch_size, steps = c->gradient_accumulation_steps;
-	int64_t total = strtol(kept->text, NULL, 10);
-	int has_micro = config_was_set(c, "per_device_train_batch_size");
-	int has_steps = config_was_set(c, "gradient_accumulation_steps");
-	char text[24];
-
-	if (has_micro && has_steps && micro * steps != total)
-		return err_set(ERR_INPUT,
-		        "batch_size %lld is not micro_batch_size %lld x gradient_accumulation_steps %lld; "
-		        "axolotl counts the rows of a whole step; drop one of them",
-		        (long long)total, (long long)micro, (long long)steps);
-	if (has_micro && has_steps)
-		return 0;
-	if (total % (has_micro ? micro : steps))
-		return err_set(ERR_INPUT,
-		        "batch_size %lld is not a multiple of %s %lld; axolotl counts the rows of a whole "
-		        "step",
-		        (long long)total, has_micro ? "micro_batch_size" : "gradient_accumulation_steps",
-		        (long long)(has_micro ? micro : steps));
-	snprintf(text, sizeof(text), "%lld", (long long)(total / (has_micro ? micro : steps)));
-	return kept_set(
-	        c, kept, has_micro ? "gradient_accumulation_steps" : "per_device_train_batch_size", text);
-}
-
 /* The bos_token of a model's tokenizer_config.json: a text, or an object with one. */
 static int bos_check(const struct dialect_kept *bos, const struct config *c)
 {
@@ -354,7 +323,7 @@ static int finish(struct dialect_state *d, struct config *c)
 		        "beside an adapter trains weights of the base too; remove one of the two");
 	if (!rc && dialect_kept(d, "bos_token"))
 		rc = bos_check(dialect_kept(d, "bos_token"), c);
-	return rc || !total ? rc : total_batch_apply(total, c);
+	return rc || !total ? rc : kept_step_rows(c, total, STEP_OF_RANK, 0);
 }
 
 const struct dialect dialect_axolotl = {.name = "axolotl",

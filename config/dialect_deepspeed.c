@@ -42,14 +42,7 @@ static int offload(const struct item *s)
 /* Rows of a step on all devices. */
 static int batch(const struct item *s)
 {
-	char *end;
-	long rows = strtol(s->text, &end, 10);
-
-	if (is_auto(s))
-		return 0;
-	if (*end || rows < 1 || rows > 1000000)
-		return item_refuse(s, "not a number of rows");
-	return item_keep(s, "zero_batch");
+	return is_auto(s) ? 0 : item_step_rows(s, "zero_batch");
 }
 
 static int bf16(const struct item *s)
@@ -154,30 +147,6 @@ static const struct dialect_key keys[] = {
         KEYS_END,
 };
 
-/* Rows of a step on all devices are micro-batch x accumulation x devices. */
-static int batch_apply(const struct dialect_kept *total, struct config *c)
-{
-	int64_t rows = strtol(total->text, NULL, 10), ranks = c->ranks > 1 ? c->ranks : 1;
-	int64_t micro = c->per_device_train_batch_size, steps = c->gradient_accumulation_steps;
-	int has_micro = config_was_set(c, "per_device_train_batch_size");
-	int has_steps = config_was_set(c, "gradient_accumulation_steps");
-	int64_t known = (has_micro ? micro : has_steps ? steps : 1) * ranks;
-	char text[24];
-
-	if (has_micro && has_steps && micro * steps * ranks != rows)
-		return kept_error(ERR_INPUT, total,
-		        "is not micro-batch x gradient_accumulation_steps x ranks; drop one of them");
-	if (has_micro && has_steps)
-		return 0;
-	if (rows % known)
-		return kept_error(ERR_INPUT, total,
-		        has_micro ? "is not a multiple of micro-batch x ranks"
-		                  : "is not a multiple of gradient_accumulation_steps x ranks");
-	snprintf(text, sizeof(text), "%lld", (long long)(rows / known));
-	return kept_set(
-	        c, total, has_micro ? "gradient_accumulation_steps" : "per_device_train_batch_size", text);
-}
-
 static int finish(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *param = dialect_kept(d, "zero_param");
@@ -191,7 +160,7 @@ static int finish(struct dialect_state *d, struct config *c)
 		         "linear; "
 		         "ferry warms up linearly");
 	if (total)
-		rc = batch_apply(total, c);
+		rc = kept_step_rows(c, total, STEP_OF_RANKS, 0);
 	if (rc || (!param && !optimizer) || config_was_set(c, "cpu_offload"))
 		return rc;
 	return kept_set(c, has_param || !optimizer ? param : optimizer, "cpu_offload",

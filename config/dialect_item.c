@@ -6,6 +6,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "comm/launch.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -302,6 +304,61 @@ int kept_error(int err, const struct dialect_kept *kept, const char *what)
 {
 	err_set(err, "%s=%s %s", kept->name, kept->text, what);
 	return kept->file ? err_note(err, "%s:%d", kept->file, kept->line) : err;
+}
+
+int item_step_rows(const struct item *s, const char *slot)
+{
+	char *end;
+	long rows = strtol(s->text, &end, 10);
+
+	if (*end || rows < 1 || rows > 1000000)
+		return item_refuse(s, "not a number of rows");
+	return item_keep(s, slot);
+}
+
+/* "micro_batch_size 4", as the user calls it, or nothing if it is not set. */
+static void add_factor(struct str *out, const struct config *c, const char *key)
+{
+	const struct config_origin *o = &c->origins[config_key_find(key) - config_keys];
+
+	if (config_was_set(c, key))
+		str_printf(out, "%s%s %s", out->len_bytes ? " x " : "", o->as ? o->as : key,
+		        config_text(c, key));
+}
+
+int kept_step_rows(
+        struct config *c, const struct dialect_kept *kept, enum step_ranks ranks, int is_micro_known)
+{
+	static const char micro_key[] = "per_device_train_batch_size",
+	                  steps_key[] = "gradient_accumulation_steps";
+	int64_t rows = strtol(kept->text, NULL, 10), known = 1;
+	int has_micro = is_micro_known || config_was_set(c, micro_key),
+	    has_steps = config_was_set(c, steps_key);
+	struct str factors = {0}, what = {0};
+	struct launch launch;
+	char text[24];
+	int rc;
+
+	launch_read(&launch);
+	if (ranks == STEP_OF_RANKS)
+		known = c->ranks > 1 ? c->ranks : launch.size;
+	add_factor(&factors, c, micro_key);
+	add_factor(&factors, c, steps_key);
+	if (known > 1)
+		str_printf(&factors, "%s%lld ranks", factors.len_bytes ? " x " : "", (long long)known);
+	known *= (has_micro ? c->per_device_train_batch_size : 1) *
+	         (has_steps ? c->gradient_accumulation_steps : 1);
+	str_printf(&what, "is not %s%s; it counts the rows of a whole step; change one of them",
+	        has_micro && has_steps ? "" : "a multiple of ", factors.data ? factors.data : "");
+	rc = str_check(&what);
+	if (!rc && (has_micro && has_steps ? known != rows : rows % known))
+		rc = kept_error(ERR_INPUT, kept, what.data);
+	snprintf(text, sizeof(text), "%lld", (long long)(rows / known));
+	if (!rc && !(has_micro && has_steps))
+		rc = kept_set(c, kept, has_micro ? steps_key : micro_key, text);
+	str_free(&factors);
+	str_free(&what);
+	return rc;
 }
 
 void dialect_state_free(struct dialect_state *d)

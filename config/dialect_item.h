@@ -156,6 +156,14 @@ int kept_set(struct config *c, const struct dialect_kept *kept, const char *key,
 /* Fails with "file:line: name=text " and `what`. */
 int kept_error(int err, const struct dialect_kept *kept, const char *what);
 
+/* Keeps a number of rows of a step. kept_step_rows then sets micro-batch or accumulation to what the other
+ * leaves, and neither if both are set; the micro-batch stays if it is `known`. `ranks`: the rows are those of
+ * all ranks. */
+enum step_ranks { STEP_OF_RANK, STEP_OF_RANKS };
+int item_step_rows(const struct item *s, const char *slot);
+int kept_step_rows(
+        struct config *c, const struct dialect_kept *kept, enum step_ranks ranks, int is_micro_known);
+
 /* LoRA (dialect_peft.c): a switch of the trainer `by`, NULL for nobody's words. `on`: the values that ask for
  * LoRA; NULL: any. */
 int lora_switch(const struct item *s, const struct dialect *by, const char *on);

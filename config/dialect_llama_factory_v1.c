@@ -25,7 +25,21 @@ static int peft_name(const struct item *s)
 	                                                           : "of adapters only lora is supported");
 }
 
+/* Of all ranks; micro_batch_size is 1 if nothing is said. */
+static int global_batch(const struct item *s)
+{
+	return item_step_rows(s, "global_batch");
+}
+
+static int finish(struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *rows = dialect_kept(d, "global_batch");
+
+	return rows ? kept_step_rows(c, rows, STEP_OF_RANKS, 1) : 0;
+}
+
 static const struct dialect_key keys[] = {
+        CALL("global_batch_size", global_batch),
         CALL("train_dataset", train_dataset),
         CALL("dist_config.config_file", config_file),
         CALL("peft_config.name", peft_name),
@@ -44,4 +58,4 @@ static const struct dialect_key keys[] = {
 };
 
 const struct dialect dialect_llama_factory_v1 = {
-        .name = "LLaMA-Factory (version 1)", .markers = markers, .keys = keys};
+        .name = "LLaMA-Factory (version 1)", .markers = markers, .keys = keys, .finish = finish};

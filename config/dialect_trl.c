@@ -63,6 +63,20 @@ static int dataset_config(const struct item *s)
 	return 0;
 }
 
+/* Streamed rows are drawn in the order of the files. */
+static int streaming(const struct item *s)
+{
+	if (item_is_off(s->text))
+		return 0;
+	return item_set(s, "shuffle", "off", CONFIG_WEAK);
+}
+
+/* Shuffles streamed rows; others are drawn at random either way. */
+static int shuffle_dataset(const struct item *s)
+{
+	return item_is_off(s->text) ? item_pass(s) : item_set(s, "shuffle", "on", CONFIG_STRONG);
+}
+
 static const struct dialect_key own[] = {OR_OFF("max_length", "max_length"), KEYS_END};
 
 static const struct dialect_key keys[] = {
@@ -72,7 +86,8 @@ static const struct dialect_key keys[] = {
         KEY("chat_template_path", "chat_template"),
         CALL("dataset_config", dataset_config),
         ONLY("packing_strategy", "bfd", "only bfd is supported"),
-        ONLY("shuffle_dataset dataset_streaming", ITEM_OFF, "not supported; remove it"),
+        CALL("dataset_streaming", streaming),
+        CALL("shuffle_dataset", shuffle_dataset),
         PASS("dataset_kwargs.skip_prepare_dataset"),
         METHOD("reward_funcs reward_weights num_generations use_vllm", ITEM_OFF,
                 "trains by reinforcement learning (GRPO)"),

@@ -358,7 +358,14 @@ static int keep_layers(char *chosen, const struct model *model, const json_t *la
 
 		if (layer < 0 || layer >= L) {
 			mem_free(kept);
-			return err_set(ERR_INPUT, "not a list of block numbers from 0 to %" PRId64, L - 1);
+			if (!json_is_integer(item))
+				return err_set(ERR_INPUT,
+				        "an entry is %s; expected block numbers from 0 to %" PRId64,
+				        json_kind_name(item), L - 1);
+			return err_set(ERR_INPUT,
+			        "there is no block %" JSON_INTEGER_FORMAT
+			        "; the model has blocks 0 to %" PRId64,
+			        layer, L - 1);
 		}
 		kept[layer] = 1;
 	}

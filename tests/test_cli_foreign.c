@@ -195,6 +195,12 @@ static const struct {
                 "4"},
         {"datasets:\n  - path: a.jsonl\nmicro_batch_size: 2\nbatch_size: 4\ngradient_accumulation_steps: 2\n",
                 "per_device_train_batch_size", "2"},
+        {"model: m\nmodel_class: llm\nglobal_batch_size: 8\n", "gradient_accumulation_steps", "8"},
+        {"model: m\nmodel_class: llm\nglobal_batch_size: 8\nmicro_batch_size: 2\nranks: 2\n",
+                "gradient_accumulation_steps", "2"},
+        {"dataset_name: d\ndataset_streaming: true\n", "shuffle", "off"},
+        {"dataset_name: d\ndataset_streaming: true\nshuffle_dataset: true\n", "shuffle", "on"},
+        {"dataset_name: d\ndataset_streaming: false\nshuffle_dataset: false\n", "shuffle", "on"},
         {llama_factory, "max_length", "2048"},
         {llama_factory, "alpaca_form", "chat"},
         {"stage: pt\nfinetuning_type: full\n", "long_rows", "split"},
@@ -423,9 +429,9 @@ static const struct {
 	const char *yaml, *text;
 } refused[] = {
         {"datasets:\n  - path: a.jsonl\nmicro_batch_size: 2\nbatch_size: 8\ngradient_accumulation_steps: 2\n",
-                "batch_size 8 is not micro_batch_size 2 x gradient_accumulation_steps 2; axolotl counts the "
-                "rows of a "
-                "whole step; drop one of them"},
+                "YAML:4: batch_size=8 is not micro_batch_size 2 x gradient_accumulation_steps 2; it counts "
+                "the "
+                "rows of a whole step; change one of them"},
         {"output_dir: ${nowhere}/x\n",
                 "YAML:1: output_dir: ${nowhere} refers to no key of this file; write the value"},
         {"seed: ${seed}\n", "YAML:1: seed: ${seed} refers to no key of this file; write the value"},
@@ -454,8 +460,8 @@ static const struct {
                 "YAML:4: zero_optimization.offload_param.device=nvme: weights and optimizer state on a disk "
                 "are not supported yet; set it to cpu"},
         {"train_micro_batch_size_per_gpu: 4\ngradient_accumulation_steps: 2\ntrain_batch_size: 9\n",
-                "YAML:3: train_batch_size=9 is not micro-batch x gradient_accumulation_steps x ranks; drop "
-                "one of them"},
+                "YAML:3: train_batch_size=9 is not train_micro_batch_size_per_gpu 4 x "
+                "gradient_accumulation_steps 2; it counts the rows of a whole step; change one of them"},
         {"train_micro_batch_size_per_gpu: 4\ncompression_training:\n  layer_reduction:\n    enabled: true\n"
          "xyzzy: 1\n",
                 "YAML:4: compression_training.layer_reduction.enabled=true: this file compresses or drops "
@@ -534,8 +540,13 @@ static const struct {
         {"dataset: a,b,c\ninterleave_probs: 0.5,0.5\nstage: sft\nfinetuning_type: full\n",
                 "YAML:2: interleave_probs=0.5,0.5 must have one weight for each data set of a,b,c"},
         {"datasets:\n  - path: a.jsonl\nbatch_size: 3\ngradient_accumulation_steps: 2\n",
-                "batch_size 3 is not a multiple of gradient_accumulation_steps 2; axolotl counts the rows of "
-                "a whole step"},
+                "YAML:3: batch_size=3 is not a multiple of gradient_accumulation_steps 2; it counts the rows "
+                "of a whole step; change one of them"},
+        {"model: m\nmodel_class: llm\nglobal_batch_size: 9\nmicro_batch_size: 2\n",
+                "YAML:3: global_batch_size=9 is not a multiple of micro_batch_size 2; it counts the rows of "
+                "a whole step; change one of them"},
+        {"model: m\nmodel_class: llm\nglobal_batch_size: many\n",
+                "YAML:3: global_batch_size=many: not a number of rows"},
         {"stage: sft\nfinetuning_type: full\ndo_train: false\n",
                 "YAML:3: do_train=false: ferry train always trains; to measure the loss alone, run ferry "
                 "eval"},

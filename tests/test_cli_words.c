@@ -156,6 +156,14 @@ static void test_new_token(void **state)
 	assert_words(2, "train model=@/grown data=@/new.jsonl output_dir=@/never", says);
 	assert_words(2, "eval model=@/grown data=@/new.jsonl", says);
 	assert_words(2, "generate model=@/grown prompt='<new>' max_new_tokens=1", says);
+	/* one without a text, in both forms of files */
+	write_file("words/added_tokens.json", "{\"\": 700}");
+	assert_words(0, "generate model=@/speaker tokenizer=@/words prompt=a max_new_tokens=1",
+	        "/words/added_tokens.json: the token with id 700 has no text; it is left out");
+	write_file("words/tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\",\"added_tokens_decoder\":"
+	                                          "{\"700\":{\"content\":\"\"}}}");
+	assert_words(0, "generate model=@/speaker tokenizer=@/words prompt=a max_new_tokens=1",
+	        "/words/tokenizer_config.json: the token with id 700 has no text; it is left out");
 }
 
 /* config.yaml of a run: what it evaluates, and what follows another key. */

@@ -498,6 +498,35 @@ static void check_moment(const char *text, const char *again)
 	assert_string_equal(got, again);
 }
 
+/* Each directive of Python's strftime, and texts that are none. */
+static void test_directives(void **state)
+{
+	static const char format[] =
+	        "%a|%A|%b|%B|%c|%C|%d|%D|%e|%F|%g|%G|%h|%H|%I|%j|%k|%l|%m|%M|%p|%P|%r|%R|%S|%T|%u|%U|%V|%w|%"
+	        "W|%x|%X|%y|%Y|%z|%Z|%%|%f|%-d|%_m|%^a|%#p|%03d|%Ey|%Od|%-H",
+	                  wanted[] = "Sat|Saturday|Nov|November|Sat Nov  7 22:09:05 2026|20|07|11/07/26| "
+	                             "7|2026-11-07|26|2026|Nov|22|10|311|22|10|11|09|PM|pm|10:09:05 "
+	                             "PM|22:09|05|22:09:05|6|44|45|6|44|11/07/"
+	                             "26|22:09:05|26|2026|||%|000000|7|11|SAT|pm|007|26|07|22";
+	static const char *const none[] = {
+	        "%Q", "%", "at %", "%:d", "%-f", "%N", "%9999d", "%00000000000000000000000000d"};
+	char out[512];
+	int64_t moment = 0;
+	size_t len;
+
+	(void)state;
+	assert_int_equal(moment_parse(&moment, "2026-11-07T22:09:05"), 0);
+	assert_int_equal(moment_format(&len, out, sizeof(out), format, moment), 0);
+	assert_string_equal(out, wanted);
+	assert_int_equal(len, strlen(wanted));
+	assert_int_equal(moment_format(&len, out, 9, "%F", moment), ERR_INPUT);
+	assert_int_equal(moment_format(&len, out, 11, "%F", moment), 0);
+	assert_int_equal(moment_format(&len, out, sizeof(out), "%Z", moment), 0);
+	for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++)
+		if (moment_format(&len, out, sizeof(out), none[i], moment) != ERR_INPUT)
+			fail_msg("%s gives %s", none[i], out);
+}
+
 /* The date that a template writes is the one of its caller, without a zone as in Python. */
 static void test_moment(void **state)
 {
@@ -540,6 +569,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_moment),
+	        cmocka_unit_test(test_directives),
 	        cmocka_unit_test(test_constructs),
 	        cmocka_unit_test(test_failures),
 	        cmocka_unit_test(test_bounds),

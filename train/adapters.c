@@ -103,8 +103,9 @@ static int put_layers(json_t *object, const struct config *c)
 		long long layer = strtoll(p, &end, 10);
 
 		if (end == p || !strchr(between, *end))
-			rc = err_set(
-			        ERR_INPUT, "%s: not a list of block numbers", config_where(c, "lora_layers"));
+			rc = err_set(ERR_INPUT,
+			        "%s: \"%.*s\" is no block number; write a list of them, as 0,1",
+			        config_where(c, "lora_layers"), (int)strcspn(p, between), p);
 		else if (json_array_append_new(layers, json_integer(layer)))
 			rc = ERR_NOMEM;
 	}

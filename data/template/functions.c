@@ -1,4 +1,5 @@
 /* Functions, and methods of lists, dicts and loops. */
+#include "base/err.h"
 #include "data/template/moment.h"
 #include "data/template/render.h"
 
@@ -314,10 +315,8 @@ FUNCTION(strftime_now)
 	UNUSED;
 	if (!format->len_bytes)
 		return value_text(r->s, "", 0);
-	len = moment_format(out, sizeof(out), format->data, r->moment);
-	if (!len)
-		sandbox_fail(r->s, "strftime_now: the format '%.40s' gives nothing, or more than 511 bytes",
-		        format->data);
+	if (moment_format(&len, out, sizeof(out), format->data, r->moment))
+		sandbox_fail(r->s, "strftime_now: %s", err_text());
 	return value_text(r->s, out, len);
 }
 

@@ -58,13 +58,60 @@ int moment_parse(int64_t *moment, const char *text)
 	return 0;
 }
 
-size_t moment_format(char *out, size_t out_bytes, const char *format, int64_t moment)
+/* The bytes of the directive that begins at the % in `at`: flags, a width, a modifier, a letter. */
+static size_t directive_bytes(const char *at)
 {
-	struct tm tm;
+	size_t n = 1;
 
-	if (!fields_of(&tm, moment))
-		return 0;
-	tm.tm_isdst = -1; /* %z and %Z write nothing, as of a datetime without a zone */
-	tm.tm_zone = "";
-	return strftime(out, out_bytes, format, &tm);
+	n += strspn(at + n, "-_0^#+");
+	n += strspn(at + n, "0123456789");
+	n += strspn(at + n, "EO:");
+	return n + (at[n] != 0);
+}
+
+static int no_room(size_t out_bytes)
+{
+	return err_set(ERR_INPUT, "the format gives more than %zu bytes", out_bytes - 1);
+}
+
+/* Appends a directive. The C library copies one that it does not know. Python's times have microseconds,
+ * which a moment has not, and a zone only if one was given. */
+static int add_directive(char *out, size_t *len, size_t out_bytes, const char *directive, const struct tm *tm)
+{
+	size_t room = out_bytes - *len, more, n = strlen(directive);
+	int is_zone = strchr("zZ", directive[n - 1]) != NULL;
+
+	if (!strcmp(directive, "%f"))
+		more = (size_t)snprintf(out + *len, room, "000000");
+	else
+		more = is_zone ? 0 : strftime(out + *len, room, directive, tm);
+	if (more >= room || (!more && !is_zone))
+		return no_room(out_bytes);
+	if (more == n && !memcmp(out + *len, directive, n))
+		return err_set(ERR_INPUT, "%s is no directive of strftime", directive);
+	*len += more;
+	return 0;
+}
+
+int moment_format(size_t *len_bytes, char *out, size_t out_bytes, const char *format, int64_t moment)
+{
+	char directive[24];
+	size_t len = 0, n;
+	struct tm tm;
+	int rc = fields_of(&tm, moment) ? 0 : err_set(ERR_INPUT, "no date of the calendar");
+
+	tm.tm_isdst = -1; /* %s then takes this machine's zone, as Python does */
+	for (; *format && !rc; format += n) {
+		n = *format == '%' ? directive_bytes(format) : 1;
+		if (n >= sizeof(directive) || len + 1 >= out_bytes) {
+			rc = no_room(out_bytes);
+		} else if (*format == '%') {
+			snprintf(directive, sizeof(directive), "%.*s", (int)n, format);
+			rc = add_directive(out, &len, out_bytes, directive, &tm);
+		} else
+			out[len++] = *format;
+	}
+	out[rc ? 0 : len] = 0;
+	*len_bytes = rc ? 0 : len;
+	return rc;
 }

@@ -21,7 +21,8 @@ int moment_parse(int64_t *moment, const char *text);
 /* Writes "2026-11-27T22:19:32". */
 void moment_text(char text[MOMENT_TEXT_BYTES], int64_t moment);
 
-/* strftime, as of a datetime without a zone in Python. The number of bytes; 0: none, or no room. */
-size_t moment_format(char *out, size_t out_bytes, const char *format, int64_t moment);
+/* strftime, as of a datetime without a zone in Python: what the C library knows, and %f, which is 000000.
+ * *len_bytes: of the text, a NUL behind it. ERR_INPUT: a directive that is none, or no room. */
+int moment_format(size_t *len_bytes, char *out, size_t out_bytes, const char *format, int64_t moment);
 
 #endif

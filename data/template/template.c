@@ -101,11 +101,12 @@ int jinja_has_generation(const struct jinja *t)
 static void add_dates(struct str *out, const struct node *first, int64_t moment)
 {
 	char text[512];
+	size_t len;
 
 	for (const struct node *n = first; n; n = n->next) {
 		if (n->kind == NODE_CONST && n->value.kind == VALUE_TEXT &&
 		        strchr(n->value.u.text->data, '%') &&
-		        moment_format(text, sizeof(text), n->value.u.text->data, moment))
+		        !moment_format(&len, text, sizeof(text), n->value.u.text->data, moment))
 			str_printf(out, "%s\n", text);
 		add_dates(out, n->a, moment);
 		add_dates(out, n->b, moment);

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/tokenizer/added_tokens.h"
 
@@ -315,6 +316,12 @@ static int read_id(int64_t *id, const char *key, const char *where)
 	return 0;
 }
 
+static void tell_empty(const char *where, int64_t id)
+{
+	log_warn("%s: the token with id %" PRId64 " has no text; it is left out, as transformers does", where,
+	        id);
+}
+
 static int add_decoder(const struct beside *b, struct added_list *list, const json_t *special)
 {
 	json_t *decoder = (json_t *)(uintptr_t)decoder_of(b), *value;
@@ -340,6 +347,8 @@ static int add_decoder(const struct beside *b, struct added_list *list, const js
 			rc = added_entry_read(e, value, b->config.path, "added_tokens_decoder", 0);
 		if (rc == 0 && role_of(special, e->content) & ROLE_NAMED)
 			e->flags |= ADDED_SPECIAL;
+		if (rc == 0 && !e->len_bytes)
+			tell_empty(b->config.path, e->id);
 		count += rc == 0 && e->len_bytes > 0;
 	}
 	if (rc == 0)
@@ -363,6 +372,8 @@ static int add_legacy(const struct beside *b, struct added_list *list, const jso
 		if (rc == 0 && (!json_is_integer(value) || json_integer_value(value) < 0))
 			rc = err_set(ERR_INPUT, "%s: '%.80s' has %s; expected an id", b->added.path, key,
 			        json_kind_name(value));
+		if (rc == 0 && !*key)
+			tell_empty(b->added.path, json_integer_value(value));
 		if (rc < 0 || !*key)
 			continue;
 		role = role_of(special, key);
