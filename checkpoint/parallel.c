@@ -2,6 +2,7 @@
 #include "checkpoint/parallel.h"
 
 #include "base/err.h"
+#include "base/work.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,6 +34,7 @@ static void run_job(void *context, int64_t job, int worker)
 	if (job > atomic_load_explicit(&p->failed, memory_order_relaxed))
 		return;
 	err = p->fn(p->context, job, worker);
+	work_add(1);
 	if (err)
 		fail(p, job, err);
 }
@@ -42,10 +44,12 @@ int parallel_run(struct pool *pool, int64_t job_count, parallel_fn *fn, void *co
 	struct parallel p = {.fn = fn, .context = context, .failed = INT64_MAX};
 
 	pthread_mutex_init(&p.lock, NULL);
+	work_begin("loading weights", job_count);
 	if (pool)
 		pool_run(pool, job_count, run_job, &p);
 	for (int64_t job = 0; !pool && job < job_count; job++)
 		run_job(&p, job, 0);
+	work_end();
 	pthread_mutex_destroy(&p.lock);
 	return err_give(&p.error);
 }

@@ -13,7 +13,7 @@
 /* 0 or ERR_*; its text reaches the caller's thread. `worker` selects scratch memory. */
 typedef int parallel_fn(void *context, int64_t job, int worker);
 
-/* pool NULL: only this thread. */
+/* pool NULL: only this thread. Whoever shows work sees the jobs as "loading weights" (base/work.h). */
 int parallel_run(struct pool *pool, int64_t job_count, parallel_fn *fn, void *context);
 int parallel_worker_count(const struct pool *pool);
 

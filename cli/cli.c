@@ -352,17 +352,22 @@ static void leave_early(int signal)
 	_exit(CLI_EXIT_STOPPED); /* the main thread has the lock of output_dir; its file holds nobody up */
 }
 
-static int early_stop_begin(void)
+void cli_add_command(struct str *out)
 {
 	struct launch launch;
 
 	launch_read(&launch);
 	if (launch.size > 1 && !launch.is_local) /* only the job's script knows the hosts */
-		str_printf(&again_line, "%s -n %d ", launch.program, launch.size);
+		str_printf(out, "%s -n %d ", launch.program, launch.size);
 	for (int i = 0; i < word_count; i++) {
-		str_add(&again_line, i ? " " : "");
-		cli_add_word(&again_line, words[i]);
+		str_add(out, i ? " " : "");
+		cli_add_word(out, words[i]);
 	}
+}
+
+static int early_stop_begin(void)
+{
+	cli_add_command(&again_line);
 	return str_check(&again_line) ? ERR_NOMEM : signals_leave_by(leave_early);
 }
 

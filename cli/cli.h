@@ -36,6 +36,9 @@ int cli_print_json(const json_t *object);
 /* Prints text for users: to stdout, or with --json to stderr. */
 void cli_say(const struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Appends the command line of this process, quoted for a shell. */
+void cli_add_command(struct str *out);
+
 /* cli_program: the name under which this program was started. cli_say_last: sets the last lines on stderr,
  * after the error, for copying. */
 const char *cli_program(void);

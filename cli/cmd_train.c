@@ -334,15 +334,19 @@ static void step_show(void *context, const struct metrics_step *row, double wait
 static int train_whole(struct trainer *t)
 {
 	struct shown shown = {.last_loss = NAN};
-	int rc = train_start(t);
+	int rc = 0;
 
-	if (rc)
-		return rc;
 	if (!world_self()->rank)
-		rc = progress_open(&shown.progress, stderr, t->step, t->total_steps, PROGRESS_STYLE_AUTO);
+		rc = progress_open(&shown.progress, stderr, t->total_steps, PROGRESS_STYLE_AUTO);
 	rc = world_agree(rc);
-	if (rc)
+	if (!rc)
+		rc = train_start(t);
+	if (rc) {
+		progress_close(shown.progress);
 		return rc;
+	}
+	if (shown.progress)
+		progress_begin(shown.progress, t->step);
 	t->caller = (struct train_caller){&shown, step_show, signals_pending};
 	signals_start(world_self()->rank ? SIGNALS_QUIET : SIGNALS_SAY);
 	rc = train_execute(t);
@@ -389,9 +393,13 @@ static int dry_run_report(struct trainer *t)
 
 int cli_train(const struct config *c)
 {
+	struct str hosts = {0}, command = {0};
 	struct trainer t = {.config = c, .saved_step = -1};
-	struct str hosts = {0};
-	int rc = train_open(&t);
+	int rc;
+
+	cli_add_command(&command);
+	t.command = command.data;
+	rc = train_open(&t);
 
 	if (!rc)
 		rc = world_hosts(&hosts);
@@ -404,5 +412,6 @@ int cli_train(const struct config *c)
 		rc = c->dry_run ? dry_run_report(&t) : train_whole(&t);
 	if (world_can_free(rc))
 		train_close(&t);
+	str_free(&command);
 	return rc;
 }

@@ -154,6 +154,11 @@ static int plugins(const struct item *s)
 	return item_pass(s);
 }
 
+static int use_tensorboard(const struct item *s)
+{
+	return item_is_off(s->text) ? 0 : item_set(s, "report_to", "tensorboard", CONFIG_STRONG);
+}
+
 static int patience_keep(const struct item *s)
 {
 	int rc = item_set(s, "early_stopping_patience", s->text, CONFIG_STRONG);
@@ -191,6 +196,7 @@ static const struct dialect_key keys[] = {
                 "adding tokens is not supported yet"),
         ONLY("s2_attention", ITEM_OFF, "shifted attention is not supported; remove it"),
         CALL("eot_tokens", end_tokens),
+        CALL("use_tensorboard", use_tensorboard),
         METHOD("reward_model process_reward_model", ITEM_OFF, "trains a reward model"),
         METHOD("qat qat.*", ITEM_OFF, "trains with rounding to a quantized format"),
         METHOD("ebft ebft.* diffusion diffusion.* lisa_n_layers lisa_step_interval use_eaft", ITEM_OFF,
@@ -231,7 +237,7 @@ static const struct dialect_key keys[] = {
              "gptq_model_v1 push_dataset_to_hub flash_optimum "
              "timeout_preprocess secrets volumes use_ray ray_num_workers streaming use_otel_metrics "
              "otel_metrics_* "
-             "tiled_mlp experimental_skip_move_to_device llama4_linearized_experts use_tensorboard "
+             "tiled_mlp experimental_skip_move_to_device llama4_linearized_experts "
              "base_model_ignore_patterns pretrain_multipack_attn bfloat16 ddp gpu_memory_limit sdp_kernel "
              "save_first_step tokenizer_save_jinja_files use_dsv4_kernels "
              "use_glm_dsa_kernels"),

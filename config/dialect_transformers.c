@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,30 @@ static int push(const struct item *s)
 	return 0;
 }
 
+/* A name of a tracker, or a list of them. One that ferry does not know changes no number. */
+static int report_to(const struct item *s)
+{
+	static const char blanks[] = " []\",'";
+	char *names = mem_strdup(s->text), *rest = names, *name;
+	struct str unknown = {0};
+	int rc = names ? 0 : ERR_NOMEM;
+
+	while (!rc && (name = strsep(&rest, blanks)))
+		if (config_name_equal(name, "tensorboard"))
+			rc = item_set(s, "report_to", "tensorboard", CONFIG_STRONG);
+		else if (*name && !item_is_off(name))
+			str_printf(&unknown, "%s%s", unknown.len_bytes ? ", " : "", name);
+	if (!rc && unknown.len_bytes)
+		item_warn(s,
+		        "%s=%s: ferry reports to no service; it writes metrics.jsonl, and with "
+		        "report_to=tensorboard an event file%s",
+		        s->name, unknown.data,
+		        strstr(unknown.data, "wandb") ? ", which wandb sync OUTPUT_DIR uploads" : "");
+	mem_free(names);
+	str_free(&unknown);
+	return rc;
+}
+
 /* A directory on disk has one revision. */
 static int revision(const struct item *s)
 {
@@ -101,6 +126,7 @@ static int revision(const struct item *s)
 static const struct dialect_key own[] = {
         OR_OFF("clip_grad_norm max_grad_norm", "max_grad_norm"),
         CALL("lora_target_modules", lora_targets),
+        CALL("report_to", report_to),
         PASS("dtype"), /* in which the weights are loaded */
         KEYS_END,
 };
@@ -133,7 +159,7 @@ static const struct dialect_key keys[] = {
         PASS("bnb_* use_bnb_nested_quant"), /* say how, not whether */
         CALL("push_to_hub", push),
         CALL("model_revision revision_of_model", revision),
-        PASS("trust_remote_code report_to run_name logging_dir logging_first_step logging_nan_inf_filter "
+        PASS("trust_remote_code run_name logging_dir logging_first_step logging_nan_inf_filter "
              "log_level "
              "log_level_* log_on_each_node disable_tqdm wandb_* use_wandb mlflow_* comet_* swanlab_* "
              "use_swanlab swanlab_* use_mlflow hub_* dataloader_* ddp_* local_rank tf32 bf16_full_eval "

@@ -4,9 +4,13 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/work.h"
 #include "device/op.h"
 #include "offload/run_parts.h"
 #include "optim/adamw_step.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- arguments ---- */
 
@@ -426,6 +430,21 @@ static int micro_check(const struct plan_policy *o, const struct host_batch *mic
 	                      (long long)most.tokens, (long long)most.targets, (long long)most.documents);
 }
 
+/* Says where a step is, for whoever waits for it. */
+static void work_show(const struct run *r, const struct plan_op *op)
+{
+	static const char block[] = "block ";
+	const char *name = op->unit >= 0 ? r->plan->map->units[op->unit].name : "";
+
+	if (r->plan->kind != PLAN_TRAIN)
+		return;
+	work_add(1);
+	if (op->kind == PLAN_OP_FORWARD || op->kind == PLAN_OP_BACKWARD || op->kind == PLAN_OP_HEAD)
+		work_at(!strncmp(name, block, strlen(block)) ? atoi(name + strlen(block)) + 1 : 0,
+		        (int)r->plan->map->model->config.L, op->micro + 1, r->step->micro_count,
+		        op->kind == PLAN_OP_BACKWARD);
+}
+
 int run_execute(struct run *r, const struct run_step *step, struct run_span *spans)
 {
 	int rc = 0, done;
@@ -438,9 +457,15 @@ int run_execute(struct run *r, const struct run_step *step, struct run_span *spa
 	if (rc)
 		return rc;
 	r->step = step;
-	for (int i = 0; i < r->plan->op_count && !rc; i++)
+	if (r->plan->kind == PLAN_TRAIN)
+		work_begin(work_step, r->plan->op_count);
+	for (int i = 0; i < r->plan->op_count && !rc; i++) {
 		rc = execute_op(r, i, spans ? &spans[i] : NULL);
+		work_show(r, &r->plan->ops[i]);
+	}
 	done = device_sync(r->dock->device);
+	if (r->plan->kind == PLAN_TRAIN)
+		work_end();
 	r->step = NULL;
 	return rc ? rc : done;
 }

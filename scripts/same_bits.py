@@ -131,7 +131,7 @@ def run(program, case, folder):
 
 
 def is_measured(key):
-    return key.endswith(("_ms", "_per_s", "_s", "_bytes")) or key in ("branch", "settings", "checksum", "speed")
+    return key.endswith(("_ms", "_per_s", "_s", "_bytes")) or key in ("branch", "settings", "checksum", "speed", "time")
 
 
 def without_measures(value, drops=is_measured):

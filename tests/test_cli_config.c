@@ -560,7 +560,7 @@ static void test_no_memory(void **state)
 
 	(void)state;
 	assert_int_equal(
-	        parse(&c, VERB_TRAIN, "model: m\nlr: 1\ncpu_offload: [params]\nreport_to: x\n", ""), 0);
+	        parse(&c, VERB_TRAIN, "model: m\nlr: 1\ncpu_offload: [params]\nrun_name: x\n", ""), 0);
 	config_free(&c);
 	mem_fault_arm(0, MEM_FAULT_ONCE);
 	(void)config_parse(&c, VERB_TRAIN, 5, argv);

@@ -19,6 +19,7 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The output of a run: metrics, output directory, progress, signals. */
@@ -83,7 +84,7 @@ static void test_metrics_fields(void **state)
 {
 	static const char *const fields[] = {"step", "epoch", "loss", "grad_norm", "learning_rate",
 	        "target_tokens", "tokens", "step_ms", "tokens_per_s", "host_peak_bytes", "pinned_bytes",
-	        "device_peak_bytes", "skipped", "wait_ms"};
+	        "device_peak_bytes", "skipped", "wait_ms", "time"};
 	static const char *const queues[] = {"h2d", "d2h", "comm", "cpu", "disk"};
 	char *path = path_in(*state, "fields.jsonl"), *text;
 	json_t *row;
@@ -97,6 +98,7 @@ static void test_metrics_fields(void **state)
 	for (size_t i = 0; i < sizeof(queues) / sizeof(*queues); i++)
 		assert_true(json_is_real(json_object_get(json_object_get(row, "wait_ms"), queues[i])));
 	assert_true(json_real_value(json_object_get(row, "loss")) == 2.25);
+	assert_true(fabs(json_real_value(json_object_get(row, "time")) - (double)time(NULL)) < 100);
 	json_decref(row);
 	mem_free(text);
 	mem_free(path);
@@ -124,7 +126,7 @@ static void test_metrics_nonfinite(void **state)
 	text = read_text(path);
 	assert_non_null(
 	        strstr(text, "\"rewards/chosen\":1.5,\"rewards/rejected\":-2.0,\"rewards/margins\":3.5,"
-	                     "\"rewards/accuracies\":null,\"logps/chosen\":-4.0,\"logps/rejected\":-5.0}"));
+	                     "\"rewards/accuracies\":null,\"logps/chosen\":-4.0,\"logps/rejected\":-5.0,"));
 	assert_non_null(strstr(text, "\"eval_loss\":null,\"eval_tokens\":5,\"eval_rewards/chosen\":1.5,"));
 	assert_non_null(strstr(text, "\"loss\":null"));
 	assert_non_null(strstr(text, "\"skipped\":true"));
@@ -352,7 +354,7 @@ static void test_progress_styles(void **state)
 	struct progress *p;
 	FILE *f = fopen(path, "w");
 
-	check_ok(progress_open(&p, f, 0, 2, PROGRESS_STYLE_AUTO)); /* a file: lines */
+	check_ok(progress_open(&p, f, 2, PROGRESS_STYLE_AUTO)); /* a file: lines */
 	progress_show(p, &step);
 	step.step = 2;
 	progress_show(p, &step);
@@ -364,7 +366,7 @@ static void test_progress_styles(void **state)
 	mem_free(text);
 
 	f = fopen(path, "w");
-	check_ok(progress_open(&p, f, 0, 2, PROGRESS_STYLE_UPDATE));
+	check_ok(progress_open(&p, f, 2, PROGRESS_STYLE_UPDATE));
 	progress_show(p, &step);
 	progress_show(p, &step);
 	progress_close(p);
@@ -372,6 +374,88 @@ static void test_progress_styles(void **state)
 	text = read_text(path);
 	assert_int_equal(count_lines(text), 1); /* the end */
 	assert_non_null(strstr(text, "\r\033[Kstep 2/2"));
+	mem_free(text);
+	mem_free(path);
+}
+
+static void test_progress_of_work(void **state)
+{
+	static const struct {
+		struct work_state work;
+		double step_s;
+		const char *text;
+	} cases[] = {
+	        {{.what = "loading weights", .done = 30, .total = 120, .seconds = 15}, 0,
+	                "loading weights: 25%, 0:15 of about 1:00"},
+	        {{.what = "loading weights", .done = 1, .total = 120, .seconds = 15}, 0,
+	                "loading weights: 1%, 0:15"},
+	        {{.what = "allocating", .seconds = 65}, 7, "allocating: 1:05"},
+	        {{.what = work_step,
+	                 .done = 50,
+	                 .total = 100,
+	                 .layer = 3,
+	                 .layer_count = 32,
+	                 .micro = 2,
+	                 .micro_count = 8,
+	                 .is_backward = 1,
+	                 .seconds = 20},
+	                0,
+	                "step 8/116: backward, layer 3 of 32, micro-batch 2 of 8, 50%, 0:20 of about 0:40"},
+	        {{.what = work_step,
+	                 .done = 10,
+	                 .total = 100,
+	                 .layer = 3,
+	                 .layer_count = 32,
+	                 .micro = 1,
+	                 .micro_count = 1,
+	                 .seconds = 20},
+	                90, "step 8/116: forward, layer 3 of 32, 10%, 0:20 of about 1:30"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct str s = {0};
+
+		progress_work_format(&s, &cases[i].work, 7, 116, cases[i].step_s);
+		assert_string_equal(s.data, cases[i].text);
+		str_free(&s);
+	}
+}
+
+/* On a terminal, work that takes longer than a second is shown, and the losses before it stay. */
+static void test_progress_ticks(void **state)
+{
+	struct progress_step step = {1, 2.5, 1, 1e-5, 10, -1, -1, 0, NULL, NULL, NULL};
+	char *path = path_in(*state, "ticks"), *text;
+	struct work_state work;
+	struct progress *p;
+	FILE *f = fopen(path, "w");
+
+	check_ok(progress_open(&p, f, 2, PROGRESS_STYLE_UPDATE));
+	assert_false(work_now(&work));
+	work_begin("loading weights", 4);
+	work_add(1);
+	nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 600000000}, NULL);
+	assert_true(work_now(&work));
+	assert_int_equal(work.done, 1);
+	work_end();
+	progress_begin(p, 0);
+	progress_show(p, &step);
+	work_begin(work_step, 10);
+	work_add(11);
+	work_at(5, 7, 2, 3, 1);
+	nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 600000000}, NULL);
+	work_end();
+	step.step = 2;
+	progress_show(p, &step);
+	progress_close(p);
+	fclose(f);
+	text = read_text(path);
+	assert_non_null(strstr(text, "\r\033[Kloading weights: 25%, 0:01"));
+	assert_non_null(strstr(text, "step 1/2  loss 2.5000"));
+	assert_non_null(
+	        strstr(text, "\n\r\033[Kstep 2/2: backward, layer 5 of 7, micro-batch 2 of 3, 100%, 0:01"));
+	assert_int_equal(count_lines(text), 2);
 	mem_free(text);
 	mem_free(path);
 }
@@ -483,6 +567,8 @@ int main(void)
 	        cmocka_unit_test(test_progress_texts),
 	        cmocka_unit_test(test_progress_line),
 	        cmocka_unit_test(test_progress_styles),
+	        cmocka_unit_test(test_progress_of_work),
+	        cmocka_unit_test(test_progress_ticks),
 	        cmocka_unit_test(test_signals),
 	        cmocka_unit_test(test_exit_codes),
 	};

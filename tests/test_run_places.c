@@ -11,6 +11,7 @@
  *     FERRY_SEED=N     seed of the draws (default 1)
  *     FERRY_KIND=TEXT  only the kinds whose name contains it
  */
+#include "tests/event_file.h"
 #include "tests/run_disks.h"
 
 #include "base/err.h"
@@ -36,7 +37,7 @@ static const struct kind {
 	const char *name, *line, *again, *otherwise;
 } kinds[] = {
         {"full",
-                TINY "eval_split=4 eval_steps=1 load_best_model_at_end=on trace=2 "
+                TINY "eval_split=4 eval_steps=1 load_best_model_at_end=on report_to=tensorboard trace=2 "
                      "dump_gradients=%1$s/side/g.safetensors",
                 "resume_from_checkpoint=auto", NULL},
         {"before the first checkpoint", TINY "save_steps=0 dump_gradients=%1$s/side/g.safetensors",
@@ -310,7 +311,7 @@ static void check_result(const struct kind *k, const char *why)
 	check_left(why);
 	for (size_t i = 0; i < 3; i++)
 		if (shell_code("cd %s && { test -e whole.%s || exit 0; } && diff -rq -x metrics.jsonl -x "
-		               "branch.json "
+		               "branch.json -x run.json -x 'events.out.*' "
 		               "-x 'checkpoint-*' -x trace.json -x 'abandoned-*' -x config.yaml -x plan.json "
 		               "%s whole.%s "
 		               "1>&2",
@@ -325,6 +326,12 @@ static void check_result(const struct kind *k, const char *why)
 			fail_msg("%s: other rows:\n%s\ninstead of\n%s", why, got, expected);
 		mem_free(got);
 		mem_free(expected);
+	}
+	if (run_has("whole.o/events.out.tfevents.ferry")) {
+		char dir[400];
+
+		path_of(dir, "o");
+		assert_events(dir, why);
 	}
 	if (run_has("whole.o/checkpoint-000003"))
 		assert_true(run_has("o/checkpoint-000003"));

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/work.h"
 #include "comm/world.h"
 #include "placement/options.h"
 
@@ -83,6 +84,15 @@ static int stop_check(const struct session *s)
 	return rc || stops == 0 ? rc : err_set(ERR_STOPPED, "stopped by a signal during an evaluation");
 }
 
+static int64_t micro_total(const struct sampler *sampler)
+{
+	int64_t count = 0;
+
+	for (int64_t step = 0; step < sampler->steps_per_epoch; step++)
+		count += sampler_micro_count(sampler, step);
+	return count;
+}
+
 int evaluate(struct session *s, struct session_rows *rows, struct evaluation *result, evaluate_row_fn *row_fn,
         void *context)
 {
@@ -92,14 +102,17 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 	int rc = 0;
 
 	*result = (struct evaluation){0};
+	work_begin("evaluating", micro_total(sampler));
 	for (int64_t step = 0; step < sampler->steps_per_epoch && !rc; step++)
 		for (int64_t m = 0; m < sampler_micro_count(sampler, step) && !rc; m++) {
 			rc = batch_build(mb, &rows->source, step, m);
 			if (!rc)
 				rc = micro_evaluate(s, rows, result, row_fn, context);
+			work_add(1);
 			if (!rc)
 				rc = stop_check(s);
 		}
+	work_end();
 	result->seconds = clock_now_s() - begin;
 	return rc ? rc : evaluate_sum(result);
 }

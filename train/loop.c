@@ -116,6 +116,13 @@ static void rows_hold(struct trainer *t)
 	metrics_hold(t->metrics, !run_owner_is_there());
 }
 
+/* Call after a row was written. */
+static void rows_report(struct trainer *t)
+{
+	if (t->events && run_owner_is_there())
+		events_follow(t->events);
+}
+
 static int is_due(int64_t step, int64_t every)
 {
 	return every > 0 && step % every == 0;
@@ -157,6 +164,7 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 		return;
 	rows_hold(t);
 	metrics_write_step(t->metrics, &row);
+	rows_report(t);
 	t->caller.step(t->caller.context, &row, row.step_ms > 0 ? waited / row.step_ms : 0);
 	t->interval_seconds = 0;
 	t->interval_tokens = 0;
@@ -191,6 +199,7 @@ static int rows_evaluate(struct trainer *t)
 	if (!world_self()->rank) {
 		rows_hold(t);
 		metrics_write_eval(t->metrics, &row);
+		rows_report(t);
 	}
 	return best_take(t, &row);
 }

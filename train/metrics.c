@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 struct metrics {
@@ -173,18 +174,29 @@ static void tell(struct metrics *m, int error)
 	m->is_told = error != 0;
 }
 
-/* Appends a row and frees it; NULL means out of memory. A row that cannot be written waits for the next
- * one. */
+/* Seconds since 1970, to the millisecond; NULL: out of memory. */
+static json_t *now_make(void)
+{
+	struct timespec now = {0};
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return json_real((double)(now.tv_sec * 1000 + now.tv_nsec / 1000000) / 1000);
+}
+
+/* Appends a row, with the time, and frees it; NULL means out of memory. A row that cannot be written waits
+ * for the next one. */
 static void append(struct metrics *m, json_t *row)
 {
 	struct str line = {0};
 	char *text = NULL;
 
-	if (!json_write(&text, row, JSON_COMPACT | JSON_REAL_PRECISION(17)))
+	if (!row || json_object_set_new(row, "time", now_make()))
+		m->lost_lines++;
+	else if (!json_write(&text, row, JSON_COMPACT | JSON_REAL_PRECISION(17)))
 		str_printf(&line, "%s\n", text);
 	if (line.len_bytes && !line.broken && m->late.len_bytes + line.len_bytes <= LATE_BYTES_MAX)
 		str_add_bytes(&m->late, line.data, line.len_bytes);
-	else
+	else if (text)
 		m->lost_lines++;
 	m->lost_lines += m->late.broken;
 	m->late.broken = 0;

@@ -3,6 +3,7 @@
 
 #include "train/reference.h"
 #include "train/run_dir.h"
+#include "train/run_note.h"
 #include "train/run_owner.h"
 
 #include "base/err.h"
@@ -41,6 +42,10 @@ static int files_follow(struct trainer *t)
 	char *path = run_dir_metrics(t->output_dir);
 	int rc = path ? metrics_move(t->metrics, path) : ERR_NOMEM;
 
+	if (!rc)
+		rc = events_move(t->events, t->output_dir, path);
+	if (!rc)
+		rc = run_note_write(t->note, t->output_dir);
 	if (!rc)
 		rc = reference_write(&t->session, t->output_dir);
 	mem_free(path);

@@ -1,9 +1,11 @@
 /* Checks, makes and empties the output directory. */
 #include "train/run_dir.h"
 
+#include "train/events.h"
 #include "train/paths.h"
 #include "train/reference.h"
 #include "train/run_inputs.h"
+#include "train/run_note.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -60,8 +62,8 @@ static int is_result(const char *name)
 }
 
 /* The files that a run writes into its directory. */
-static const char *const file_names[] = {
-        config_file_name, branch_file_name, "metrics.jsonl", "trace.json", REFERENCE_NAME};
+static const char *const file_names[] = {config_file_name, branch_file_name, "metrics.jsonl", "trace.json",
+        REFERENCE_NAME, RUN_NOTE_NAME, EVENTS_NAME};
 
 void run_dir_clean(const char *dir)
 {

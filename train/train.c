@@ -9,6 +9,7 @@
 #include "train/ranks_share.h"
 #include "train/reference.h"
 #include "train/run_dir.h"
+#include "train/run_note.h"
 #include "train/run_owner.h"
 #include "train/sample.h"
 
@@ -16,6 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/work.h"
 #include "checkpoint/branch.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
@@ -172,6 +174,10 @@ int train_open(struct trainer *t)
 void train_close(struct trainer *t)
 {
 	metrics_close(t->metrics);
+	if (run_owner_is_there())
+		events_follow(t->events); /* rows that waited until now */
+	events_close(t->events);
+	json_decref(t->note);
 	mem_free(t->spans);
 	json_decref(t->trace);
 	json_decref(t->resumed);
@@ -217,6 +223,29 @@ static int output_dir_check(const struct trainer *t)
 	        t->output_dir);
 }
 
+/* The files beside metrics.jsonl. */
+static int notes_open(struct trainer *t, const char *metrics)
+{
+	const struct session *s = &t->session;
+	const struct run_facts facts = {
+	        .device = s->device_memory.is_host ? "host (CPU)" : device_name(s->device),
+	        .command = t->command,
+	        .ranks = world_self()->size,
+	        .data_hash = s->train.hash,
+	        .step = t->resumed ? t->step : -1};
+
+	t->note = run_note_make(&facts, t->output_dir);
+	if (!t->note)
+		return ERR_NOMEM;
+	if (t->config->report_to == CONFIG_REPORT_TO_TENSORBOARD) {
+		t->events = events_open(t->output_dir, metrics);
+		if (!t->events)
+			return ERR_NOMEM;
+		events_follow(t->events);
+	}
+	return run_note_write(t->note, t->output_dir);
+}
+
 static int outputs_open(struct trainer *t)
 {
 	char *path;
@@ -238,6 +267,8 @@ static int outputs_open(struct trainer *t)
 		        t->config->output_dir, t->step, t->best.saved_step, (int)t->config->save_total_limit);
 	if (!rc)
 		rc = metrics_open(&t->metrics, path, t->step ? t->branch.metrics_steps : -1);
+	if (!rc)
+		rc = notes_open(t, path);
 	if (!rc && (!t->resumed || t->is_elsewhere))
 		rc = reference_write(&t->session, t->output_dir);
 	mem_free(path);
@@ -268,8 +299,10 @@ int train_start(struct trainer *t)
 {
 	int rc = t->resumed ? resumed_read(t) : 0;
 
+	work_begin("allocating and pinning host memory", 0);
 	if (!rc)
 		rc = world_agree(session_start_engine(&t->session));
+	work_end();
 	world_set_phase("loading", HEARTBEAT_PATIENT);
 	if (!rc)
 		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);

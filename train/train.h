@@ -12,6 +12,7 @@
 #include "checkpoint/load.h"
 #include "optim/schedule.h"
 #include "train/best.h"
+#include "train/events.h"
 #include "train/metrics.h"
 #include "train/run_branch.h"
 #include "train/save_trouble.h"
@@ -29,6 +30,7 @@ struct train_caller {
 
 struct trainer {
 	const struct config *config;
+	const char *command; /* that started the run, for run.json; NULL: unknown */
 	struct session session;
 	struct checkpoint *checkpoint; /* to resume; NULL otherwise, and on ranks without files */
 	json_t *resumed;               /* its training state; NULL: no resume */
@@ -37,6 +39,8 @@ struct trainer {
 	struct run_branch branch; /* rank 0 */
 	struct lr_schedule schedule;
 	struct metrics *metrics;
+	struct events *events; /* with report_to=tensorboard, on rank 0 */
+	json_t *note;          /* run.json; rank 0 */
 	struct train_caller caller;
 	int64_t step, total_steps; /* steps done; steps of the run */
 	int64_t begin_step;        /* steps done before; 0 unless resumed */
