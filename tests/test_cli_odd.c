@@ -157,7 +157,8 @@ static void test_off_is_without_effect(void **state)
 	        {"watchdog_timeout", 0}, {"check_replicas", 0}, {"save_steps", 0}, {"logging_steps", 0},
 	        {"eval_steps", 0}, {"sample_steps", 0}, {"trace", 0}, {"top_k", 0}, {"top_p", 1},
 	        {"host_copy_gbps", 0}, {"stream_delay_seed", 0}, {"vram_budget", 0}, {"max_samples", 0},
-	        {"save_total_limit", 0}, {"data_memory", 0}, {"lora_rank", 0}};
+	        {"save_total_limit", 0}, {"data_memory", 0}, {"lora_rank", 0},
+	        {"early_stopping_patience", 0}};
 
 	(void)state;
 	for (int i = 0; i < config_key_count; i++) {
