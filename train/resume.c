@@ -31,7 +31,7 @@ json_t *train_state(const struct trainer *t)
 	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
 	/* "mix_version" only with mixed sets: an older ferry refuses such rows, and can still resume
 	 * others */
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*,s:o*,s:o*}", "step",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*}", "step",
 	        (json_int_t)t->step, "update_count", (json_int_t)engine_update_count(t->session.engine),
 	        "skipped_in_row", (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps,
 	        "rows", rows, "step_rows", (json_int_t)t->session.train.source.sampler.step_rows,
