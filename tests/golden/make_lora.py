@@ -14,8 +14,9 @@ import peft
 import torch
 import transformers
 
-from config_cases import BASE, ROWS
-from make_config_golden import Float64, gradient_entry, load_config, open_model, parameters_of, weight_of
+from config_cases import BASE, MUSE, MUSE_TOWER, ROWS
+from make_config_golden import (Float64, gradient_entry, load_config, norm_of, open_model, parameters_of, text_name,
+                                weight_of)
 
 OUT = Path(__file__).with_name("lora.json")
 PREFIX = "base_model.model."
@@ -41,6 +42,11 @@ CASES = [
     ("opt", "opt", {}, 3, 6, False, ["out_proj", "fc1", "fc2"]),
     ("granite", "granite", {}, 3, 6, False, "all-linear"),
     ("olmo2", "olmo2", {}, 3, 6, False, ["o_proj", "down_proj"]),
+    ("lfm2", "lfm2", dict(conv_bias=True), 3, 6, False, "all-linear"),
+    ("lfm2 modules of one kind of layer", "lfm2", {}, 2, 1, True, ["in_proj", "q_proj", "w1", "w2"]),
+    ("muse_glimmer, both gates of a layer", "muse_glimmer", dict(
+        text_config=dict(MUSE, qk_scale_factor=0.7), vision_config=MUSE_TOWER), 3, 2, False,
+     r".*language_model\..*\.(q_proj|o_proj|gate_proj|down_proj)"),
 ]
 # the same, and more keys of LoraConfig
 PATTERN_CASES = [
@@ -58,17 +64,18 @@ PATTERN_CASES = [
 
 
 def run(name, model_type, keys, rank, alpha, rslora, targets, more=None):
-    keys = dict(BASE[model_type], model_type=model_type, **keys)
+    keys = dict({} if "text_config" in keys else BASE[model_type], model_type=model_type, **keys)
+    own = text_name if "text_config" in keys else lambda n: n
     with Float64():
         model = open_model(load_config(keys)).to(torch.float64).eval()
-        shift = 0 if model_type.startswith(("gemma", "nemotron")) else 1  # these scale by 1 + w
         with torch.no_grad():
             for n, p in parameters_of(model):
-                p.copy_(weight_of(n, p.shape, shift))
+                if own(n):
+                    p.copy_(weight_of(own(n), p.shape, norm_of(model_type, own(n))))
         model = peft.get_peft_model(model, peft.LoraConfig(
             r=rank, lora_alpha=alpha, use_rslora=rslora, target_modules=targets, task_type="CAUSAL_LM",
             fan_in_fan_out=model_type == "gpt2", **(more or {}))).to(torch.float64).eval()
-        adapters = [(n.removeprefix(PREFIX).replace(".default.", "."), p) for n, p in model.named_parameters()
+        adapters = [(own(n.removeprefix(PREFIX).replace(".default.", ".")), p) for n, p in model.named_parameters()
                     if p.requires_grad]
         with torch.no_grad():
             for n, p in adapters:
