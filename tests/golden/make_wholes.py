@@ -14,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_wholes import load, make, token_losses
+from check_wholes import SIDE, load, make, token_losses
 from config_cases import ROWS, WHOLES
 
 OUT = Path(__file__).with_name("wholes")
@@ -56,6 +56,8 @@ def main():
         folder = OUT / name
         folder.mkdir(parents=True)
         make(folder, dict(keys, model_type=model_type))
+        for side, text in SIDE.items():
+            (folder / side).write_text(text)
         if name == "llava":
             tensors = {older_names(k): t for k, t in load_file(folder / "model.safetensors").items()}
             save_file(tensors, folder / "model.safetensors", {"format": "pt"})
