@@ -214,7 +214,8 @@ static double spread_roll(struct dice *r, double least, double most) /* log-unif
 
 static void model_draw(struct draw *d, struct dice *r, int positions)
 {
-	const char *family = PICK(r, "llama", "llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox");
+	const char *family =
+	        PICK(r, "llama", "llama", "mistral", "qwen2", "qwen3", "qwen3_5_text", "gpt2", "gpt_neox");
 	int big = one_in(r, 12), kv = 1 << roll(r, 0, 3), heads = kv * roll(r, 1, big ? 8 : 3);
 	int head = 2 * roll(r, 1, 16) * (big ? 4 : 1), hidden = heads * head,
 	    mlp = (int)spread_roll(r, 1, big ? 30000 : 700),
@@ -236,7 +237,11 @@ static void model_draw(struct draw *d, struct dice *r, int positions)
 	        "\"tie_word_embeddings\": %s%s}",
 	        family, vocabulary, hidden, mlp, heads, strcmp(family, "gpt_neox") ? kv : heads, positions,
 	        PICK(r, "true", "false"),
-	        !strcmp(family, "qwen3")   ? ", \"head_dim\": 16"
+	        !strcmp(family, "qwen3") ? ", \"head_dim\": 16"
+	        : !strcmp(family, "qwen3_5_text")
+	                ? ", \"head_dim\": 16, \"full_attention_interval\": 3, \"linear_num_key_heads\": 2, "
+	                  "\"linear_num_value_heads\": 6, \"linear_key_head_dim\": 24, "
+	                  "\"linear_value_head_dim\": 40, \"linear_conv_kernel_dim\": 3"
 	        : !strcmp(family, "llama") ? ", \"torch_dtype\": \"bfloat16\""
 	                                   : "");
 }

@@ -431,6 +431,97 @@ static void test_generate(void **state)
 	each_model(generate_model);
 }
 
+/* ---- adapters ---- */
+
+static void adapter_gradients_compare(const struct reference *r, const char *path)
+{
+	static const char prefix[] = "base_model.model.";
+	double global = number(json_object_get(r->json, "float64"), "grad_norm");
+	struct safetensors *file;
+	const char *name;
+	json_t *entry;
+
+	assert_int_equal(safetensors_open(&file, path), 0);
+	json_object_foreach(json_object_get(r->json, "gradients"), name, entry)
+	{
+		char full[512];
+		int64_t count, got_count;
+		double *want, *got;
+
+		snprintf(full, sizeof(full), "grad.%s", name);
+		want = tensor_read(r->tensors, full, &count);
+		got = tensor_read(file, name + strlen(prefix), &got_count);
+		assert_int_equal(count, got_count);
+		if (!(norm_of_difference(got, want, count) <=
+		            2e-5 * fmax(norm_of_difference(want, NULL, count), 0.01 * global)))
+			fail_msg("%s: gradient of %s", r->dir, name);
+		free(want);
+		free(got);
+	}
+	assert_int_equal(
+	        (int64_t)json_object_size(json_object_get(r->json, "gradients")), file->tensor_count);
+	safetensors_close(file);
+}
+
+/* The adapter beside a model, if it has one. */
+static void lora_model(const struct reference *base)
+{
+	const json_t *want;
+	char path[700];
+	struct reference r;
+	json_t *got, *rows;
+
+	snprintf(path, sizeof(path), "%s/lora/ref.json", base->dir);
+	if (file_kind_of(path) != FILE_REGULAR)
+		return;
+	snprintf(path, sizeof(path), "%s/lora", base->dir + strlen(golden) + 1);
+	reference_open(&r, path);
+	assert_ferry_json(&got,
+	        "eval model=%s lora_adapter=%s data=%s/eval.jsonl compute_dtype=fp32 device=%s --json",
+	        base->hf, r.dir, base->dir, device);
+	assert_relative(
+	        number(got, "loss"), number(json_object_get(r.json, "float64"), "loss_mean"), 1e-6, "lora");
+	json_decref(got);
+	snprintf(path, sizeof(path), "%s/grad.safetensors", work_dir);
+	assert_ferry(0, NULL,
+	        "train model=%s lora_adapter=%s data=%s/eval.jsonl output_dir=%s/grad compute_dtype=fp32 "
+	        "device=%s "
+	        "learning_rate=0 max_steps=1 shuffle=off per_device_train_batch_size=3 dump_gradients=%s "
+	        "overwrite_output_dir=on vram_budget=off",
+	        base->hf, r.dir, base->dir, work_dir, device, path);
+	adapter_gradients_compare(&r, path);
+	remove(path);
+	assert_ferry(0, NULL,
+	        "train model=%s lora_adapter=%s data=%s/train.jsonl output_dir=%s/run compute_dtype=fp32 "
+	        "device=%s shuffle=off per_device_train_batch_size=2 gradient_accumulation_steps=2 "
+	        "max_steps=10 "
+	        "learning_rate=5e-3 lr_scheduler_type=constant adam_beta1=0.9 adam_beta2=0.95 "
+	        "adam_epsilon=1e-8 "
+	        "weight_decay=0.1 max_grad_norm=1.0 overwrite_output_dir=on logging_steps=1 vram_budget=off",
+	        base->hf, r.dir, base->dir, work_dir, device);
+	want = json_object_get(json_object_get(r.json, "trace"), "float64");
+	rows = rows_with("loss");
+	assert_int_equal(json_array_size(rows), 10);
+	for (size_t i = 0; i < 10; i++) {
+		const json_t *row = json_array_get(rows, i);
+
+		assert_relative(
+		        number(row, "loss"), number_at(json_object_get(want, "loss"), i), 1e-5, "loss");
+		assert_relative(number(row, "grad_norm"), number_at(json_object_get(want, "grad_norm"), i),
+		        3e-5, "grad_norm");
+	}
+	json_decref(rows);
+	reference_close(&r);
+}
+
+static void test_lora(void **state)
+{
+	(void)state;
+	if (!golden)
+		skip();
+	each_model(lora_model);
+}
+
 /* ---- families of later versions ---- */
 
 static void test_others_are_refused(void **state)
@@ -455,6 +546,7 @@ int main(void)
 	        cmocka_unit_test(test_trace_a),
 	        cmocka_unit_test(test_trace_b),
 	        cmocka_unit_test(test_generate),
+	        cmocka_unit_test(test_lora),
 	        cmocka_unit_test(test_others_are_refused),
 	};
 	int failed;

@@ -38,6 +38,10 @@ static const char *const configs[] = {
         "{" TINY("hunyuan_v1_dense") ",\"num_key_value_heads\":2}",
         "{" TINY("ministral3") ",\"num_key_value_heads\":2,\"head_dim\":4,\"rope_parameters\":{"
                                "\"original_max_position_embeddings\":9,\"llama_4_scaling_beta\":0.5}}",
+        "{" TINY("qwen3_5_text") ",\"num_key_value_heads\":2,\"head_dim\":8,\"full_attention_interval\":2,"
+                                 "\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,"
+                                 "\"linear_key_head_dim\":3,\"linear_value_head_dim\":5,"
+                                 "\"linear_conv_kernel_dim\":3,\"rms_norm_eps\":0.01}",
 };
 enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
 

@@ -13,6 +13,9 @@ BASE = {
 BASE["mistral"] = dict(BASE["llama"], num_key_value_heads=2)
 BASE["qwen2"] = dict(BASE["mistral"])
 BASE["qwen3"] = dict(BASE["mistral"], head_dim=8)
+BASE["qwen3_5_text"] = dict(BASE["qwen3"], hidden_size=32, num_hidden_layers=4, linear_num_key_heads=2,
+                            linear_num_value_heads=4, linear_key_head_dim=4, linear_value_head_dim=6, rms_norm_eps=1.0,
+                            pad_token_id=None)
 BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
 
 BASE["phi3"] = dict(BASE["mistral"], hidden_size=32, pad_token_id=None)
@@ -310,6 +313,24 @@ CASES += [
     ("gemma2 layer types, cap of logits", "gemma2", dict(
         attn_logit_softcapping=None, final_logit_softcapping=0.5, hidden_act="relu", hidden_activation="silu",
         sliding_window=3, layer_types=["full_attention", "sliding_attention"])),
+    ("qwen3_5 plain", "qwen3_5_text", {}),
+    ("qwen3_5 every second layer, two taps, biases, tied", "qwen3_5_text", dict(
+        num_hidden_layers=5, full_attention_interval=2, linear_conv_kernel_dim=2, attention_bias=True,
+        tie_word_embeddings=True, eos_token_id=[2, 5])),
+    ("qwen3_5 layer_types, eight taps, as many key heads, other dims", "qwen3_5_text", dict(
+        layer_types=["full_attention", "linear_attention", "linear_attention", "full_attention"],
+        linear_conv_kernel_dim=8, linear_num_key_heads=3, linear_num_value_heads=3, linear_key_head_dim=7,
+        linear_value_head_dim=5, num_key_value_heads=4,
+        rope_parameters=dict(rope_type="default", rope_theta=50.0, partial_rotary_factor=0.5,
+                             mrope_section=[1, 1, 0], mrope_interleaved=True))),
+    ("qwen3_5 attention alone, whole rotary", "qwen3_5_text", dict(
+        num_hidden_layers=2, full_attention_interval=1, partial_rotary_factor=1.0, num_key_value_heads=1)),
+    ("qwen3_5 linear attention alone, one key head", "qwen3_5_text", dict(
+        num_hidden_layers=2, layer_types=["linear_attention"] * 2, use_cache=False, linear_num_key_heads=1, linear_num_value_heads=5,
+        linear_key_head_dim=9, rms_norm_eps=0.5)),
+    ("qwen3_5 partial factor beside rope_parameters, odd rotary, heads wider than the stream", "qwen3_5_text", dict(
+        head_dim=20, full_attention_interval=3, partial_rotary_factor=0.25, linear_value_head_dim=16,
+        rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=30.0))),
     ("gemma3_text plain", "gemma3_text", {}),
     ("gemma3_text absent pattern, other thetas", "gemma3_text", dict(
         sliding_window_pattern=ABSENT, num_hidden_layers=6, rope_theta=70.0, rope_local_base_freq=9.0)),
@@ -510,6 +531,18 @@ WHOLES = [
     ("muse_glimmer tied at the top", "muse_glimmer", dict(
         text_config=dict(MUSE, num_hidden_layers=2, sliding_window=5, layer_rope_theta=[0.0, 1]),
         vision_config=MUSE_TOWER, tie_word_embeddings=True)),
+    ("qwen3_5 whole", "qwen3_5", dict(
+        text_config=dict(BASE["qwen3_5_text"], model_type="qwen3_5_text", eos_token_id=2, rope_parameters=dict(
+            rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5, mrope_section=[1, 1, 0],
+            mrope_interleaved=True)),
+        vision_config=dict(depth=1, hidden_size=16, out_hidden_size=32, num_heads=2, intermediate_size=16,
+                           num_position_embeddings=4),
+        tie_word_embeddings=False, **QWEN_IDS)),
+    ("qwen3_5 whole, tied by the whole", "qwen3_5", dict(
+        text_config=dict(BASE["qwen3_5_text"], model_type="qwen3_5_text", tie_word_embeddings=False),
+        vision_config=dict(depth=1, hidden_size=16, out_hidden_size=32, num_heads=2, intermediate_size=16,
+                           num_position_embeddings=4),
+        tie_word_embeddings=True, **QWEN_IDS)),
     ("mistral3 whole", "mistral3", dict(text_config=dict(TEXT, sliding_window=5), vision_config=PIXTRAL,
                                         image_token_index=30, tie_word_embeddings=True)),
     ("llava whole", "llava", dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP,
@@ -615,7 +648,7 @@ CASES += [
 ]
 
 # Only names, shapes and settings: what absent keys mean.
-SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3", "olmo2",
+SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "qwen3_5_text", "gpt2", "gpt_neox", "phi3", "olmo2",
                                                     "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
                                                     "gemma4_unified_text", "granite", "cohere", "cohere2", "glm", "glm4",

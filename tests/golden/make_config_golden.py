@@ -139,7 +139,8 @@ def text_name(name):
 
 
 def open_model(config):
-    for auto in (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText):
+    autos = [transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText]
+    for auto in reversed(autos) if config.model_type == "qwen3_5" else autos:  # else its text class
         if type(config) in auto._model_mapping:
             return auto.from_config(config, attn_implementation="eager")
     return transformers.Qwen2AudioForConditionalGeneration._from_config(config, attn_implementation="eager")
@@ -167,6 +168,8 @@ def norm_of(model_type, name):
     """What a norm's weights lie around: some scale by 1 + w."""
     if model_type == "muse_glimmer":
         return 1 if name == "model.norm.weight" else 0
+    if model_type.startswith("qwen3_5"):
+        return int(".linear_attn." in name)
     return int(model_type.startswith("gemma4") or not model_type.startswith(("gemma", "vaultgemma", "nemotron")))
 
 
