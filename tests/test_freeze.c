@@ -237,6 +237,8 @@ static const struct {
                 "mistral",
                 "'trainable=.*'",
         },
+        {"modern/lfm2", "'freeze=.*conv\\.conv\\..*|.*(operator_norm|w1)\\..*'"},
+        {"modern/muse_glimmer", "'freeze=.*(gate_proj|layernorm)\\..*'"},
 };
 
 static const char *const ways[] = {

@@ -42,6 +42,10 @@ static const char *const configs[] = {
                                  "\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,"
                                  "\"linear_key_head_dim\":3,\"linear_value_head_dim\":5,"
                                  "\"linear_conv_kernel_dim\":3,\"rms_norm_eps\":0.01}",
+        "{" TINY("muse_glimmer_text") ",\"num_key_value_heads\":2,\"head_dim\":6,\"sliding_window\":7}",
+        "{" TINY(
+                "lfm2") ",\"num_key_value_heads\":2,\"conv_bias\":true,\"conv_L_cache\":5,\"full_attn_idxs\":"
+                        "[1],\"block_auto_adjust_ff_dim\":false}",
 };
 enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
 

@@ -109,6 +109,9 @@ int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes);
 /* DEV_NONE if the stage has no such tensor; grad_of also if the tensor is frozen. */
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
+/* Whether there is such a tensor, and it does not train. */
+int call_has_frozen(const struct stage_call *call, enum tensor_role role);
+
 /* The address for the gradient of a tensor that is no matrix: the sink, never read, if it is frozen; DEV_NONE
  * if there is no such tensor. */
 dev_addr grad_or(const struct stage_call *call, enum tensor_role role, dev_addr sink);

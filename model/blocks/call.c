@@ -44,6 +44,13 @@ dev_addr grad_of(const struct stage_call *call, enum tensor_role role)
 	return address_of(call, role, call->memory->grad);
 }
 
+int call_has_frozen(const struct stage_call *call, enum tensor_role role)
+{
+	int t = model_tensor_of(call->model, role, call->layer);
+
+	return t >= 0 && !call->model->tensors[t].trainable;
+}
+
 dev_addr grad_or(const struct stage_call *call, enum tensor_role role, dev_addr sink)
 {
 	dev_addr grad = grad_of(call, role);

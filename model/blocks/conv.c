@@ -45,7 +45,7 @@ struct conv_scratch {
 	int64_t dproduct;
 	int64_t dbcu;
 	int64_t sums; /* F32, scratch of the convolution's gradient */
-	int64_t sink; /* F32 [C, taps + 1], gradients of a frozen filter and of its bias */
+	int64_t sink; /* F32 [C, taps + 1], gradients of a filter and its bias if either is frozen */
 	int64_t bytes;
 };
 
@@ -53,6 +53,8 @@ static struct conv_scratch scratch_of(const struct stage_call *call)
 {
 	int64_t e = call->element_bytes, C = call->c->C, count = call->tokens * C, taps = call->block->taps,
 	        end = 0;
+	int is_frozen =
+	        call_has_frozen(call, ROLE_CONV_FILTER_W) || call_has_frozen(call, ROLE_CONV_FILTER_B);
 	struct conv_scratch s;
 
 	s.product = layout_take(&end, count, e);
@@ -60,7 +62,7 @@ static struct conv_scratch scratch_of(const struct stage_call *call)
 	s.dproduct = layout_take(&end, count, e);
 	s.dbcu = layout_take(&end, 3 * count, e);
 	s.sums = layout_take(&end, conv_scratch_count(call->tokens, C, taps), 4);
-	s.sink = layout_take(&end, C * (taps + 1), 4);
+	s.sink = layout_take(&end, is_frozen ? C * (taps + 1) : 0, 4);
 	s.bytes = end;
 	return s;
 }

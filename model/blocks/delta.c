@@ -81,11 +81,8 @@ static int64_t sink_count(const struct stage_call *call)
 	const struct block_config *b = call->block;
 	int is_frozen = 0;
 
-	for (size_t i = 0; i < sizeof(summed) / sizeof(*summed); i++) {
-		int t = model_tensor_of(call->model, summed[i], call->layer);
-
-		is_frozen |= t >= 0 && !call->model->tensors[t].trainable;
-	}
+	for (size_t i = 0; i < sizeof(summed) / sizeof(*summed); i++)
+		is_frozen |= call_has_frozen(call, summed[i]);
 	return !is_frozen ? 0
 	                  : max_i64(b->conv_cols * b->taps,
 	                            max_i64(2 * b->delta.value_heads, b->delta.value_dim));
