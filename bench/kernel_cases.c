@@ -114,6 +114,11 @@ static void make_flat(
 		op->scale = (struct op_scale){kernel_take(p, count, dtype), kernel_take(p, count, dtype),
 		        DEV_NONE, count, 2, 0, dtype};
 		break;
+	case OP_COLUMNS:
+		op->columns =
+		        (struct op_columns){kernel_take(p, count, dtype), kernel_take(p, 2 * count, dtype),
+		                s->tokens, s->hidden, s->hidden, 2 * s->hidden, dtype, dtype, 0};
+		break;
 	case OP_COLSUM:
 		op->colsum = (struct op_colsum){kernel_take(p, s->hidden, DTYPE_F32),
 		        kernel_take(p, count, dtype), s->tokens, s->hidden, s->hidden, dtype};
@@ -449,6 +454,7 @@ static const struct kernel_case cases[] = {
         {"embed_grad", OP_EMBED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"add", OP_ADD, DTYPE_BF16, 0, KERNEL_COPY},
         {"scale", OP_SCALE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"columns", OP_COLUMNS, DTYPE_BF16, 0, KERNEL_COPY},
         {"colsum", OP_COLSUM, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_F32, 0, KERNEL_COPY},
@@ -542,6 +548,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_EXPAND:
 	case OP_ADD:
 	case OP_SCALE:
+	case OP_COLUMNS:
 	case OP_COLSUM:
 	case OP_SUMSQ:
 	case OP_CAST_SUMSQ:

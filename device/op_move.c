@@ -77,6 +77,17 @@ int op_describe_scale(struct op_facts *f, const struct op_scale *p)
 	return 0;
 }
 
+int op_describe_columns(struct op_facts *f, const struct op_columns *p)
+{
+	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(dst_stride, p->cols) || SIZE(src_stride, p->cols) ||
+	        COMPUTE_DTYPE(src_dtype) || COMPUTE_DTYPE(dst_dtype))
+		return ERR_RANGE;
+	READ(src, .dtype = p->src_dtype, .rows = p->rows, .stride = p->src_stride, .cols = p->cols);
+	WRITE_OR_ADD(dst, p->accumulate, .dtype = p->dst_dtype, .rows = p->rows, .stride = p->dst_stride,
+	        .cols = p->cols);
+	return 0;
+}
+
 int op_describe_colsum(struct op_facts *f, const struct op_colsum *p)
 {
 	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(x_stride, p->cols) || COMPUTE_DTYPE(dtype))

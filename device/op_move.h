@@ -13,6 +13,7 @@
 	ROW(EXPAND, expand, expand)                                                                          \
 	ROW(ADD, add, add)                                                                                   \
 	ROW(SCALE, scale, scale)                                                                             \
+	ROW(COLUMNS, columns, columns)                                                                       \
 	ROW(COLSUM, colsum, colsum)
 
 /* dst[0..bytes) = value */
@@ -63,6 +64,15 @@ struct op_scale {
 	int64_t count;
 	double factor, cap;
 	enum dtype dtype;
+};
+
+/* dst[r,c] (dst dtype) = or, with accumulate, += src[r,c]: some columns of wider rows. F32 and BF16, rounding
+ * to nearest even; strides in elements */
+struct op_columns {
+	dev_addr dst, src;
+	int64_t rows, cols, dst_stride, src_stride;
+	enum dtype dst_dtype, src_dtype;
+	int accumulate;
 };
 
 /* sum[c] (F32) += sum over rows of x[r,c] */

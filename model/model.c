@@ -73,6 +73,12 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return 3 * c->C;
 	case DIM_TAPS:
 		return b->taps;
+	case DIM_INPUTS_VOCAB:
+		return c->inputs_vocab;
+	case DIM_INPUTS:
+		return c->L * c->input_columns;
+	case DIM_INPUT:
+		return c->input_columns;
 	case DIM_RANK:
 		return b->adapter[role].rank;
 	}
@@ -439,6 +445,30 @@ const char *model_text_name(const char *name)
 	return name;
 }
 
+/* Whether the name is that of a block's k or v, and the block reads those of an earlier one: published files
+ * have such tensors, which nothing reads. */
+static int is_unread(const struct model *model, const char *name)
+{
+	static const enum tensor_role roles[] = {
+	        ROLE_K_W, ROLE_K_B, ROLE_V_W, ROLE_V_B, ROLE_K_NORM_W, ROLE_V_NORM_W};
+	const char *blocks = model->family->blocks ? model->family->blocks : "layers",
+	           *at = strstr(name, blocks);
+	size_t len = strlen(blocks);
+	char *end;
+	long l;
+
+	if (!at || at[len] != '.' || !model->config.value_count)
+		return 0;
+	l = strtol(at + len + 1, &end, 10);
+	if (*end != '.' || l < 0 || l >= model->config.L || model->config.block[l].has[ROLE_K_W])
+		return 0;
+	for (const struct family_tensor *t = model->family->tensors; t->role != ROLE_COUNT; t++)
+		for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+			if (t->role == roles[i] && !strcmp(end + 1, t->name))
+				return 1;
+	return 0;
+}
+
 int model_find_tensor(const struct model *model, const char *name)
 {
 	const struct model_family *family = model->family;
@@ -452,6 +482,8 @@ int model_find_tensor(const struct model *model, const char *name)
 		return found;
 	if (family_is_head(family, name))
 		return model->config.tied ? MODEL_NAME_BUFFER : model_tensor_of(model, ROLE_HEAD_W, -1);
+	if (is_unread(model, name))
+		return MODEL_NAME_BUFFER;
 	for (const char *const *part = family->buffers ? family->buffers : rotary_buffers; *part; part++)
 		if (ends_with_part(name, *part))
 			return MODEL_NAME_BUFFER;
@@ -480,7 +512,8 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /
 		                         sqrt((double)t->shape[1]))
 		               : 0;
-	if (kind == KIND_BIAS || (t->role == ROLE_EMBED && c->pad_id >= 0 && index / c->C == c->pad_id))
+	if (kind == KIND_BIAS || ((t->role == ROLE_EMBED || t->role == ROLE_INPUTS_TABLE) && c->pad_id >= 0 &&
+	                                 index / model_tensor_cols(t) == c->pad_id))
 		return 0;
 	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
 }

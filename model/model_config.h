@@ -143,6 +143,8 @@ struct model_config {
 	struct value_config *value;   /* that later layers read */
 	struct value_reader *value_reader;
 	int value_count, value_reader_count;
+	/* Inputs of layers: numbers for each, and rows of their table. */
+	int64_t input_columns, inputs_vocab;
 	double embed_scale;    /* multiplies the embedding's output, rounded to the compute dtype; 0: 1 */
 	double residual_scale; /* multiplies the outputs of attention and the MLP before the residual sum; 0:
 	                          1 */

@@ -26,12 +26,16 @@
  *
  * EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
  * POST_NORM2 after them, before the sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
+ * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
  * DELTA_QKV has all rows of q, of k, of v. The order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
 	ROW(EMBED_NORM_W, MODEL, NORMS, NORM, EMBED, HIDDEN, ONE)                                            \
+	ROW(INPUTS_TABLE, MODEL, EMBEDDING, TABLE, INPUTS, INPUTS_VOCAB, INPUTS)                             \
+	ROW(INPUTS_W, MODEL, EMBEDDING, MATRIX, INPUTS, INPUTS, HIDDEN)                                      \
+	ROW(INPUTS_NORM_W, MODEL, NORMS, NORM, INPUTS, INPUT, ONE)                                           \
 	ROW(NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                                  \
 	ROW(NORM1_B, BLOCK, NORMS, BIAS, ATTN, HIDDEN, ONE)                                                  \
 	ROW(QKV_W, BLOCK, ATTENTION, MATRIX, ATTN, QKV, HIDDEN)                                              \
@@ -74,6 +78,9 @@
 	ROW(DOWN_W, BLOCK, MLP, RESIDUAL, DOWN, HIDDEN, INNER)                                               \
 	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
 	ROW(POST_NORM2_W, BLOCK, NORMS, NORM, DOWN, HIDDEN, ONE)                                             \
+	ROW(INPUT_GATE_W, BLOCK, MLP, MATRIX, INPUT, INPUT, HIDDEN)                                          \
+	ROW(INPUT_W, BLOCK, MLP, RESIDUAL, INPUT, HIDDEN, INPUT)                                             \
+	ROW(POST_INPUT_NORM_W, BLOCK, NORMS, NORM, INPUT, HIDDEN, ONE)                                       \
 	ROW(LAYER_SCALAR, BLOCK, NORMS, SCALAR, SCALE, ONE, ONE)                                             \
 	ROW(QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                         \
 	ROW(QKV_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QKV, RANK)                                            \
@@ -109,6 +116,10 @@
 	ROW(UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER, RANK)                                             \
 	ROW(DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, DOWN, RANK, INNER)                                         \
 	ROW(DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, DOWN, HIDDEN, RANK)                                        \
+	ROW(INPUT_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, HIDDEN)                                 \
+	ROW(INPUT_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, INPUT, RANK)                                  \
+	ROW(INPUT_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, INPUT)                                       \
+	ROW(INPUT_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, HIDDEN, RANK)                                      \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
 	ROW(HEAD_W, MODEL, HEAD, TABLE, HEAD, VOCAB, HIDDEN)                                                 \
@@ -171,7 +182,9 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(GATE_W, GATE_LORA_A)                                                                         \
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
-	ADAPTED(DOWN_W, DOWN_LORA_A)
+	ADAPTED(DOWN_W, DOWN_LORA_A)                                                                         \
+	ADAPTED(INPUT_GATE_W, INPUT_GATE_LORA_A)                                                             \
+	ADAPTED(INPUT_W, INPUT_LORA_A)
 
 /* The kinds of stages: the one list of them.
  *
@@ -185,12 +198,14 @@ const char *model_part_name(enum model_part part);
  * has a matrix or a scalar, in this order. */
 #define STAGE_LIST(STAGE)                                                                                    \
 	STAGE(EMBED, embed, MODEL, EMBED)                                                                    \
+	STAGE(INPUTS, inputs, MODEL, INPUTS)                                                                 \
 	STAGE(ATTN, attn, BLOCK, ATTN)                                                                       \
 	STAGE(DELTA, delta, BLOCK, ATTN)                                                                     \
 	STAGE(CONV, conv, BLOCK, ATTN)                                                                       \
 	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
 	STAGE(UP, up, BLOCK, GATE)                                                                           \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
+	STAGE(INPUT, input, BLOCK, INPUT)                                                                    \
 	STAGE(SCALE, scale, BLOCK, SCALE)                                                                    \
 	STAGE(HEAD, head, MODEL, HEAD)
 
@@ -224,6 +239,9 @@ enum model_dim {
 	DIM_CONV,
 	DIM_CONV_IN,
 	DIM_TAPS,
+	DIM_INPUTS_VOCAB,
+	DIM_INPUTS,
+	DIM_INPUT,
 	DIM_RANK
 };
 

@@ -117,7 +117,7 @@ static inline void rig_take_all(struct rig *r)
 		rig_take(r, &r->x[g], g ? stream : 0);
 		rig_take(r, &r->acts[g], acts);
 		most_acts = max_i64(most_acts, acts);
-		if (r->model->groups[g].layer >= 0)
+		if (g && r->model->stages[r->model->groups[g].first_stage].kind != STAGE_HEAD)
 			most_scratch = max_i64(most_scratch,
 			        model_scratch_bytes(r->model, g, r->dtype, r->max_tokens, r->max_targets, 0));
 	}
@@ -323,7 +323,7 @@ static inline struct stage_memory rig_stage_memory(const struct rig *r, int stag
 	struct stage_memory memory = rig_memory(r, 1);
 	int g = r->model->stages[stage].group;
 
-	if (r->model->stages[stage].layer < 0)
+	if (!g)
 		memory.scratch = r->embed_scratch;
 	else
 		memory.x = r->x[g];
@@ -356,7 +356,7 @@ static inline void rig_backward(struct rig *r, const struct device_batch *batch,
 		struct stage_memory memory = rig_stage_memory(r, first, acts);
 
 		memory.recompute = 1;
-		for (int s = first; s < end && model->groups[g].layer >= 0 && acts == RIG_RECOMPUTE; s++)
+		for (int s = first; s < end && g && acts == RIG_RECOMPUTE; s++)
 			check_ok(model_forward(model, s, r->stream, &memory, batch));
 		memory.recompute = 0;
 		for (int s = end - 1; s >= first; s--) {

@@ -279,6 +279,8 @@ const struct stage_type *const stage_types[STAGE_COUNT] = {[STAGE_EMBED] = &stag
         [STAGE_UP] = &stage_up,
         [STAGE_DOWN] = &stage_down,
         [STAGE_SCALE] = &stage_scale,
+        [STAGE_INPUTS] = &stage_inputs,
+        [STAGE_INPUT] = &stage_input,
         [STAGE_HEAD] = &stage_head};
 
 /* ---- the model ---- */

@@ -233,6 +233,41 @@ static void test_scale(void **state)
 	}
 }
 
+/* Exact or, in bf16, rounded once. Bytes between rows stay. */
+static void test_columns(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < case_count(150); seed++) {
+		struct ops_case c;
+		struct tensor *dst, *src;
+		struct op op = {.kind = OP_COLUMNS};
+		enum dtype to, from;
+		int64_t rows, cols, to_stride, from_stride;
+		int adds;
+
+		case_begin(&c, "columns", seed);
+		rows = case_size(&c, seed % 10 ? 9 : 200);
+		cols = case_size(&c, seed % 7 ? 20 : 3000);
+		to = compute_dtype(&c), from = compute_dtype(&c);
+		to_stride = cols + case_int(&c, 0, 5), from_stride = cols + case_int(&c, 0, 5);
+		adds = case_int(&c, 0, 1);
+		src = case_tensor(&c, (rows - 1) * from_stride + cols, from, 1);
+		dst = case_tensor(&c, (rows - 1) * to_stride + cols, to, 1);
+		op.columns = (struct op_columns){tensor_addr(dst), tensor_addr(src), rows, cols, to_stride,
+		        from_stride, to, from, adds};
+		case_run(&c, &op);
+		for (int64_t i = 0; i < (rows - 1) * to_stride + cols; i++) {
+			int64_t r = i / to_stride, col = i % to_stride;
+			double was = tensor_was(dst, i),
+			       want = col < cols ? tensor_get(src, r * from_stride + col) + (adds ? was : 0)
+			                         : was;
+
+			case_check(&c, dst, i, want, EPS_F32 * fabs(want), "dst");
+		}
+		case_end(&c);
+	}
+}
+
 static void colsum_try(uint64_t seed, int64_t rows, int64_t cols, int64_t gap)
 {
 	struct ops_case c;
@@ -428,6 +463,7 @@ int main(void)
 	        cmocka_unit_test(test_expand),
 	        cmocka_unit_test(test_add),
 	        cmocka_unit_test(test_scale),
+	        cmocka_unit_test(test_columns),
 	        cmocka_unit_test(test_colsum),
 	        cmocka_unit_test(test_embed),
 	        cmocka_unit_test(test_scatter),

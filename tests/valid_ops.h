@@ -58,6 +58,7 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_EXPAND] = {.kind = OP_EXPAND, .expand = {AT(1), AT(2), AT(3), 5, 7, 2, 3, DTYPE_BF16}},
         [OP_ADD] = {.kind = OP_ADD, .add = {AT(1), AT(2), AT(3), 101, DTYPE_BF16}},
         [OP_SCALE] = {.kind = OP_SCALE, .scale = {AT(1), AT(2), AT(3), 101, 0.5, 3, DTYPE_BF16}},
+        [OP_COLUMNS] = {.kind = OP_COLUMNS, .columns = {AT(1), AT(2), 5, 7, 9, 11, DTYPE_BF16, DTYPE_F32, 0}},
         [OP_MATMUL] = {.kind = OP_MATMUL,
                 .matmul = {.c = AT(1),
                         .a = AT(2),

@@ -104,7 +104,8 @@ int64_t attn_projection_count(const struct stage_call *call)
 {
 	int64_t fused = qkv_is_by_group(call) ? 2 * call->block->KV : 1;
 
-	return (call_has(call, ROLE_QKV_W) ? fused : 2 + call_has(call, ROLE_V_W)) +
+	return (call_has(call, ROLE_QKV_W) ? fused
+	                                   : 1 + call_has(call, ROLE_K_W) + call_has(call, ROLE_V_W)) +
 	       call_has(call, ROLE_ATTN_GATE_W);
 }
 
@@ -182,11 +183,19 @@ static dev_addr turned_at(const struct stage_call *call)
 	return acts_at(call, call_has(call, ROLE_Q_NORM_W) ? layout(call)->qk : layout(call)->qkv);
 }
 
+/* The number of values that the stage makes or reads. */
+static int attn_value_count(const struct stage_call *call)
+{
+	return call->model->stages[call->stage].value_count;
+}
+
 static dev_addr v_at(const struct stage_call *call)
 {
-	return column_at(call,
-	        acts_at(call, call_has(call, ROLE_V_NORM_W) ? layout(call)->qk : layout(call)->qkv),
-	        qkv_place_of(call).v);
+	dev_addr base = call_has(call, ROLE_V_NORM_W) ? acts_at(call, layout(call)->qk)
+	                : attn_reads_kv(call)         ? turned_at(call)
+	                                              : acts_at(call, layout(call)->qkv);
+
+	return column_at(call, base, qkv_place_of(call).v);
 }
 
 static double scale_of(const struct stage_call *call)
@@ -312,6 +321,43 @@ static void gated_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmix
 	                              .dtype = call->dtype}});
 }
 
+/* Keys, then values, of heads that do not lie in groups: from this block to others, or from another. */
+static void share_kv(struct stage_call *call)
+{
+	struct qkv_place place = qkv_place_of(call);
+	int64_t width = call->block->KV * call->block->D;
+	dev_addr own[2] = {column_at(call, turned_at(call), place.k), v_at(call)}, shared;
+
+	for (int i = 0; i < 2 && attn_value_count(call); i++) {
+		shared = column_at(call, value_of(call, 0)->at, i * width);
+		if (attn_reads_kv(call))
+			call_columns(call, own[i], place.stride, call->dtype, shared, 2 * width, call->dtype,
+			        width, 0);
+		else
+			call_columns(call, shared, 2 * width, call->dtype, own[i], place.stride, call->dtype,
+			        width, 0);
+	}
+}
+
+/* A reader's gradients join the F32 sum, the maker's own ones get it. */
+static void share_kv_backward(struct stage_call *call, dev_addr dqkv)
+{
+	struct qkv_place place = qkv_place_of(call);
+	int64_t width = call->block->KV * call->block->D, column[2] = {place.k, place.v};
+
+	for (int i = 0; i < 2 && attn_value_count(call) && !dev_is_none(value_of(call, 0)->grad); i++) {
+		dev_addr sum = dev_at(value_of(call, 0)->grad, i * width * 4),
+		         own = column_at(call, dqkv, column[i]);
+
+		if (attn_reads_kv(call))
+			call_columns(call, sum, 2 * width, DTYPE_F32, own, place.stride, call->dtype, width,
+			        !value_of(call, 0)->writes_grad);
+		else
+			call_columns(
+			        call, own, place.stride, call->dtype, sum, 2 * width, DTYPE_F32, width, 1);
+	}
+}
+
 /* With a parallel residual nothing in backward needs the sum with attention's projection, so recomputation
  * skips it. */
 static void forward(struct stage_call *call)
@@ -335,6 +381,7 @@ static void forward(struct stage_call *call)
 	attn_rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
 	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
 		attn_head_norms_forward(call);
+	share_kv(call);
 	if (dev_is_none(call->memory->state))
 		attend(call);
 	else
@@ -391,6 +438,7 @@ static void backward(struct stage_call *call)
 	        call->dtype, LINEAR_WRITE, dy);
 	gated_backward(call, dqkv, dmixed);
 	attend_backward(call, dqkv, dmixed);
+	share_kv_backward(call, dqkv);
 	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
 		attn_head_norms_backward(call, dqkv);
 	attn_rotate(call, dqkv, ROPE_BACKWARD);

@@ -32,6 +32,12 @@ static inline int qkv_is_by_group(const struct stage_call *call)
 	return call->c->qkv_by_head && b->KV != b->H && b->KV > 1;
 }
 
+/* Whether the block reads keys and values that an earlier one made (model/values.h). */
+static inline int attn_reads_kv(const struct stage_call *call)
+{
+	return !call_has(call, ROLE_K_W) && !call_has(call, ROLE_QKV_W);
+}
+
 /* Offsets of q, k, v and the gate in a token's row of qkv; offsets and strides in elements. */
 struct qkv_place {
 	int64_t stride, q, k, v, q_head_stride, kv_head_stride, gate, gate_head_stride;

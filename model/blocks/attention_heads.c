@@ -25,10 +25,14 @@ static void head_groups(const struct stage_call *call, struct head_group groups[
 	        (struct head_group){ROLE_V_NORM_W, place.v, v_source, b->KV, place.kv_head_stride, l->v_rstd};
 }
 
-/* The groups that have norms: none, q and k, or all three. */
+/* The groups that have norms: none, q, q and k, or all three. */
 static int head_norm_count(const struct stage_call *call)
 {
-	return !call_has(call, ROLE_Q_NORM_W) ? 0 : call_has(call, ROLE_V_NORM_W) ? HEAD_GROUPS : HEAD_V;
+	if (!call_has(call, ROLE_Q_NORM_W))
+		return 0;
+	if (attn_reads_kv(call))
+		return HEAD_K;
+	return call_has(call, ROLE_V_NORM_W) ? HEAD_GROUPS : HEAD_V;
 }
 
 void attn_rotate(struct stage_call *call, dev_addr base, enum rope_direction direction)
@@ -37,14 +41,15 @@ void attn_rotate(struct stage_call *call, dev_addr base, enum rope_direction dir
 	int64_t positions = call->memory->rope_positions;
 	struct head_group groups[HEAD_GROUPS];
 	int64_t table[2];
-	int count = 2, rope = call->block->rope;
+	int count = attn_reads_kv(call) ? HEAD_K : HEAD_V, rope = call->block->rope;
 
 	if (rope < 0)
 		return;
 	table[0] = model_rope_query_first(call->model, rope, positions);
 	table[1] = model_rope_table_first(call->model, rope, positions);
 	head_groups(call, groups);
-	if (groups[0].head_stride == call->block->D && groups[1].head_stride == call->block->D &&
+	if (count == HEAD_V && groups[0].head_stride == call->block->D &&
+	        groups[1].head_stride == call->block->D &&
 	        table[0] == table[1]) { /* the heads of k follow those of q */
 		groups[0].heads += groups[1].heads;
 		count = 1;

@@ -185,6 +185,9 @@ dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post,
 dev_addr attn_input(const struct stage_call *call);
 
 void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
+/* dst = or += `columns` of rows of src; strides in elements. */
+void call_columns(struct stage_call *call, dev_addr dst, int64_t dst_stride, enum dtype dst_dtype,
+        dev_addr src, int64_t src_stride, enum dtype src_dtype, int64_t columns, int adds);
 /* dst = factor * src; dst may be src. */
 void call_scale(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count, double factor);
 void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count);

@@ -69,6 +69,21 @@ void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int
 	                      .add = {.dst = dst, .a = a, .b = b, .count = count, .dtype = call->dtype}});
 }
 
+void call_columns(struct stage_call *call, dev_addr dst, int64_t dst_stride, enum dtype dst_dtype,
+        dev_addr src, int64_t src_stride, enum dtype src_dtype, int64_t columns, int adds)
+{
+	call_op(call, &(struct op){.kind = OP_COLUMNS,
+	                      .columns = {.dst = dst,
+	                              .src = src,
+	                              .rows = call->tokens,
+	                              .cols = columns,
+	                              .dst_stride = dst_stride,
+	                              .src_stride = src_stride,
+	                              .dst_dtype = dst_dtype,
+	                              .src_dtype = src_dtype,
+	                              .accumulate = adds}});
+}
+
 void call_scale(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count, double factor)
 {
 	call_op(call, &(struct op){.kind = OP_SCALE,

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "model/values.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +24,15 @@ static const struct family_tensor gemma4_tensors[] = {
         TENSOR_IF(O_B, "self_attn.o_proj.bias", "attention_bias", 0),
         LLAMA_MLP,
         GEMMA_NORMS,
-        LLAMA_NORM_HEAD,
+        TENSOR(INPUT_GATE_W, "per_layer_input_gate.weight"),
+        TENSOR(INPUT_W, "per_layer_projection.weight"),
+        TENSOR(POST_INPUT_NORM_W, "post_per_layer_input_norm.weight"),
+        TENSOR(FINAL_NORM_W, "norm.weight"),
+        TENSOR(INPUTS_TABLE, "embed_tokens_per_layer.weight"),
+        TENSOR(INPUTS_W, "per_layer_model_projection.weight"),
+        TENSOR(INPUTS_NORM_W, "per_layer_projection_norm.weight"),
+        TENSOR(HEAD_W, "lm_head.weight"),
+        TENSORS_END,
 };
 
 static int is_full(const struct block_config *b)
@@ -130,11 +139,10 @@ static void gemma4_sizes(struct config_reader *r, struct model_config *c)
 		check_layers(r, c);
 }
 
-/* Refuses what only the mixture of experts, E2B and E4B have, and attention to later tokens. */
-static void refuse_others(struct config_reader *r, const struct model_config *c)
+/* Refuses the mixture of experts, and attention to later tokens. */
+static void refuse_others(struct config_reader *r)
 {
 	const json_t *both = json_object_get(r->object, "use_bidirectional_attention");
-	int64_t shared = 0, inputs = c->tensor_set;
 	int64_t experts = 0;
 
 	config_refuse_flag(r, "enable_moe_block");
@@ -145,13 +153,84 @@ static void refuse_others(struct config_reader *r, const struct model_config *c)
 	if (json_is_true(both) || (json_is_string(both) && !strcmp(json_string_value(both), "all")))
 		config_fail(r, ERR_UNSUPPORTED, "use_bidirectional_attention is %s: not supported",
 		        json_is_true(both) ? "true" : "all");
-	config_read_int(r, "hidden_size_per_layer_input", &inputs, 0, INT32_MAX);
-	if (inputs)
-		config_fail(r, ERR_UNSUPPORTED, "hidden_size_per_layer_input is %" PRId64 ": not supported",
-		        inputs);
-	config_read_int(r, "num_kv_shared_layers", &shared, 0, INT32_MAX);
-	if (shared)
-		config_fail(r, ERR_UNSUPPORTED, "num_kv_shared_layers is %" PRId64 ": not supported", shared);
+}
+
+/* The last layer of the same kind before the first that shares. -1: none. */
+static int64_t producer_of(const struct model_config *c, int64_t first, int64_t layer)
+{
+	int64_t l = first - 1;
+
+	while (l >= 0 && is_full(&c->block[l]) != is_full(&c->block[layer]))
+		l--;
+	return l;
+}
+
+/* The last layers read keys and values of earlier ones. Their MLP may be twice as wide. */
+static void share(struct config_reader *r, struct model_config *c)
+{
+	static const enum tensor_role dropped[] = {
+	        ROLE_K_W, ROLE_K_B, ROLE_V_W, ROLE_V_B, ROLE_K_NORM_W, ROLE_V_NORM_W};
+	int64_t shared = 0, value[2] = {-1, -1};
+	int is_wide = 0;
+
+	config_read_int(r, "num_kv_shared_layers", &shared, 0, c->L);
+	config_read_flag(r, "use_double_wide_mlp", &is_wide);
+	for (int64_t l = c->L - shared; l < c->L && !r->err; l++) {
+		struct block_config *b = &c->block[l];
+		int64_t from = producer_of(c, c->L - shared, l), *of = &value[is_full(b)];
+		const struct block_config *maker = from < 0 ? NULL : &c->block[from];
+
+		if (!maker) {
+			config_fail(r, ERR_INPUT,
+			        "num_kv_shared_layers is %" PRId64
+			        ": no layer before these is of the kind of "
+			        "layer %" PRId64,
+			        shared, l);
+			return;
+		}
+		if (b->KV != maker->KV) {
+			config_fail(r, ERR_UNSUPPORTED,
+			        "layer %" PRId64 " shares keys and values with layer %" PRId64
+			        ", which has another num_key_value_heads",
+			        l, from);
+			return;
+		}
+		for (size_t i = 0; i < sizeof(dropped) / sizeof(*dropped); i++)
+			b->has[dropped[i]] = 0;
+		b->F = is_wide ? 2 * c->F : 0;
+		if (*of < 0)
+			*of = config_value_add(c,
+			        2 * (maker->KV ? maker->KV : c->KV) * (maker->D ? maker->D : c->D),
+			        (struct stage_place){STAGE_ATTN, (int)from});
+		r->err = *of < 0 ? (int)*of
+		                 : config_value_read(c, (int)*of, (struct stage_place){STAGE_ATTN, (int)l});
+	}
+}
+
+/* A part of the embedding for each layer. 0 numbers: there is none. */
+static void read_inputs(struct config_reader *r, struct model_config *c)
+{
+	static const enum tensor_role roles[] = {ROLE_INPUTS_TABLE, ROLE_INPUTS_W, ROLE_INPUTS_NORM_W,
+	        ROLE_INPUT_GATE_W, ROLE_INPUT_W, ROLE_POST_INPUT_NORM_W};
+
+	if (c->inputs_vocab) { /* the 12B has no such keys */
+		config_read_int(
+		        r, "hidden_size_per_layer_input", &c->input_columns, 0, CONFIG_SIZE_MAX / c->L);
+		config_read_int(r, "vocab_size_per_layer_input", &c->inputs_vocab, 1, INT32_MAX);
+	}
+	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles) && !c->input_columns; i++)
+		config_set_has(c, roles[i], 0);
+	if (c->input_columns && c->inputs_vocab < c->V)
+		config_fail(r, ERR_UNSUPPORTED,
+		        "vocab_size_per_layer_input is %" PRId64 ", less than vocab_size, %" PRId64
+		        ": not supported",
+		        c->inputs_vocab, c->V);
+	for (int64_t l = 0; l < c->L && c->input_columns && !r->err; l++) {
+		int value = config_value_add(c, c->input_columns, (struct stage_place){STAGE_INPUTS, -1});
+
+		r->err = value < 0 ? value
+		                   : config_value_read(c, value, (struct stage_place){STAGE_INPUT, (int)l});
+	}
 }
 
 /* transformers knows no older spelling, and needs the settings of each kind of layer. */
@@ -171,7 +250,7 @@ static void gemma4_read(struct config_reader *r, struct model_config *c)
 {
 	int shares_k = 0;
 
-	refuse_others(r, c);
+	refuse_others(r);
 	check_rope(r, c);
 	config_read_flag(r, "attention_k_eq_v", &shares_k);
 	c->norm_of[ROLE_V_NORM_W].is_plain = 1;
@@ -184,6 +263,10 @@ static void gemma4_read(struct config_reader *r, struct model_config *c)
 		if (shares_k && is_full(b))
 			b->has[ROLE_V_W] = b->has[ROLE_V_B] = 0;
 	}
+	if (!r->err)
+		share(r, c);
+	if (!r->err)
+		read_inputs(r, c);
 }
 
 #define GEMMA4_DEFAULTS                                                                                      \
@@ -205,7 +288,7 @@ const struct model_family family_gemma4_text = {
         .base_class = "Gemma4TextModel",
         .causal_class = "Gemma4ForCausalLM",
         .tensors = gemma4_tensors,
-        .defaults = {GEMMA4_DEFAULTS, .max_positions = 131072, .tensor_set = 256},
+        .defaults = {GEMMA4_DEFAULTS, .max_positions = 131072, .input_columns = 256, .inputs_vocab = 262144},
         .keys = {.act = "hidden_activation"},
         .window = {.read = 1, .needed = 1, .otherwise = 512, .full_every = 6},
         GEMMA4_ROPE,

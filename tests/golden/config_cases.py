@@ -35,10 +35,10 @@ BASE["gemma2"] = dict(BASE["gemma"], num_key_value_heads=2, query_pre_attn_scala
                       final_logit_softcapping=2.0, sliding_window=5)
 BASE["gemma3_text"] = dict(BASE["gemma"], num_key_value_heads=2, num_hidden_layers=3, query_pre_attn_scalar=5,
                            sliding_window=5, sliding_window_pattern=2)
-BASE["gemma4_text"] = dict(BASE["gemma"], num_key_value_heads=2, num_hidden_layers=3, global_head_dim=10, rms_norm_eps=1e-3,
+BASE["gemma4_text"] = dict(BASE["gemma"], vocab_size_per_layer_input=40, num_key_value_heads=2, num_hidden_layers=3, global_head_dim=10, rms_norm_eps=1e-3,
                            sliding_window=5, hidden_size_per_layer_input=0,
                            layer_types=["sliding_attention", "full_attention", "full_attention"])
-BASE["gemma4_unified_text"] = {k: v for k, v in BASE["gemma4_text"].items() if k != "hidden_size_per_layer_input"}
+BASE["gemma4_unified_text"] = {k: v for k, v in BASE["gemma4_text"].items() if "per_layer_input" not in k}
 BASE["cohere"] = dict(BASE["mistral"], logit_scale=0.5, pad_token_id=None)
 BASE["cohere2"] = dict(BASE["cohere"], num_hidden_layers=4, sliding_window=5)
 BASE["glm"] = dict(BASE["phi3"], head_dim=8)
@@ -363,7 +363,21 @@ CASES += [
     ("gemma4_text other kinds of rotation", "gemma4_text", dict(rope_parameters=dict(
         full_attention=dict(rope_type="linear", factor=2.0, rope_theta=30.0),
         sliding_attention=dict(rope_type="proportional", partial_rotary_factor=0.4, rope_theta=11.0)))),
+    ("gemma4_text inputs of layers", "gemma4_text", dict(
+        hidden_size_per_layer_input=3, vocab_size_per_layer_input=37, pad_token_id=3, hidden_activation="silu")),
+    ("gemma4_text shared, wide, inputs", "gemma4_text", dict(
+        num_hidden_layers=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"] * 2,
+        num_kv_shared_layers=3, use_double_wide_mlp=True, hidden_size_per_layer_input=5, vocab_size_per_layer_input=37,
+        tie_word_embeddings=False)),
+    ("gemma4_text shared by one, K = V", "gemma4_text", dict(
+        num_kv_shared_layers=1, hidden_size_per_layer_input=2, attention_k_eq_v=True, num_global_key_value_heads=1, attention_bias=True,
+        use_double_wide_mlp=False)),
+    ("gemma4_text shared by all but two", "gemma4_text", dict(
+        num_hidden_layers=5, layer_types=["full_attention"] + ["sliding_attention"] * 3 + ["full_attention"],
+        num_kv_shared_layers=3, hidden_size_per_layer_input=1, num_key_value_heads=4, sliding_window=3)),
     ("gemma4_unified_text plain", "gemma4_unified_text", {}),
+    ("gemma4_unified_text shared and wide", "gemma4_unified_text", dict(
+        num_kv_shared_layers=1, use_double_wide_mlp=True)),
     ("gemma4_unified_text K = V", "gemma4_unified_text", dict(
         attention_k_eq_v=True, num_global_key_value_heads=2, final_logit_softcapping=0.7)),
     ("granite plain", "granite", {}),
@@ -651,7 +665,7 @@ CASES += [
 SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "qwen3_5_text", "gpt2", "gpt_neox", "phi3", "olmo2",
                                                     "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
                                                     "arcee", "gemma", "gemma2", "gemma3_text",
-                                                    "gemma4_unified_text", "granite", "cohere", "cohere2", "glm", "glm4",
+                                                    "gemma4_text", "gemma4_unified_text", "granite", "cohere", "cohere2", "glm", "glm4",
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
                                                     "gpt_bigcode", "opt", "falcon", "olmo",
                                                     "nanochat")] + [

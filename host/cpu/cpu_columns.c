@@ -1,0 +1,44 @@
+/* Columns of wider rows: copied, converted, added. */
+#include "device/op_move.h"
+#include "host/cpu/cpu_inner.h"
+
+#include <string.h>
+
+OP_MOVE_LIST(CPU_DECLARE)
+
+enum { COLUMNS_ROWS = 64 };
+
+/* A piece is some rows. */
+static void columns_piece(void *context, int64_t piece, int worker)
+{
+	const struct op_columns *o = context;
+	const struct cpu_kernels *k = cpu_kernels();
+	int64_t end = min_i64((piece + 1) * COLUMNS_ROWS, o->rows);
+	float from[CPU_CHUNK], to[CPU_CHUNK];
+
+	(void)worker;
+	for (int64_t r = piece * COLUMNS_ROWS; r < end; r++)
+		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
+			int64_t n = min_i64(CPU_CHUNK, o->cols - c), at = r * o->dst_stride + c;
+			const float *x =
+			        cpu_load(k, from, cpu_ptr(o->src), r * o->src_stride + c, n, o->src_dtype);
+			const float *was =
+			        o->accumulate ? cpu_load(k, to, cpu_ptr(o->dst), at, n, o->dst_dtype) : NULL;
+			float sum[CPU_CHUNK];
+
+			for (int64_t i = 0; i < n; i++)
+				sum[i] = was ? was[i] + x[i] : x[i];
+			if (o->dst_dtype == DTYPE_F32)
+				memcpy((float *)cpu_ptr(o->dst) + at, sum, (size_t)n * sizeof(*sum));
+			else
+				cpu_store(k, cpu_ptr(o->dst), at, sum, n, o->dst_dtype);
+		}
+}
+
+int cpu_columns(struct cpu_context *cx, const struct op_columns *op)
+{
+	struct op_columns o = *op;
+
+	cpu_run(cx, cpu_pieces(o.rows, COLUMNS_ROWS), columns_piece, &o);
+	return 0;
+}
