@@ -36,7 +36,7 @@ static void count_drawn(struct batch_limits *sum, const struct batch_source *src
 		int64_t row = drawn_doc(src, drawn, first, i), tokens = dataset_row_tokens(src->data, row);
 
 		sum->tokens += tokens;
-		sum->targets += dataset_row_targets(src->data, row);
+		sum->targets += src->rule->targets(src->data, row);
 		if (tokens > sum->doc_tokens)
 			sum->doc_tokens = tokens;
 	}
@@ -112,7 +112,20 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 	return 0;
 }
 
-int micro_batch_alloc(struct micro_batch **out, const struct batch_limits *limits)
+static int own_alloc(struct micro_batch *mb, const struct batch_limits *limits, const struct batch_rule *rule)
+{
+	const struct batch_sizes most = {limits->tokens, limits->targets, limits->docs};
+
+	for (int i = 0; i < batch_array_count(rule); i++) {
+		mb->own[i] = mem_alloc((size_t)batch_array_bytes(&rule->array[i], &most), 1);
+		if (!mb->own[i])
+			return ERR_NOMEM;
+	}
+	return 0;
+}
+
+int micro_batch_alloc(
+        struct micro_batch **out, const struct batch_limits *limits, const struct batch_rule *rule)
 {
 	struct micro_batch *mb = mem_alloc(1, sizeof(*mb));
 	size_t tokens = (size_t)limits->tokens, targets = (size_t)limits->targets;
@@ -126,17 +139,15 @@ int micro_batch_alloc(struct micro_batch **out, const struct batch_limits *limit
 	mb->doc_start = mem_alloc(tokens, sizeof(*mb->doc_start));
 	mb->doc_end = mem_alloc(tokens, sizeof(*mb->doc_end));
 	mb->target_rows = mem_alloc(targets, sizeof(*mb->target_rows));
-	mb->target_labels = mem_alloc(targets, sizeof(*mb->target_labels));
 	mb->doc_offset = mem_alloc((size_t)limits->docs + 1, sizeof(*mb->doc_offset));
 	mb->doc_target = mem_alloc((size_t)limits->docs + 1, sizeof(*mb->doc_target));
 	mb->doc_row = mem_alloc((size_t)limits->docs, sizeof(*mb->doc_row));
-	mb->doc_value = mem_alloc((size_t)limits->docs, sizeof(*mb->doc_value));
 	mb->row_start = mem_alloc((size_t)limits->rows + 1, sizeof(*mb->row_start));
 	/* the sampler writes up to batch_rows, which no micro-batch of the run exceeds */
 	mb->rows = mem_alloc((size_t)limits->rows, sizeof(*mb->rows));
 	if (!mb->ids || !mb->positions || !mb->doc_start || !mb->doc_end || !mb->target_rows ||
-	        !mb->target_labels || !mb->doc_offset || !mb->doc_target || !mb->doc_row || !mb->doc_value ||
-	        !mb->row_start || !mb->rows) {
+	        !mb->doc_offset || !mb->doc_target || !mb->doc_row || !mb->row_start || !mb->rows ||
+	        own_alloc(mb, limits, rule)) {
 		micro_batch_free(mb);
 		return ERR_NOMEM;
 	}
@@ -153,56 +164,36 @@ void micro_batch_free(struct micro_batch *mb)
 	mem_free(mb->doc_start);
 	mem_free(mb->doc_end);
 	mem_free(mb->target_rows);
-	mem_free(mb->target_labels);
 	mem_free(mb->doc_offset);
 	mem_free(mb->doc_target);
 	mem_free(mb->doc_row);
-	mem_free(mb->doc_value);
+	for (int i = 0; i < BATCH_OWN_MAX; i++)
+		mem_free(mb->own[i]);
 	mem_free(mb->row_start);
 	mem_free(mb->rows);
 	row_buffer_free(&mb->buffer);
 	mem_free(mb);
 }
 
-const void *micro_batch_field(const struct micro_batch *mb, enum batch_field field)
-{
-	switch (field) {
-	case BATCH_FIELD_LABELS:
-		return mb->target_labels;
-	case BATCH_FIELD_DOC_TARGETS:
-		return mb->doc_target;
-	case BATCH_FIELD_DOC_VALUES:
-		return mb->doc_value;
-	case BATCH_FIELD_NONE:
-		break;
-	}
-	return NULL;
-}
-
 /* Appends one row of the dataset as one document. */
 static int add_document(struct micro_batch *mb, const struct batch_source *src, int64_t row)
 {
-	const struct dataset *d = src->data;
-	int32_t start = (int32_t)mb->token_count, count;
-	struct row_view v;
-	int rc = dataset_row_read(&v, &mb->buffer, d, row);
+	struct batch_document document = {.first_token = (int32_t)mb->token_count,
+	        .index = mb->doc_count,
+	        .value = src->row_value ? src->row_value[row] : 0};
+	int32_t start = document.first_token, count;
+	int rc = dataset_row_read(&document.row, &mb->buffer, src->data, row);
 
 	if (rc)
 		return rc;
-	count = (int32_t)v.token_count;
+	count = (int32_t)document.row.token_count;
 	for (int32_t t = 0; t < count; t++) {
-		int32_t label = t + 1 < count ? row_label(&v, t + 1) : DATASET_IGNORE;
-
-		mb->ids[start + t] = v.ids[t];
+		mb->ids[start + t] = document.row.ids[t];
 		mb->positions[start + t] = t;
 		mb->doc_start[start + t] = start;
 		mb->doc_end[start + t] = start + count;
-		if (label != DATASET_IGNORE) {
-			mb->target_rows[mb->target_count] = start + t;
-			mb->target_labels[mb->target_count++] = label;
-		}
 	}
-	mb->doc_value[mb->doc_count] = src->row_value ? src->row_value[row] : 0;
+	src->rule->add(mb, &document);
 	mb->doc_row[mb->doc_count++] = row;
 	mb->doc_target[mb->doc_count] = (int32_t)mb->target_count;
 	mb->token_count += count;

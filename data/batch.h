@@ -2,8 +2,8 @@
  *
  * The documents of all drawn rows (or bins of packed rows) form one flat list of tokens. Per-token arrays
  * separate them: the position in the token's own document, and where that document begins and ends in the
- * micro-batch. The shift of labels is already done: a token predicts the label of the next token of its
- * document. A label of DATASET_IGNORE is not a target.
+ * micro-batch. What the targets are, and which further arrays there are, is the objective's matter (struct
+ * batch_rule).
  *
  * The maximum sizes of a run's micro-batches are known before it starts (batch_limits_find), because plans
  * of device memory need them. A micro_batch is allocated once for these limits and refilled.
@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#include "data/batch_field.h"
+#include "base/batch_rule.h"
 #include "data/dataset.h"
 #include "data/packing.h"
 #include "data/sampler.h"
@@ -22,6 +22,7 @@
 struct batch_source {
 	const struct dataset *data;
 	const struct packing *packing; /* NULL = the sampler draws rows of the dataset, else bins */
+	const struct batch_rule *rule;
 	const double *row_value; /* [row_count of data] a number of the caller for each row; NULL: none */
 	struct sampler sampler;  /* its row_count is batch_source_rows(), or the mix's epoch_rows */
 };
@@ -34,24 +35,20 @@ struct batch_limits {
 
 struct micro_batch {
 	int64_t token_count, target_count, doc_count, row_count;
-	int32_t *ids;           /* [token_count] */
-	int32_t *positions;     /* [token_count] from 0 in each document */
-	int32_t *doc_start;     /* [token_count] index of the first token of the token's own document */
-	int32_t *doc_end;       /* [token_count] one past its last */
-	int32_t *target_rows;   /* [target_count] positions i that have a target, ascending */
-	int32_t *target_labels; /* [target_count] the label that each of them predicts */
-	int32_t *doc_offset;    /* [doc_count + 1] where each document begins; the last is token_count */
-	int32_t *doc_target;    /* [doc_count + 1] where the targets of each document begin */
-	int64_t *doc_row;       /* [doc_count] row of the dataset */
-	double *doc_value;      /* [doc_count] its row_value, if the source has them */
-	int32_t *row_start;     /* [row_count + 1] where each drawn row or bin begins */
-	int64_t *rows;          /* [row_count] the drawn rows or bins */
+	int32_t *ids;             /* [token_count] */
+	int32_t *positions;       /* [token_count] from 0 in each document */
+	int32_t *doc_start;       /* [token_count] index of the first token of the token's own document */
+	int32_t *doc_end;         /* [token_count] one past its last */
+	int32_t *target_rows;     /* [target_count] tokens that the head works at, ascending */
+	int32_t *doc_offset;      /* [doc_count + 1] where each document begins; the last is token_count */
+	int32_t *doc_target;      /* [doc_count + 1] where the targets of each document begin */
+	int64_t *doc_row;         /* [doc_count] row of the dataset */
+	int32_t *row_start;       /* [row_count + 1] where each drawn row or bin begins */
+	int64_t *rows;            /* [row_count] the drawn rows or bins */
+	void *own[BATCH_OWN_MAX]; /* arrays of the rule */
 	struct batch_limits limits;
 	struct row_buffer buffer; /* for rows in files */
 };
-
-/* NULL: BATCH_FIELD_NONE. */
-const void *micro_batch_field(const struct micro_batch *mb, enum batch_field field);
 
 /* Number of rows that a sampler draws from; with packing the number of bins. */
 int64_t batch_source_rows(const struct dataset *data, const struct packing *packing);
@@ -60,7 +57,16 @@ int64_t batch_source_rows(const struct dataset *data, const struct packing *pack
  * batch_rows times the largest row. ERR_RANGE if a micro-batch would exceed 2^31 - 1 tokens. */
 int batch_limits_find(struct batch_limits *limits, const struct batch_source *source, int64_t step_count);
 
-int micro_batch_alloc(struct micro_batch **mb, const struct batch_limits *limits);
+/* What a rule adds to. The document's tokens are in the micro-batch, its targets not yet. */
+struct batch_document {
+	struct row_view row;
+	int32_t first_token;
+	int64_t index; /* among the documents of the micro-batch */
+	double value;  /* the row's, or 0 */
+};
+
+int micro_batch_alloc(
+        struct micro_batch **mb, const struct batch_limits *limits, const struct batch_rule *rule);
 void micro_batch_free(struct micro_batch *mb);
 
 /* Fills mb with micro-batch `index` of `step` on the sampler's rank. ERR_RANGE if it would exceed mb's

@@ -19,26 +19,6 @@ int objective_needs_vocabulary(const struct model *model)
 	               : err_set(ERR_UNSUPPORTED, "the model has no head that gives logits");
 }
 
-int objective_array_count(const struct objective *o)
-{
-	int count = 0;
-
-	while (count < BATCH_OWN_MAX && o->array[count].name)
-		count++;
-	return count;
-}
-
-int64_t objective_array_bytes(const struct objective_array *array, const struct batch_sizes *sizes)
-{
-	int64_t count = array->per == PER_TOKEN    ? sizes->tokens
-	                : array->per == PER_TARGET ? sizes->targets
-	                                           : sizes->documents;
-
-	if (array->per == PER_DOCUMENT_BORDER && count)
-		count++;
-	return count * dtype_bytes(array->dtype);
-}
-
 struct objective_means objective_means_of(
         const struct objective *o, const double *sums, int64_t count, int64_t targets)
 {

@@ -13,9 +13,7 @@
 #ifndef FERRY_OBJECTIVE_OBJECTIVE_H
 #define FERRY_OBJECTIVE_OBJECTIVE_H
 
-#include "base/dtype.h"
 #include "base/str.h"
-#include "data/batch_field.h"
 #include "model/blocks/blocks.h"
 
 /* The list. The first is what a run does that chooses no other. */
@@ -24,15 +22,6 @@
 	ROW(pairs)
 
 enum { OBJECTIVE_SETTINGS_MAX = 8, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
-
-/* What an array of a micro-batch has a number for. BORDERS: one more than documents. */
-enum batch_per { PER_TOKEN, PER_TARGET, PER_DOCUMENT, PER_DOCUMENT_BORDER };
-struct objective_array {
-	const char *name;
-	enum dtype dtype;
-	enum batch_per per;
-	enum batch_field field; /* of the rows' micro-batch, that it is a copy of */
-};
 
 /* What the losses of a step, or of an evaluation, come to. */
 struct objective_means {
@@ -45,7 +34,7 @@ struct objective {
 	/* Names of its keys, ending with NULL. The first chooses it, unless it is off, 0. The numbers of all
 	 * are the settings that a pass and sums get. NULL: none. */
 	const char *const *keys;
-	struct objective_array array[BATCH_OWN_MAX]; /* up to the first without a name */
+	struct batch_rule batch;
 	int row_documents;      /* of a row that is drawn; 0: rows may be packed, and have any number */
 	int is_mean_of_rows;    /* 1: the loss is a mean over rows; 0: over targets */
 	int is_mean_of_entropy; /* 1: its exponential is a perplexity */
@@ -88,8 +77,8 @@ static inline int objective_reads_values(const struct objective_use *use)
 /* A `check` for passes of the vocabulary head. */
 int objective_needs_vocabulary(const struct model *model);
 
-int objective_array_count(const struct objective *o);
-int64_t objective_array_bytes(const struct objective_array *array, const struct batch_sizes *sizes);
+/* A batch rule's `add` for targets that are the next token, where that has a label. Its labels are own[0]. */
+void objective_add_next(struct micro_batch *mb, const struct batch_document *document);
 
 /* The means of these sums over `count`. */
 struct objective_means objective_means_of(

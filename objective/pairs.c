@@ -3,13 +3,14 @@
  * Documents 2p and 2p + 1 are the chosen and the rejected text of pair p. The loss of a pair depends on the
  * log probabilities of both texts, so the head goes over its chunks twice: first for all token losses of the
  * micro-batch, then, with a weight for each token, for the gradients. */
+#include "data/batch.h"
 #include "device/op.h"
 #include "model/blocks/head.h"
 #include "objective/objective.h"
 
 #include <inttypes.h>
 
-enum { LABEL, FIRST, REFERENCE }; /* arrays */
+enum { LABEL, FIRST, REFERENCE }; /* arrays; FIRST: where the targets of each text begin */
 
 static const char *const keys[] = {
         "preference_loss", "preference_beta", "preference_label_smoothing", "preference_gamma", NULL};
@@ -25,6 +26,17 @@ static struct preference preference_of(const double *settings)
 static int reads_values(const double *settings)
 {
 	return preference_reads(preference_of(settings).kind, PREFERENCE_REFERENCE);
+}
+
+static void text_add(struct micro_batch *mb, const struct batch_document *document)
+{
+	int32_t *first = mb->own[FIRST];
+	double *reference = mb->own[REFERENCE];
+
+	first[document->index] = (int32_t)mb->target_count;
+	objective_add_next(mb, document);
+	first[document->index + 1] = (int32_t)mb->target_count;
+	reference[document->index] = document->value;
 }
 
 /* ---- the head ---- */
@@ -126,9 +138,11 @@ static void say_step(struct str *out, const struct objective_means *means)
 const struct objective objective_pairs = {
         .name = "pairs",
         .keys = keys,
-        .array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET, BATCH_FIELD_LABELS},
-                [FIRST] = {"first target", DTYPE_I32, PER_DOCUMENT_BORDER, BATCH_FIELD_DOC_TARGETS},
-                [REFERENCE] = {"reference", DTYPE_F64, PER_DOCUMENT, BATCH_FIELD_DOC_VALUES}},
+        .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
+                          [FIRST] = {"first target", DTYPE_I32, PER_DOCUMENT_BORDER},
+                          [REFERENCE] = {"reference", DTYPE_F64, PER_DOCUMENT}},
+                .targets = dataset_row_targets,
+                .add = text_add},
         .row_documents = 2,
         .is_mean_of_rows = 1,
         .reads_values = reads_values,

@@ -1,8 +1,24 @@
 /* The usual objective: the mean loss of the tokens that follow a text. */
+#include "data/batch.h"
 #include "objective/objective.h"
 
 #include <inttypes.h>
 #include <math.h>
+
+void objective_add_next(struct micro_batch *mb, const struct batch_document *document)
+{
+	const struct row_view *row = &document->row;
+	int32_t *label = mb->own[0];
+
+	for (int64_t t = 0; t + 1 < row->token_count; t++) {
+		int32_t next = row_label(row, t + 1);
+
+		if (next == DATASET_IGNORE)
+			continue;
+		label[mb->target_count] = next;
+		mb->target_rows[mb->target_count++] = document->first_token + (int32_t)t;
+	}
+}
 
 static void sums_add(
         double *sums, const double *settings, const struct host_batch *batch, const float *losses)
@@ -19,7 +35,9 @@ static void say_evaluation(struct str *out, const struct objective_means *means)
 
 const struct objective objective_tokens = {
         .name = "tokens",
-        .array = {{"label", DTYPE_I32, PER_TARGET, BATCH_FIELD_LABELS}},
+        .batch = {.array = {{"label", DTYPE_I32, PER_TARGET}},
+                .targets = dataset_row_targets,
+                .add = objective_add_next},
         .is_mean_of_entropy = 1,
         .check = objective_needs_vocabulary,
         .head = &head_of_tokens,

@@ -332,14 +332,14 @@ int engine_start(struct engine *e)
 /* Writes the objective's own arrays of a micro-batch. */
 static void own_put(char *base, const struct plan_policy *o, const struct host_batch *b)
 {
-	const struct objective *objective = objective_type(&o->objective);
+	const struct batch_rule *rule = &objective_type(&o->objective)->batch;
 	const struct batch_sizes sizes = {b->tokens, b->targets, b->documents};
 	const struct plan_batch to = plan_batch_of(o);
 
-	for (int i = 0; i < objective_array_count(objective); i++)
+	for (int i = 0; i < batch_array_count(rule); i++)
 		if (b->own[i])
 			memcpy(base + to.own[i], b->own[i],
-			        (size_t)objective_array_bytes(&objective->array[i], &sizes));
+			        (size_t)batch_array_bytes(&rule->array[i], &sizes));
 }
 
 /* Writes index arrays to staging memory for LOAD. */

@@ -197,7 +197,7 @@ int64_t plan_bytes_of(const struct plan *p, enum plan_space space, enum buffer_k
 
 struct plan_batch plan_batch_of(const struct plan_policy *o)
 {
-	const struct objective *objective = objective_type(&o->objective);
+	const struct batch_rule *rule = &objective_type(&o->objective)->batch;
 	const struct batch_sizes most = {o->max_tokens, o->max_targets, o->max_documents};
 	struct plan_batch b = {0};
 
@@ -206,9 +206,9 @@ struct plan_batch plan_batch_of(const struct plan_policy *o)
 	b.doc_end = 3 * b.position;
 	b.target_row = 4 * b.position;
 	b.bytes = b.target_row + 4 * o->max_targets;
-	for (int i = 0; i < objective_array_count(objective); i++) {
-		b.own[i] = round_up(b.bytes, dtype_bytes(objective->array[i].dtype));
-		b.bytes = b.own[i] + objective_array_bytes(&objective->array[i], &most);
+	for (int i = 0; i < batch_array_count(rule); i++) {
+		b.own[i] = round_up(b.bytes, dtype_bytes(rule->array[i].dtype));
+		b.bytes = b.own[i] + batch_array_bytes(&rule->array[i], &most);
 	}
 	return b;
 }

@@ -414,14 +414,14 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 /* The plan has room for the micro-batch. */
 static int micro_check(const struct plan_policy *o, const struct host_batch *micro)
 {
-	const struct objective *objective = objective_type(&o->objective);
+	const struct batch_rule *rule = &objective_type(&o->objective)->batch;
 	const struct batch_sizes most = {o->max_tokens, o->max_targets, o->max_documents},
 	                         sizes = {micro->tokens, micro->targets, micro->documents};
 	int fits = sizes.tokens <= most.tokens && sizes.targets <= most.targets;
 
-	for (int i = 0; i < objective_array_count(objective); i++)
-		fits &= objective_array_bytes(&objective->array[i], &sizes) <=
-		        objective_array_bytes(&objective->array[i], &most);
+	for (int i = 0; i < batch_array_count(rule); i++)
+		fits &= batch_array_bytes(&rule->array[i], &sizes) <=
+		        batch_array_bytes(&rule->array[i], &most);
 	return fits ? 0
 	            : err_set(ERR_RANGE,
 	                      "micro-batch of %lld tokens, %lld targets, %lld documents, plan of %lld, %lld, "

@@ -18,7 +18,7 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	        .doc_end = dev_at(base, at.doc_end),
 	        .target_row = dev_at(base, at.target_row),
 	};
-	for (int i = 0; i < objective_array_count(objective_type(&o->objective)); i++)
+	for (int i = 0; i < batch_array_count(&objective_type(&o->objective)->batch); i++)
 		batch->own[i] = dev_at(base, at.own[i]);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/size.h"
+#include "data/batch.h"
 #include "model/blocks/block.h"
 #include "objective/objective.h"
 
@@ -17,6 +18,27 @@
 enum { LABEL, DOCUMENT, LAST }; /* arrays */
 enum { SCALE, POOLING };        /* settings */
 enum pooling { POOLING_MEAN, POOLING_LAST };
+
+/* A query is a target. */
+static int64_t embedding_targets(const struct dataset *data, int64_t row)
+{
+	(void)data;
+	return row % 2 == 0;
+}
+
+static void embedding_add(struct micro_batch *mb, const struct batch_document *document)
+{
+	int32_t *label = mb->own[LABEL], *index = mb->own[DOCUMENT], *last = mb->own[LAST];
+	int32_t count = (int32_t)document->row.token_count;
+
+	for (int32_t t = 0; t < count; t++)
+		index[document->first_token + t] = (int32_t)document->index;
+	last[document->index] = document->first_token + count - 1;
+	if (document->index % 2)
+		return;
+	label[mb->target_count] = (int32_t)mb->target_count;
+	mb->target_rows[mb->target_count++] = last[document->index];
+}
 
 /* F32 unless it says else; N documents, Q queries. */
 struct places {
@@ -296,9 +318,11 @@ static void embedding_metrics(double *metrics, const double *sums, double count)
 
 static const struct objective objective_embedding = {
         .name = "embedding",
-        .array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET, BATCH_FIELD_NONE},
-                [DOCUMENT] = {"document", DTYPE_I32, PER_TOKEN, BATCH_FIELD_NONE},
-                [LAST] = {"last token", DTYPE_I32, PER_DOCUMENT, BATCH_FIELD_NONE}},
+        .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
+                          [DOCUMENT] = {"document", DTYPE_I32, PER_TOKEN},
+                          [LAST] = {"last token", DTYPE_I32, PER_DOCUMENT}},
+                .targets = embedding_targets,
+                .add = embedding_add},
         .row_documents = 2,
         .is_mean_of_rows = 1,
         .check = embedding_check,

@@ -1,4 +1,4 @@
-/* links: data */
+/* links: objective */
 /* Sampler, packing, batches and datasets of token rows, each against a simple reference. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +21,7 @@
 #include "data/dataset.h"
 #include "data/packing.h"
 #include "data/sampler.h"
+#include "objective/objective.h"
 #include "tests/dataset_rows.h"
 
 static char file_path[] = "/tmp/ferry_test_data_XXXXXX.jsonl";
@@ -400,7 +401,7 @@ static void check_micro_batch(
 				if (label == -100)
 					continue;
 				assert_int_equal(mb->target_rows[target], token);
-				assert_int_equal(mb->target_labels[target++], label);
+				assert_int_equal(((const int32_t *)mb->own[0])[target++], label);
 			}
 		}
 	}
@@ -413,13 +414,13 @@ static void check_micro_batch(
 
 static void check_batches(const struct dataset *d, const struct packing *packing, int world)
 {
-	struct batch_source src = {.data = d, .packing = packing};
+	struct batch_source src = {.data = d, .rule = &objective_tokens.batch, .packing = packing};
 	struct batch_limits limits, seen = {0};
 	struct micro_batch *mb = NULL;
 
 	src.sampler = make_sampler(batch_source_rows(d, packing), 3, 2, world, 0);
 	assert_int_equal(batch_limits_find(&limits, &src, 3 * src.sampler.steps_per_epoch), 0);
-	assert_int_equal(micro_batch_alloc(&mb, &limits), 0);
+	assert_int_equal(micro_batch_alloc(&mb, &limits, &objective_tokens.batch), 0);
 	for (int64_t step = 0; step < 3 * src.sampler.steps_per_epoch; step++) {
 		int64_t targets = 0, tokens = 0, want_targets, want_tokens;
 
@@ -466,17 +467,17 @@ static void test_batches(void **state)
 static void test_batch_room(void **state)
 {
 	struct dataset *d = random_dataset(12, 20, 30);
-	struct batch_source src = {.data = d};
+	struct batch_source src = {.data = d, .rule = &objective_tokens.batch};
 	struct batch_limits limits = {.tokens = 5, .targets = 5, .docs = 4, .rows = 4};
 	struct micro_batch *mb = NULL;
 
 	(void)state;
 	src.sampler = make_sampler(20, 4, 1, 1, 0);
-	assert_int_equal(micro_batch_alloc(&mb, &limits), 0);
+	assert_int_equal(micro_batch_alloc(&mb, &limits, &objective_tokens.batch), 0);
 	assert_int_equal(batch_build(mb, &src, 0, 0), ERR_RANGE);
 	micro_batch_free(mb);
 	limits.rows = 2;
-	assert_int_equal(micro_batch_alloc(&mb, &limits), 0);
+	assert_int_equal(micro_batch_alloc(&mb, &limits, &objective_tokens.batch), 0);
 	assert_int_equal(batch_build(mb, &src, 0, 0), ERR_RANGE);
 	micro_batch_free(mb);
 	dataset_close(d);

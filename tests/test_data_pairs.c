@@ -1,8 +1,9 @@
-/* links: data */
+/* links: objective */
 /* Pairs of answers stay together: in splits, batches, mixes and files. */
 #include "tests/pair_rows.h"
 
 #include "data/batch.h"
+#include "objective/objective.h"
 
 /* ---- pairs stay together ---- */
 
@@ -97,7 +98,7 @@ static void check_epoch(struct batch_source *src, int world, int64_t epoch, int 
 		assert_int_equal(sampler_init(&src->sampler), 0);
 		steps = src->sampler.steps_per_epoch;
 		assert_int_equal(batch_limits_find(&limits, src, steps * (epoch + 1)), 0);
-		assert_int_equal(micro_batch_alloc(&mb, &limits), 0);
+		assert_int_equal(micro_batch_alloc(&mb, &limits, &objective_tokens.batch), 0);
 		for (int64_t step = epoch * steps; step < (epoch + 1) * steps; step++)
 			for (int64_t m = 0; m < sampler_micro_count(&src->sampler, step); m++) {
 				assert_int_equal(batch_build(mb, src, step, m), 0);
@@ -121,7 +122,7 @@ static void test_batches(void **state)
 {
 	struct dataset *d = many_pairs(23);
 	int64_t starts[] = {0, d->row_count};
-	struct batch_source src = {.data = d};
+	struct batch_source src = {.data = d, .rule = &objective_tokens.batch};
 	struct packing *p = NULL;
 
 	(void)state;
@@ -149,7 +150,7 @@ static void test_mix(void **state)
 	struct dataset *d = many_pairs(20);
 	int64_t starts[] = {0, 24, 40};
 	struct mix mix = {.set_count = 2, .end = MIX_ALL_EXHAUSTED};
-	struct batch_source src = {.data = d};
+	struct batch_source src = {.data = d, .rule = &objective_tokens.batch};
 	struct packing *p = NULL;
 	int bad;
 

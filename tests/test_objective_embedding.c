@@ -394,11 +394,63 @@ static void test_refusal(void **state)
 	}
 }
 
+/* ---- rows ---- */
+
+/* Rows of ids become the same micro-batch, by the objective's rule. */
+static void test_rows(void **state)
+{
+	char *path = file_join(*state, "rows.jsonl");
+	int64_t starts[] = {0, DOCUMENTS};
+	struct batch_source source = {.rule = &objective_embedding.batch};
+	struct dataset_options options = {.path = path, .vocab_count = VOCAB};
+	struct batch_limits limits;
+	struct packing *packing;
+	struct micro_batch *mb;
+	struct dataset *d;
+	struct texts t;
+	FILE *f = fopen(path, "w");
+
+	texts_make(&t, 1);
+	assert_non_null(f);
+	for (int row = 0, at = 0; row < DOCUMENTS; row++) {
+		fprintf(f, "{\"input_ids\":[%d", t.rows.id[at]);
+		while (at++ < t.last[row])
+			fprintf(f, ",%d", t.rows.id[at]);
+		fputs("]}\n", f);
+	}
+	fclose(f);
+	check_ok(dataset_open(&d, &options));
+	check_ok(packing_build_pairs(&packing, starts, 1));
+	source.data = d;
+	source.packing = packing;
+	source.sampler = (struct sampler){.row_count = QUERIES,
+	        .shuffle = SHUFFLE_NEWEST,
+	        .batch_rows = QUERIES,
+	        .accumulation = 1,
+	        .world_size = 1};
+	check_ok(sampler_init(&source.sampler));
+	check_ok(batch_limits_find(&limits, &source, 1));
+	assert_int_equal(limits.targets, QUERIES);
+	check_ok(micro_batch_alloc(&mb, &limits, source.rule));
+	check_ok(batch_build(mb, &source, 0, 0));
+	assert_int_equal(mb->target_count, QUERIES);
+	assert_memory_equal(mb->ids, t.rows.id, sizeof(t.document));
+	assert_memory_equal(mb->target_rows, t.rows.target_row, sizeof(t.label));
+	assert_memory_equal(mb->own[LABEL], t.label, sizeof(t.label));
+	assert_memory_equal(mb->own[DOCUMENT], t.document, sizeof(t.document));
+	assert_memory_equal(mb->own[LAST], t.last, sizeof(t.last));
+	micro_batch_free(mb);
+	packing_free(packing);
+	dataset_close(d);
+	rig_batch_free(&t.rows);
+	mem_free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_head), cmocka_unit_test(test_model),
-	        cmocka_unit_test(test_training), cmocka_unit_test(test_refusal)};
+	        cmocka_unit_test(test_training), cmocka_unit_test(test_refusal), cmocka_unit_test(test_rows)};
 
 	device_register(&backend_host);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, check_dir_make, check_dir_remove);
 }

@@ -7,7 +7,7 @@
 #include "comm/world.h"
 #include "placement/options.h"
 
-void host_batch_of(struct host_batch *to, const struct micro_batch *from, const struct objective *objective)
+void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 {
 	*to = (struct host_batch){
 	        .tokens = from->token_count,
@@ -19,8 +19,8 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from, const 
 	        .doc_end = from->doc_end,
 	        .target_row = from->target_rows,
 	};
-	for (int i = 0; i < objective_array_count(objective); i++)
-		to->own[i] = micro_batch_field(from, objective->array[i].field);
+	for (int i = 0; i < BATCH_OWN_MAX; i++)
+		to->own[i] = from->own[i];
 }
 
 /* Reports the losses of a micro-batch, document by document. */
@@ -59,7 +59,7 @@ static int micro_evaluate(struct session *s, const struct session_rows *rows, st
 	const float *losses;
 	int rc;
 
-	host_batch_of(&batch, mb, use.type);
+	host_batch_of(&batch, mb);
 	rc = engine_eval(s->engine, &losses, &batch);
 	if (rc)
 		return rc;

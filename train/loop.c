@@ -76,7 +76,7 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	struct device_stats before, after;
 
 	for (int m = 0; m < micro_count && !rc; m++)
-		host_batch_of(&micro[m], rows->micro[m], objective_of(t));
+		host_batch_of(&micro[m], rows->micro[m]);
 	batch_step_counts(targets, tokens, &rows->source, t->step);
 	device_get_stats(t->session.device, &before);
 	if (!rc)

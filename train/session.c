@@ -174,7 +174,10 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 
 	if (rc)
 		return rc;
-	r->source = (struct batch_source){.data = r->data, .packing = r->packing, .row_value = r->reference};
+	r->source = (struct batch_source){.data = r->data,
+	        .packing = r->packing,
+	        .rule = &objective_of_config(c).type->batch,
+	        .row_value = r->reference};
 	r->source.sampler = (struct sampler){
 	        .row_count = r->mix.set_count ? r->mix.epoch_rows : batch_source_rows(r->data, r->packing),
 	        .mix = r->mix.set_count ? &r->mix : NULL,
@@ -200,7 +203,7 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	if (!r->micro)
 		return ERR_NOMEM;
 	for (int m = 0; m < r->micro_count && !rc; m++)
-		rc = micro_batch_alloc(&r->micro[m], &r->limits);
+		rc = micro_batch_alloc(&r->micro[m], &r->limits, r->source.rule);
 	return rc;
 }
 

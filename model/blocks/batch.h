@@ -5,15 +5,10 @@
 #ifndef FERRY_MODEL_BLOCKS_BATCH_H
 #define FERRY_MODEL_BLOCKS_BATCH_H
 
+#include "base/batch_rule.h" /* IWYU pragma: export */
 #include "device/addr.h"
 
 #include <stdint.h>
-
-enum { BATCH_OWN_MAX = 4 };
-
-struct batch_sizes {
-	int64_t tokens, targets, documents;
-};
 
 /* Arrays are int32, unless the objective says otherwise. model_position_rows writes `position`. target_row
  * has the indices of tokens at which the head computes something, such as those that are followed by a

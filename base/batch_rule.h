@@ -1,0 +1,56 @@
+/* What a micro-batch has beside its documents, as data: an objective (objective/objective.h) says it,
+ * data/batch.c does it, and offload/ copies the arrays without knowing them. */
+#ifndef FERRY_BASE_BATCH_RULE_H
+#define FERRY_BASE_BATCH_RULE_H
+
+#include "base/dtype.h"
+
+#include <stdint.h>
+
+enum { BATCH_OWN_MAX = 4 };
+
+struct batch_sizes {
+	int64_t tokens, targets, documents;
+};
+
+/* What an array has an element for. BORDER: before each document and after the last. */
+enum batch_per { PER_TOKEN, PER_TARGET, PER_DOCUMENT, PER_DOCUMENT_BORDER };
+struct batch_array {
+	const char *name;
+	enum dtype dtype;
+	enum batch_per per;
+};
+
+struct dataset;        /* data/dataset.h */
+struct micro_batch;    /* data/batch.h */
+struct batch_document; /* there */
+
+struct batch_rule {
+	struct batch_array array[BATCH_OWN_MAX]; /* up to the first without a name */
+	int64_t (*targets)(
+	        const struct dataset *data, int64_t row); /* of the document that the row becomes */
+	/* Appends those targets, and the document's elements of own arrays. */
+	void (*add)(struct micro_batch *mb, const struct batch_document *document);
+};
+
+static inline int batch_array_count(const struct batch_rule *rule)
+{
+	int count = 0;
+
+	while (count < BATCH_OWN_MAX && rule->array[count].name)
+		count++;
+	return count;
+}
+
+static inline int64_t batch_array_bytes(const struct batch_array *array, const struct batch_sizes *sizes)
+{
+	int64_t count = array->per == PER_TOKEN    ? sizes->tokens
+	                : array->per == PER_TARGET ? sizes->targets
+	                                           : sizes->documents;
+
+	if (array->per == PER_DOCUMENT_BORDER && count)
+		count++;
+	return count * dtype_bytes(array->dtype);
+}
+
+#endif
