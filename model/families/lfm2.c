@@ -2,9 +2,9 @@
 #include "model/families/families.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 static const struct family_tensor lfm2_tensors[] = {
         LLAMA_EMBED,
@@ -30,44 +30,41 @@ static const struct family_tensor lfm2_tensors[] = {
         TENSORS_END,
 };
 
-/* The block has attention or a convolution, not the other one's tensors. */
-static void set_kind(struct block_config *b, int is_conv)
-{
-	for (int role = 0; role < ROLE_COUNT; role++)
-		if (is_conv ? role_facts[role].stage == STAGE_ATTN && role != ROLE_NORM1_W
-		            : role_facts[role].stage == STAGE_CONV)
-			b->has[role] = 0;
-}
+enum { LAYER_CONV, LAYER_ATTENTION };
 
-/* layer_types or, in older files, the indices of blocks with attention. Without both, all have it. */
-static void read_kinds(struct config_reader *r, struct model_config *c)
+/* Older files have the indices of blocks with attention. Without any list all have it. */
+static void read_indices(struct config_reader *r, const struct model_config *c, int *kinds)
 {
-	json_t *types = NULL, *indices = NULL;
-	int found = r->err ? r->err : json_get_array(r->object, r->where, "layer_types", &types);
+	json_t *indices = NULL;
+	int found = r->err ? r->err : json_get_array(r->object, r->where, "full_attn_idxs", &indices);
 
-	if (found >= 0 && !types)
-		found = json_get_array(r->object, r->where, "full_attn_idxs", &indices);
 	if (found < 0)
 		r->err = found;
-	else if (types && (int64_t)json_array_size(types) != c->L)
-		config_fail(r, ERR_INPUT, "layer_types has %zu entries; there are %" PRId64 " layers",
-		        json_array_size(types), c->L);
-	for (int64_t l = 0; l < c->L && !r->err; l++) {
-		const char *type = types ? json_string_value(json_array_get(types, (size_t)l)) : NULL;
-		int is_conv = types ? type && !strcmp(type, "conv") : indices != NULL;
+	for (int64_t l = 0; l < c->L; l++)
+		kinds[l] = indices ? LAYER_CONV : LAYER_ATTENTION;
+	for (size_t i = 0; i < json_array_size(indices) && !r->err; i++) {
+		const json_t *index = json_array_get(indices, i);
+		json_int_t layer = json_integer_value(index);
 
-		for (size_t i = 0; i < json_array_size(indices); i++)
-			is_conv &= json_integer_value(json_array_get(indices, i)) != l;
-		if (types && !is_conv && (!type || strcmp(type, "full_attention")))
-			config_fail(r, ERR_UNSUPPORTED,
-			        "layer_types[%" PRId64
-			        "] is %.60s; only conv and full_attention are supported",
-			        l, type ? type : "no string");
-		set_kind(&c->block[l], is_conv);
+		if (!json_is_integer(index))
+			config_fail(r, ERR_INPUT, "full_attn_idxs[%zu] is not the number of a layer", i);
+		else if (layer >= 0 && layer < c->L)
+			kinds[layer] = LAYER_ATTENTION;
 	}
-	for (size_t i = 0; i < json_array_size(indices); i++)
-		if (!json_is_integer(json_array_get(indices, i)))
-			config_fail(r, ERR_INPUT, "full_attn_idxs[%zu] is not a number of a layer", i);
+}
+
+static void read_kinds(struct config_reader *r, struct model_config *c)
+{
+	static const char *const names[] = {"conv", "full_attention", NULL};
+	int *kinds = mem_alloc((size_t)c->L, sizeof(*kinds));
+
+	if (!kinds && !r->err)
+		r->err = ERR_NOMEM;
+	if (!r->err && !config_read_layer_types(r, c, names, kinds))
+		read_indices(r, c, kinds);
+	for (int64_t l = 0; l < c->L && !r->err; l++)
+		config_drop_stage(&c->block[l], kinds[l] == LAYER_CONV ? STAGE_ATTN : STAGE_CONV);
+	mem_free(kinds);
 }
 
 /* The MLP is narrower than the file says: two thirds, times a factor, up to a multiple. */
