@@ -197,6 +197,12 @@ static int write_index(struct work *work)
 	return err;
 }
 
+/* Whether config.json needs no word: the tensors have the files' dtype. */
+static int keeps_dtype(const struct hf_export *options)
+{
+	return options->layout && format_facts[options->layout->format].element == (enum dtype)options->dtype;
+}
+
 static int write_all(struct work *work)
 {
 	const struct hf_export *options = work->options;
@@ -210,7 +216,7 @@ static int write_all(struct work *work)
 		err = side_files_write(options->side, work->dir.temp, NULL);
 	if (!err && work->model->whole && !options->layout)
 		err = hf_config_leave_text(work->dir.temp);
-	if (!err)
+	if (!err && !keeps_dtype(options))
 		err = hf_dtype_write(options->dtype, work->dir.temp);
 	if (!err && options->may_appear)
 		err = options->may_appear();

@@ -59,6 +59,9 @@ def main():
         for side, text in SIDE.items():
             (folder / side).write_text(text)
         if name == "llava":
+            config = json.loads((folder / "config.json").read_text())
+            config.pop("dtype"), config["text_config"].pop("dtype", None), config["vision_config"].pop("dtype", None)
+            (folder / "config.json").write_text(json.dumps(config, indent=1))
             tensors = {older_names(k): t for k, t in load_file(folder / "model.safetensors").items()}
             save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         if parts:
