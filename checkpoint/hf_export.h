@@ -6,8 +6,8 @@
  * shard. The directory has model.safetensors alone, or shards with model.safetensors.index.json. config.json,
  * generation_config.json and the files of tokenizer and processor are copies of the trained model's files
  * (checkpoint/side_files.h), with two changes. The dtype in config.json becomes that of the tensors, unless a
- * layout's files have it (checkpoint/hf_dtype.h). A model trained on chats gets their template and end-of-turn ids
- * (checkpoint/hf_chat.h).
+ * layout's files have it (checkpoint/hf_dtype.h). A model trained on chats gets their template and
+ * end-of-turn ids (checkpoint/hf_chat.h).
  *
  * Adapters are merged: a matrix with one is written as W + s B A (checkpoint/merge.h).
  *
