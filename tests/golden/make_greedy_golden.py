@@ -10,10 +10,11 @@ import sys
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging
 
-MODELS = ["gpt2", "gpt_neox", "llama2", "llama3", "mistral", "qwen2", "qwen3", "more/phi3"]
+MODELS = ["gpt2", "gpt_neox", "llama2", "llama3", "mistral", "qwen2", "qwen3", "more/phi3", "modern/lfm2",
+          "modern/muse_glimmer"]
 NEW_TOKENS = 24
 
 logging.set_verbosity_error()
@@ -21,10 +22,13 @@ logging.disable_progress_bar()
 
 
 def rows(directory):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    whole = hasattr(AutoConfig.from_pretrained(directory), "text_config")
+    auto = AutoModelForImageTextToText if whole else AutoModelForCausalLM
+    model = auto.from_pretrained(directory, dtype=torch.float32).eval()
+    vocabulary = model.config.get_text_config().vocab_size - 16 * whole  # the last are of images
     rng = random.Random(1)
     for count in (1, 5, 17, 33, 60):
-        prompt = [rng.randrange(3, model.config.vocab_size) for _ in range(count)]
+        prompt = [rng.randrange(3, vocabulary) for _ in range(count)]
         ids = torch.tensor([prompt])
         with torch.no_grad():
             out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=0)
