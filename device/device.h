@@ -93,6 +93,7 @@ struct device_options {
 	                       node from traffic between nodes; 0: all ranks */
 	int index; /* cuda: index among the GPUs that the process sees; an error if there are fewer */
 	struct device_speed speed; /* meta; zero fields take those of device_speed_assumed */
+	int remembers;             /* meta: stream_repeat knows what was queued before */
 };
 
 /* Opens the device with this name ("cuda", "host", "meta"; "auto" takes the first that opens). NULL options
@@ -167,6 +168,12 @@ int stream_copy_out(struct stream *stream, void *dst, dev_addr src, int64_t byte
  * its text). The meta device adds `cost` to its clock and does not call fn. fn must not queue work. */
 typedef int stream_fn(void *context);
 int stream_call(struct stream *stream, stream_fn *fn, void *context, const struct op_cost *cost);
+
+/* Queues what was queued under this name before, and returns 1: a device that `remembers` then adds its cost
+ * without its ops. Else 0: queue the work, and then call stream_repeat_end, also after an error. The name is
+ * a hash of all that decides the cost of the work, which is ops only. Not checked: addresses, races. */
+int stream_repeat(struct stream *stream, uint64_t name);
+int stream_repeat_end(struct stream *stream);
 
 /* Marks these bytes as unused from here on in stream order. Costs nothing, but a device with `poison`
  * overwrites them so that a late read shows. */

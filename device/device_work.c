@@ -189,6 +189,20 @@ int stream_call(struct stream *stream, stream_fn *fn, void *context, const struc
 	return submit(stream, &work, NULL, 0);
 }
 
+int stream_repeat(struct stream *stream, uint64_t name)
+{
+	const struct device *device = stream->device;
+
+	return device->race || !device->backend->repeat ? 0 : device->backend->repeat(stream, name);
+}
+
+int stream_repeat_end(struct stream *stream)
+{
+	const struct device *device = stream->device;
+
+	return device->race || !device->backend->repeat ? 0 : device->backend->repeat_end(stream);
+}
+
 int stream_discard(struct stream *stream, dev_addr base, int64_t bytes)
 {
 	struct work work = {.kind = WORK_DISCARD, .discard = {base, bytes}};

@@ -62,6 +62,52 @@ static void value_addresses(struct run *r, const struct plan_op *op)
 	}
 }
 
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+	return hash ^ hash >> 32;
+}
+
+/* A hash of all that decides what a stage's forward or backward costs: which of its arrays there are, not
+ * where. */
+static uint64_t cost_name(const struct run *r, const struct plan_op *op, const struct stage_memory *memory,
+        const struct device_batch *batch)
+{
+	const struct model_stage *stage = &r->plan->map->model->stages[op->stage];
+	const int64_t facts[] = {op->kind, op->stage, memory->dtype, batch->tokens, batch->documents,
+	        memory->cached.rows, memory->cached.text_rows, memory->cached.pass_tokens,
+	        memory->rope_positions, memory->first_gradient};
+	const dev_addr arrays[] = {memory->x, memory->y, memory->acts, memory->dx, memory->state};
+	uint64_t hash = 0;
+
+	for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
+		hash = mix(hash, (uint64_t)facts[i]);
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
+		hash = mix(hash, dev_is_none(arrays[i]));
+	for (int t = 0; t < stage->tensor_count; t++)
+		hash = mix(hash, dev_is_none(r->grad[stage->tensor[t]]));
+	for (int v = 0; v < stage->value_count; v++) {
+		const struct stage_value *value = &r->value[stage->value[v]];
+
+		hash = mix(hash, 2 * dev_is_none(value->grad) + (value->writes_grad != 0));
+	}
+	return hash;
+}
+
+static int queue_pass(struct run *r, struct stream *q, const struct plan_op *op,
+        const struct stage_memory *memory, const struct device_batch *batch)
+{
+	const struct model *model = r->plan->map->model;
+	int rc = stream_repeat(q, cost_name(r, op, memory, batch)), end;
+
+	if (rc)
+		return rc < 0 ? rc : 0;
+	rc = op->kind == PLAN_OP_BACKWARD ? model_backward(model, op->stage, q, memory, batch)
+	                                  : model_forward(model, op->stage, q, memory, batch);
+	end = stream_repeat_end(q);
+	return rc ? rc : end;
+}
+
 int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	const struct model *model = r->plan->map->model;
@@ -97,7 +143,5 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	if (op->kind == PLAN_OP_LOGITS)
 		return model_logits(
 		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);
-	if (op->kind == PLAN_OP_BACKWARD)
-		return model_backward(model, op->stage, q, &memory, &batch);
-	return model_forward(model, op->stage, q, &memory, &batch);
+	return queue_pass(r, q, op, &memory, &batch);
 }

@@ -7,13 +7,22 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+
+int choice_by_step(const void *a, const void *b)
+{
+	const struct choice_candidate *x = a, *y = b;
+
+	return x->step_ms != y->step_ms ? (x->step_ms > y->step_ms) - (x->step_ms < y->step_ms)
+	                                : (x->link_bytes > y->link_bytes) - (x->link_bytes < y->link_bytes);
+}
 
 /* Prefetch distances to try. CHOICE_AHEAD_AS_SET is tried only alone. */
 static const int aheads[] = {2, 1, 3, 0};
 enum { AHEAD_COUNT = sizeof(aheads) / sizeof(*aheads) };
+_Static_assert(
+        2 * AHEAD_COUNT <= CHOICE_WAYS, "each prefetch distance with and without inputs in host memory");
 
 /* The numbers of resident states to try: each up to 16, then about six for each doubling, and all. Three
  * units ahead is rarely best, so it gets one number for each doubling. Without prefetch only 0 is tried,
@@ -29,12 +38,16 @@ static int ladder_next(int states, int most, int ahead)
 	return states < most && next > most ? most : next;
 }
 
-/* A way to stream. The bytes of one more kept block or resident weight are a first guess, measured with
+/* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured with
  * nothing else resident. */
 struct way {
 	int ahead, spills;
-	double kept_bytes, weight_bytes;
+	double kept_bytes, weight_bytes, state_bytes;
 };
+
+/* Numbers of states that differ by less than this share of the budget are not worth a plan each: those of
+ * adapters are small. */
+static const double rung_share = 1.0 / 128;
 
 struct chooser {
 	struct choice *choice;
@@ -43,7 +56,7 @@ struct chooser {
 	int64_t device_bytes; /* device memory that a candidate may take now; 0: any */
 	struct device *meta;
 	int states, units, blocks; /* upper bounds of units with state, units with weights, kept blocks */
-	struct way ways[2 * AHEAD_COUNT];
+	struct way ways[CHOICE_WAYS];
 	int way_count;
 	int most_plans;        /* the search ends after this many plans */
 	struct engine *engine; /* of the last candidate that fit */
@@ -394,7 +407,11 @@ static int way_find(struct chooser *s, int ahead, int spills)
 		rc = one_find(&way->kept_bytes, s, &k, s->blocks, more);
 	more = k;
 	more.weights = s->units;
-	return rc ? rc : one_find(&way->weight_bytes, s, &k, s->units, more);
+	if (!rc)
+		rc = one_find(&way->weight_bytes, s, &k, s->units, more);
+	more = k;
+	more.states = s->states;
+	return rc ? rc : one_find(&way->state_bytes, s, &k, s->states, more);
 }
 
 /* Finds the ways to stream, and their first guesses. */
@@ -408,13 +425,22 @@ static int ways_find(struct chooser *s, const struct choice_freedom *freedom)
 	return rc;
 }
 
+static int states_next(const struct chooser *s, const struct way *way, int states)
+{
+	double step_bytes = rung_share * (double)s->device_bytes;
+	int next = ladder_next(states, s->states, way->ahead);
+
+	while (next < s->states && (next - states) * way->state_bytes < step_bytes)
+		next = ladder_next(next, s->states, way->ahead);
+	return next;
+}
+
 /* Fills the budget with each number of states, for one way to stream. */
 static int way_judge(struct chooser *s, struct choice *filled, const struct way *way)
 {
 	int is_fitting = 1, rc = 0;
 
-	for (int states = 0; states <= s->states && !rc;
-	        states = ladder_next(states, s->states, way->ahead)) {
+	for (int states = 0; states <= s->states && !rc; states = states_next(s, way, states)) {
 		struct choice_candidate k = {.ahead = way->ahead, .spills = way->spills, .states = states};
 
 		rc = states_fill(s, &k, &is_fitting);
@@ -424,14 +450,6 @@ static int way_judge(struct chooser *s, struct choice *filled, const struct way 
 			break;
 	}
 	return rc;
-}
-
-static int by_step(const void *a, const void *b)
-{
-	const struct choice_candidate *x = a, *y = b;
-
-	return x->step_ms != y->step_ms ? (x->step_ms > y->step_ms) - (x->step_ms < y->step_ms)
-	                                : (x->link_bytes > y->link_bytes) - (x->link_bytes < y->link_bytes);
 }
 
 static struct choice_candidate all_on_device(const struct chooser *s)
@@ -469,7 +487,7 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 		rc = way_judge(s, &filled, &s->ways[i]);
 	s->most_plans = 2 * s->choice->planned_count + 200;
 	if (filled.count)
-		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), by_step);
+		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), choice_by_step);
 	if (!rc && counts_all)
 		rc = all_judge(s, &best_ms);
 	for (int i = 0; i < filled.count && !rc; i++)
@@ -483,7 +501,7 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
         const struct choice_freedom *freedom, const struct device_speed *speed)
 {
-	struct device_options meta = {.pool = o->pool, .speed = *speed};
+	struct device_options meta = {.pool = o->pool, .speed = *speed, .remembers = 1};
 	struct chooser s = {.choice = choice, .base = o, .limits = limits};
 	int rc;
 
@@ -544,57 +562,4 @@ void choice_free(struct choice *choice)
 {
 	mem_free(choice->list);
 	*choice = (struct choice){.best = -1};
-}
-
-/* ---- explanation ---- */
-
-static int pointed_by_step(const void *a, const void *b)
-{
-	return by_step(
-	        *(const struct choice_candidate *const *)a, *(const struct choice_candidate *const *)b);
-}
-
-static void candidate_text(
-        struct str *out, const struct choice_candidate *k, const struct unit_map *units, const char *mark)
-{
-	str_printf(out, "%s ", mark);
-	str_printf(out, "%.1f MiB", (double)k->device_bytes / 0x1p20);
-	if (k->step_ms > 0)
-		str_printf(
-		        out, ", %.1f ms (at least %.1f, limited by %s)", k->step_ms, k->bound_ms, k->binds);
-	str_printf(out, ": state of %d of %d groups, weights of %d, activations of %d of %d layers",
-	        k->states, units->unit_count, k->weights_stay, k->kept, units->model->block_group_count);
-	if (k->spills)
-		str_add(out, ", other activations go to host memory");
-	if (k->ahead >= 0)
-		str_printf(out, ", %d prefetched", k->ahead);
-	str_add_char(out, '\n');
-}
-
-void choice_explain(struct str *out, const struct choice *f, const struct unit_map *units)
-{
-	enum { SHOWN = 6 };
-	const struct choice_candidate **sorted = mem_alloc((size_t)f->count + 1, sizeof(*sorted)),
-	                              *shown_ways[2 * (AHEAD_COUNT + 1)];
-	int ways = 0;
-
-	for (int i = 0; i < f->count && sorted; i++)
-		sorted[i] = &f->list[i];
-	if (sorted)
-		qsort(sorted, (size_t)f->count, sizeof(*sorted), pointed_by_step);
-	if (f->count)
-		str_printf(out, "%d plans, %d simulated; the fastest, and the best of each streaming mode:\n",
-		        f->planned_count, f->count);
-	for (int i = 0; i < f->count && sorted; i++) {
-		int seen = 0;
-
-		for (int w = 0; w < ways; w++)
-			seen |= shown_ways[w]->ahead == sorted[i]->ahead &&
-			        shown_ways[w]->spills == sorted[i]->spills;
-		if (!seen)
-			shown_ways[ways++] = sorted[i];
-		if (!seen || i < SHOWN || sorted[i] == &f->list[f->best])
-			candidate_text(out, sorted[i], units, sorted[i] == &f->list[f->best] ? "*" : " ");
-	}
-	mem_free(sorted);
 }

@@ -25,7 +25,7 @@
 #include "base/str.h"
 #include "offload/engine.h"
 
-enum { CHOICE_AHEAD_AS_SET = -1 };
+enum { CHOICE_AHEAD_AS_SET = -1, CHOICE_WAYS = 8 /* ways to stream, at most */ };
 
 struct choice_candidate {
 	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
@@ -73,6 +73,9 @@ void choice_free(struct choice *choice);
  * everything resident; the policy in *o becomes that plan's. The layout leaves gaps, so the plan with the
  * most offload need not be the smallest. ERR_NOMEM. */
 int choice_find_least(int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom);
+
+/* Compares two candidates: the shorter step first, then the fewer bytes on the link. */
+int choice_by_step(const void *a, const void *b);
 
 /* Explains the choice: one line for the best candidate of each way to stream, with its limit. */
 void choice_explain(struct str *out, const struct choice *choice, const struct unit_map *units);

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "device/backend.h"
 #include "device/meta/meta_clock.h"
+#include "device/meta/meta_memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,6 +18,7 @@ struct meta_device {
 	struct device_speed speed;
 	struct meta_clock clock;
 	struct device_stats stats;
+	struct meta_memory *memory; /* NULL: remembers nothing */
 };
 
 struct meta_event {
@@ -50,6 +52,10 @@ static int meta_open(struct device **device, const struct device_options *option
 	d->speed.host_update_bytes = given(s->host_update_bytes, d->speed.host_memory_bytes);
 	d->speed.comm_bytes = given(s->comm_bytes, device_speed_assumed.comm_bytes);
 	d->base.comm_algorithm = s->host_computes ? COMM_DIRECT : COMM_RING;
+	if (options->remembers && meta_memory_open(&d->memory)) {
+		mem_free(d);
+		return ERR_NOMEM;
+	}
 	*device = &d->base;
 	return 0;
 }
@@ -57,6 +63,7 @@ static int meta_open(struct device **device, const struct device_options *option
 static void meta_close(struct device *device)
 {
 	meta_clock_close(&((struct meta_device *)device)->clock);
+	meta_memory_close(((struct meta_device *)device)->memory);
 	mem_free(device);
 }
 
@@ -261,6 +268,15 @@ static double share_of(double seconds, int64_t ns)
 	return ns ? fmin(seconds * 1e9 / (double)ns, 1) : 0;
 }
 
+/* Adds a piece of work to the stream's clock. */
+static int load_add(struct stream *stream, const struct meta_load *load)
+{
+	stream->work.alone_ns += load->alone_ns;
+	stream->work.bus_ns +=
+	        (int64_t)(load->share[META_BUS] * (double)load->alone_ns); /* at most alone_ns */
+	return meta_clock_work((struct meta_stream *)stream, load);
+}
+
 /* Work that needs more of a resource than there is takes longer even alone. */
 static int meta_queue(struct stream *stream, const struct work *work)
 {
@@ -276,11 +292,38 @@ static int meta_queue(struct stream *stream, const struct work *work)
 
 	if (d->stats.arena_touched_bytes < work->touched_bytes)
 		d->stats.arena_touched_bytes = work->touched_bytes;
-	stream->work.alone_ns += ns;
-	stream->work.bus_ns += (int64_t)(load.share[META_BUS] * (double)ns); /* at most ns */
 	if (work->kind == WORK_STAMP)
 		return meta_clock_stamp((struct meta_stream *)stream, work->at_ns);
-	return meta_clock_work((struct meta_stream *)stream, &load);
+	if (d->memory)
+		meta_memory_add(d->memory, &load);
+	return load_add(stream, &load);
+}
+
+static int meta_repeat(struct stream *stream, uint64_t name)
+{
+	struct meta_device *d = (struct meta_device *)stream->device;
+	const struct meta_load *loads;
+	int64_t count;
+	double flops;
+	int rc = 0;
+
+	if (!d->memory)
+		return 0;
+	if (!meta_memory_find(d->memory, name, &loads, &count, &flops)) {
+		meta_memory_begin(d->memory, name, d->stats.flops);
+		return 0;
+	}
+	d->stats.flops += flops;
+	for (int64_t i = 0; i < count && !rc; i++)
+		rc = load_add(stream, &loads[i]);
+	return rc ? rc : 1;
+}
+
+static int meta_repeat_end(struct stream *stream)
+{
+	struct meta_device *d = (struct meta_device *)stream->device;
+
+	return d->memory ? meta_memory_end(d->memory, d->stats.flops) : 0;
 }
 
 /* ---- ranks: any number, all assumed to be like this one ---- */
@@ -344,6 +387,8 @@ const struct backend backend_meta = {
         .stream_wait = meta_stream_wait,
         .event_sync = meta_event_sync,
         .queue = meta_queue,
+        .repeat = meta_repeat,
+        .repeat_end = meta_repeat_end,
         .comm_open = meta_comm_open,
         .comm_close = meta_comm_close,
         .sum_host = meta_sum_host,
