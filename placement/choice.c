@@ -38,8 +38,8 @@ static int ladder_next(int states, int most, int ahead)
 	return states < most && next > most ? most : next;
 }
 
-/* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured with
- * nothing else resident. */
+/* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured
+ * with nothing else resident. */
 struct way {
 	int ahead, spills;
 	double kept_bytes, weight_bytes, state_bytes;
