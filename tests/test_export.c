@@ -5,7 +5,8 @@
  * python3 with transformers and torch. */
 #include "tests/run_fixture.h"
 
-static const char *const names[] = {"llama2", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox"};
+static const char *const names[] = {
+        "llama2", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "modern/qwen3_5"};
 enum { NAME_COUNT = sizeof(names) / sizeof(*names) };
 
 static const char *golden;
@@ -74,11 +75,13 @@ static void test_transformers(void **state)
 	if (peft_serves)
 		train_adapter(&command, "made", &m, "use_rslora=on");
 	for (int i = 0; i < NAME_COUNT && golden; i++) {
+		const char *slash = strrchr(names[i], '/'), *name = slash ? slash + 1 : names[i];
+
 		golden_model(&m, golden, names[i]);
-		export_both(&command, names[i], &m);
+		export_both(&command, name, &m);
 		if (peft_serves) /* GPT-2 has another c_proj in attention */
-			train_adapter(&command, names[i], &m,
-			        strcmp(names[i], "gpt2") ? "" : "lora_target_modules=mlp.c_proj");
+			train_adapter(&command, name, &m,
+			        strcmp(name, "gpt2") ? "" : "lora_target_modules=mlp.c_proj");
 	}
 	assert_int_equal(str_check(&command), 0);
 	str_printf(&command, " >%s/stderr 2>&1", work_dir);

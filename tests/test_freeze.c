@@ -237,6 +237,8 @@ static const struct {
                 "mistral",
                 "'trainable=.*'",
         },
+        {"modern/qwen3_5", "'freeze=.*(conv1d|A_log|linear_attn\\.norm|q_norm|in_proj_z|v_proj).*'"},
+        {"modern/qwen3_5", "'trainable=.*(dt_bias|in_proj_a|q_proj).*'"},
         {"modern/lfm2", "'freeze=.*conv\\.conv\\..*|.*(operator_norm|w1)\\..*'"},
         {"modern/muse_glimmer", "'freeze=.*(gate_proj|layernorm)\\..*'"},
 };

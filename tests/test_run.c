@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static struct run_model models[3];
+static struct run_model models[4];
 static int model_count;
 
 /* ---- settings that change no bit ---- */
@@ -398,6 +398,7 @@ int main(void)
 	if (golden) {
 		golden_model(&models[model_count++], golden, "llama3");
 		golden_model(&models[model_count++], golden, "gpt_neox");
+		golden_model(&models[model_count++], golden, "modern/qwen3_5");
 	}
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	ferry_run_end();
