@@ -214,8 +214,8 @@ static double spread_roll(struct dice *r, double least, double most) /* log-unif
 
 static void model_draw(struct draw *d, struct dice *r, int positions)
 {
-	const char *family =
-	        PICK(r, "llama", "llama", "mistral", "qwen2", "qwen3", "qwen3_5_text", "gpt2", "gpt_neox");
+	const char *family = PICK(r, "llama", "llama", "mistral", "qwen2", "qwen3", "qwen3_5_text", "lfm2",
+	        "muse_glimmer_text", "gpt2", "gpt_neox");
 	int big = one_in(r, 12), kv = 1 << roll(r, 0, 3), heads = kv * roll(r, 1, big ? 8 : 3);
 	int head = 2 * roll(r, 1, 16) * (big ? 4 : 1), hidden = heads * head,
 	    mlp = (int)spread_roll(r, 1, big ? 30000 : 700),
@@ -242,8 +242,12 @@ static void model_draw(struct draw *d, struct dice *r, int positions)
 	                ? ", \"head_dim\": 16, \"full_attention_interval\": 3, \"linear_num_key_heads\": 2, "
 	                  "\"linear_num_value_heads\": 6, \"linear_key_head_dim\": 24, "
 	                  "\"linear_value_head_dim\": 40, \"linear_conv_kernel_dim\": 3"
-	        : !strcmp(family, "llama") ? ", \"torch_dtype\": \"bfloat16\""
-	                                   : "");
+	        : !strcmp(family, "lfm2")
+	                ? ", \"full_attn_idxs\": [1, 3, 4], \"conv_L_cache\": 4, \"conv_bias\": true, "
+	                  "\"block_auto_adjust_ff_dim\": false"
+	        : !strcmp(family, "muse_glimmer_text") ? ", \"head_dim\": 24, \"sliding_window\": 9"
+	        : !strcmp(family, "llama")             ? ", \"torch_dtype\": \"bfloat16\""
+	                                               : "");
 }
 
 static const char plain_machine[] =

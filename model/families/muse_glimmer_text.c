@@ -63,6 +63,7 @@ static void muse_read(struct config_reader *r, struct model_config *c)
 	if (!r->err) {
 		config_check_positive(r, "qk_scale_factor", qk_scale);
 		config_check_positive(r, "output_multiplier", output);
+		config_check_positive(r, "one over output_multiplier", 1 / output);
 		config_check_positive(r, "final_logit_softcapping", c->logit_cap);
 	}
 	for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++)
