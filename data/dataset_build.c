@@ -104,7 +104,7 @@ static int begin_cache(struct dataset_builder *b)
 		        &b->cache, b->options->cache_dir, b->recipe ? b->recipe : "", sizeof(*b->d));
 	if (rc == 1)
 		b->is_made = 1;
-	else if (rc == 0)
+	else if (rc == 0 && b->options->memory_bytes > 1) /* 1: for files again, whatever the size */
 		log_info("%s: its rows take more than data_memory=%s; writing them to data_cache=%s",
 		        b->options->path, limit.data ? limit.data : "", b->options->cache_dir);
 	b->told_ns = clock_now_ns();
