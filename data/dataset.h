@@ -67,10 +67,12 @@ struct dataset_options {
 	enum files_split split_want;
 	enum dataset_format format;
 	enum dataset_pairs pairs;
-	struct row_names names;                    /* of columns and roles if not the usual ones */
-	const struct tokenizer *tokenizer;         /* NULL is allowed for the tokens format */
-	const struct err *no_tokenizer;            /* the reason; NULL: not searched */
-	int64_t vocab_count;                       /* ids and labels must be below; 0 = the tokenizer's */
+	struct row_names names;            /* of columns and roles if not the usual ones */
+	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
+	const struct err *no_tokenizer;    /* the reason; NULL: not searched */
+	int64_t vocab_count;               /* ids and labels must be below; 0 = the tokenizer's */
+	const int64_t *refused;            /* [refused_count] ids that no row may have */
+	int refused_count;
 	int64_t max_length_tokens;                 /* 0 = rows are never cut */
 	enum dataset_long_rows long_rows;          /* what happens to longer rows */
 	int inputs;                                /* bits of enum dataset_inputs */

@@ -292,6 +292,13 @@ static int check_row(
 			return err_set(ERR_INPUT,
 			        "%s: input_ids[%" PRId64 "] is %d; the vocabulary has ids 0 to %" PRId64,
 			        b->where, i, ids[i], top - 1);
+		for (int k = 0; k < b->options->refused_count; k++)
+			if (ids[i] == b->options->refused[k])
+				return err_set(ERR_UNSUPPORTED,
+				        "%s: token %" PRId64 " is %d, which stands for an image, a video or "
+				                             "a sound; ferry trains on texts, "
+				        "remove it",
+				        b->where, i, ids[i]);
 		if (labels && labels[i] != DATASET_IGNORE && (labels[i] < 0 || labels[i] >= top))
 			return err_set(ERR_INPUT,
 			        "%s: labels[%" PRId64 "] is %d; it must be -100 or an id from 0 to %" PRId64,

@@ -107,6 +107,7 @@ struct model_group {
 	int part, parts; /* of its block */
 };
 
+enum { TEXT_PART_REPLACED = 3 }; /* images, videos, sounds */
 struct model {
 	struct model_config config;
 	struct model_tensor *tensors;
@@ -127,9 +128,11 @@ struct model {
 	const struct model_family *family;
 	int *by_name;        /* tensors in order of their names */
 	enum format storage; /* of the weights, by config.json; FORMAT_COUNT: unknown */
-	const char *whole;   /* model_type of a model that also reads images or sound, and this is its text
+	/* Ids that no row may have: the whole model reads another token in their place. -1: none */
+	int64_t replaced[TEXT_PART_REPLACED];
+	const char *whole; /* model_type of a model that also reads images or sound, and this is its text
 	                        part;   NULL: a text model */
-	int is_untied; /* config.json says tied, and the weights have a head of their own (model_untie) */
+	int is_untied;     /* config.json says tied, and the weights have a head of their own (model_untie) */
 };
 
 void model_close(struct model *model);

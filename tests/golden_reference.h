@@ -84,6 +84,27 @@ static inline const char *name_in(const struct safetensors *file, const char *na
 	return text;
 }
 
+/* Whether the tensor of the result has the values of the model's file: its bytes or, from bf16, in fp32. */
+static inline int is_kept(const struct safetensors *first, const struct safetensors_tensor *was,
+        const struct safetensors *result, const struct safetensors_tensor *is)
+{
+	uint16_t *a = calloc((size_t)was->len_bytes + 2, 1);
+	uint32_t *b = calloc((size_t)is->len_bytes + 4, 1);
+	int equal = is->count == was->count;
+
+	assert_int_equal(safetensors_read(first, was, a, 0, was->len_bytes), 0);
+	assert_int_equal(safetensors_read(result, is, b, 0, is->len_bytes), 0);
+	if (is->dtype == was->dtype)
+		equal = equal && !memcmp(a, b, (size_t)was->len_bytes);
+	else
+		for (int64_t i = 0; i < was->count && equal; i++)
+			equal = was->dtype == SAFETENSORS_BF16 && is->dtype == SAFETENSORS_F32 &&
+			        b[i] == (uint32_t)a[i] << 16;
+	free(a);
+	free(b);
+	return equal;
+}
+
 /* The rows with this key in the metrics.jsonl of the run in `run`. */
 static inline json_t *rows_with(const char *key)
 {

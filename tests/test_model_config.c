@@ -14,6 +14,7 @@
 	"\"model_type\":\"phi3\",\"vocab_size\":40,\"hidden_size\":16,\"num_hidden_layers\":2,"              \
 	"\"num_attention_heads\":4"
 #define OLMO3 "\"model_type\":\"olmo3\",\"head_dim\":4,\"num_hidden_layers\":2"
+#define GEMMA4 "\"model_type\":\"gemma4_text\",\"num_hidden_layers\":4,\"hidden_size_per_layer_input\":0"
 #define YARN "\"rope_type\":\"yarn\",\"factor\":2.0"
 
 /* A config.json that is refused, and the words that its message must have. */
@@ -67,6 +68,26 @@ static const struct {
         {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[1.5]}", ERR_INPUT, "full_attn_idxs[0]"},
         {"{\"model_type\":\"lfm2\",\"block_ff_dim\":1}", ERR_INPUT, "the MLP would be 0 wide"},
         {"{\"model_type\":\"lfm2\",\"block_ffn_dim_multiplier\":1e9}", ERR_INPUT, "block_ffn_dim_multiplier"},
+        {"{" GEMMA4 ",\"enable_moe_block\":true}", ERR_UNSUPPORTED, "enable_moe_block is true"},
+        {"{" GEMMA4 ",\"num_experts\":8}", ERR_UNSUPPORTED, "num_experts is 8"},
+        {"{" GEMMA4 ",\"use_bidirectional_attention\":\"all\"}", ERR_UNSUPPORTED,
+                "use_bidirectional_attention is all"},
+        {"{" GEMMA4 ",\"num_kv_shared_layers\":4}", ERR_INPUT, "no layer before these is of the kind"},
+        {"{" GEMMA4 ",\"num_kv_shared_layers\":5}", ERR_INPUT, "num_kv_shared_layers is 5"},
+        {"{" GEMMA4 ",\"global_head_dim\":7}", ERR_INPUT, "head_dim must be even"},
+        {"{" GEMMA4 ",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3}", ERR_INPUT,
+                "layer 3: num_attention_heads 8 is not a multiple of num_key_value_heads 3"},
+        {"{" GEMMA4 ",\"per_layer_config\":{\"4\":{}}}", ERR_INPUT, "per_layer_config has \"4\""},
+        {"{" GEMMA4 ",\"per_layer_config\":{\"0\":{\"intermediate_size\":8}}}", ERR_UNSUPPORTED,
+                "layer 0: intermediate_size is not supported"},
+        {"{" GEMMA4 ",\"per_layer_config\":{\"0\":{\"head_dim\":8}}}", ERR_UNSUPPORTED,
+                "layer 1: head_dim is 256, but another layer of its kind has 8"},
+        {"{" GEMMA4 ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", ERR_INPUT,
+                "rope_parameters has no sliding_attention"},
+        {"{" GEMMA4 ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2}}", ERR_UNSUPPORTED,
+                "rope_scaling is not supported"},
+        {"{\"model_type\":\"gemma4_text\",\"vocab_size_per_layer_input\":9}", ERR_UNSUPPORTED,
+                "vocab_size_per_layer_input is 9, less than vocab_size"},
         {"{\"model_type\":\"mixtral\"}", ERR_UNSUPPORTED, "mixtral"},
         {"{\"model_type\":\"bert\"}", ERR_UNSUPPORTED, "bert"},
         {"{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}", ERR_UNSUPPORTED,

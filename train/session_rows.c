@@ -35,6 +35,8 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 		return rc;
 	o = data_config_options(c, path, s->tokenizer, chat_template, s->model->config.V);
 	o.no_tokenizer = &why;
+	o.refused = s->model->replaced;
+	o.refused_count = TEXT_PART_REPLACED;
 	rc = data_cache_set(&cache, &o, c, s->model_dir, s->model->parameter_count);
 	if (place == ROWS_IN_FILES)
 		o.memory_bytes = 1;

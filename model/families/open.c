@@ -102,8 +102,10 @@ int model_open(struct model **model, const json_t *config, const char *where)
 	if (!err)
 		err = open_text(
 		        model, text, whole && json_object_get(config, "text_config") ? inside : where);
-	if (!err)
+	if (!err) {
 		(*model)->whole = whole;
+		err = text_part_replaced((*model)->replaced, whole, config, where);
+	}
 	json_decref(text);
 	return err == ERR_RANGE ? err_note(ERR_INPUT, "%s", where) : err;
 }

@@ -12,27 +12,30 @@
  *   text_type  of a text_config that does not say, as in transformers; NULL: there is no text_config in older
  *              files, and its keys are at the top
  *   family     the family that computes the same for texts; NULL: text_config's model_type says it
- *   modules    of the text part within the whole; NULL: "model.language_model." */
+ *   modules    of the text part within the whole; NULL: "model.language_model."
+ *   replaced   the default ids of tokens for images, videos and sounds, if a text with one of them is another
+ *              text to the whole, even without an image; 0: there are none */
 static const struct whole {
 	const char *model_type, *text_type, *family, *modules;
+	int64_t replaced[TEXT_PART_REPLACED];
 } wholes[] = {
-        {"gemma3", "gemma3_text", NULL, NULL},
-        {"gemma4", "gemma4_text", NULL, NULL},
-        {"gemma4_unified", "gemma4_unified_text", NULL, NULL},
-        {"idefics3", "llama", NULL, "model.text_model."},
-        {"internvl", "qwen2", NULL, NULL},
-        {"llava", "llama", NULL, NULL},
-        {"llava_next", "llama", NULL, NULL},
-        {"llava_onevision", "qwen2", NULL, NULL},
-        {"mistral3", "mistral", NULL, NULL},
-        {"muse_glimmer", "muse_glimmer_text", NULL, NULL},
-        {"qwen2_5_vl", NULL, "qwen2", NULL},
-        {"qwen2_audio", "qwen2", NULL, NULL},
-        {"qwen2_vl", NULL, "qwen2", NULL},
-        {"qwen3_5", "qwen3_5_text", NULL, NULL},
-        {"qwen3_vl", NULL, "qwen3", NULL},
-        {"smolvlm", "llama", NULL, "model.text_model."},
-        {"vipllava", "llama", NULL, NULL},
+        {"gemma3", "gemma3_text", NULL, NULL, {0}},
+        {"gemma4", "gemma4_text", NULL, NULL, {258880, 258884, 258881}},
+        {"gemma4_unified", "gemma4_unified_text", NULL, NULL, {258880, 258884, 258881}},
+        {"idefics3", "llama", NULL, "model.text_model.", {0}},
+        {"internvl", "qwen2", NULL, NULL, {0}},
+        {"llava", "llama", NULL, NULL, {0}},
+        {"llava_next", "llama", NULL, NULL, {0}},
+        {"llava_onevision", "qwen2", NULL, NULL, {0}},
+        {"mistral3", "mistral", NULL, NULL, {0}},
+        {"muse_glimmer", "muse_glimmer_text", NULL, NULL, {0}},
+        {"qwen2_5_vl", NULL, "qwen2", NULL, {0}},
+        {"qwen2_audio", "qwen2", NULL, NULL, {0}},
+        {"qwen2_vl", NULL, "qwen2", NULL, {0}},
+        {"qwen3_5", "qwen3_5_text", NULL, NULL, {0}},
+        {"qwen3_vl", NULL, "qwen3", NULL, {0}},
+        {"smolvlm", "llama", NULL, "model.text_model.", {0}},
+        {"vipllava", "llama", NULL, NULL, {0}},
 };
 
 static const struct whole *whole_find(const char *model_type)
@@ -48,6 +51,24 @@ const char *text_part_modules(const char *whole)
 	const struct whole *w = whole_find(whole);
 
 	return w && w->modules ? w->modules : "model.language_model.";
+}
+
+int text_part_replaced(
+        int64_t ids[TEXT_PART_REPLACED], const char *whole, const json_t *config, const char *where)
+{
+	static const char *const keys[TEXT_PART_REPLACED] = {
+	        "image_token_id", "video_token_id", "audio_token_id"};
+	const struct whole *w = whole_find(whole);
+
+	for (int i = 0; i < TEXT_PART_REPLACED; i++) {
+		int found;
+
+		ids[i] = w && w->replaced[i] ? w->replaced[i] : -1;
+		found = ids[i] < 0 ? 0 : json_get_int(config, where, keys[i], &ids[i]);
+		if (found < 0)
+			return found;
+	}
+	return 0;
 }
 
 /* The class that loads the text part alone. Those of the whole must not stay. */

@@ -42,6 +42,11 @@ CASES = [
     ("opt", "opt", {}, 3, 6, False, ["out_proj", "fc1", "fc2"]),
     ("granite", "granite", {}, 3, 6, False, "all-linear"),
     ("olmo2", "olmo2", {}, 3, 6, False, ["o_proj", "down_proj"]),
+    ("gemma4 K = V", "gemma4_text", dict(attention_k_eq_v=True, num_global_key_value_heads=1), 3, 6, False, "all-linear"),
+    ("gemma4 shared, inputs, modules that some layers lack", "gemma4_text", dict(
+        num_kv_shared_layers=1, use_double_wide_mlp=True, hidden_size_per_layer_input=5, head_dim=4,
+        global_head_dim=4), 2, 3, False,
+     ["q_proj", "k_proj", "v_proj", "up_proj", "per_layer_input_gate", "per_layer_projection"]),
     ("lfm2", "lfm2", dict(conv_bias=True), 3, 6, False, "all-linear"),
     ("lfm2 modules of one kind of layer", "lfm2", {}, 2, 1, True, ["in_proj", "q_proj", "w1", "w2"]),
     ("muse_glimmer, both gates of a layer", "muse_glimmer", dict(
