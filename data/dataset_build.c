@@ -296,7 +296,7 @@ static int check_row(
 			if (ids[i] == b->options->refused[k])
 				return err_set(ERR_UNSUPPORTED,
 				        "%s: token %" PRId64 " is %d, which stands for an image, a video or "
-				                             "a sound; ferry trains on texts, "
+				        "a sound; ferry trains on texts, "
 				        "remove it",
 				        b->where, i, ids[i]);
 		if (labels && labels[i] != DATASET_IGNORE && (labels[i] < 0 || labels[i] >= top))

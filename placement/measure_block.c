@@ -129,8 +129,9 @@ static int divides(const struct model_config *c, int64_t divisor)
 	const struct block_config *first = &c->block[0];
 
 	return !(c->C % (divisor * COLUMNS_STEP) || first->F % (divisor * COLUMNS_STEP) ||
-	               first->H % divisor || first->KV % divisor || first->conv_cols % divisor ||
-	               first->delta.key_heads % divisor || first->delta.value_heads % divisor) &&
+	               first->H % divisor || first->KV % divisor || c->input_columns % divisor ||
+	               first->conv_cols % divisor || first->delta.key_heads % divisor ||
+	               first->delta.value_heads % divisor) &&
 	       c->C / divisor >= COLUMNS_MIN;
 }
 
@@ -162,6 +163,7 @@ static void block_cut(struct sample *s, int cut)
 	c->block = &b->facts;
 	b->facts = whole->block[0];
 	c->C /= b->divisor;
+	c->input_columns /= b->divisor;
 	b->facts.F /= b->divisor;
 	b->facts.H /= b->divisor;
 	b->facts.KV /= b->divisor;
