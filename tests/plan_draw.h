@@ -250,8 +250,8 @@ static void model_draw(struct draw *d, struct dice *r, int positions)
 	                                               : "");
 }
 
-static const char plain_machine[] =
-        "name: plain\ngpus: 0\nhost:\n  memory: 16GiB\n  memory_gbps: 40\n  gflops: 140\n";
+static const char plain_machine[] = "name: plain\ngpus: 0\nhost:\n  memory: 17179869184\n  reserve: 1MiB\n  "
+                                    "memory_gbps: 40\n  gflops: 140\n";
 
 static void machine_draw(struct draw *d, struct dice *r)
 {
