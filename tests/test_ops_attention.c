@@ -348,6 +348,7 @@ static void test_tiles(void **state)
 	                .score_cap = 0.7,
 	                .has_sink = 1},
 	        {.tokens = 66, .heads = 2, .kv_heads = 1, .head_dim = 24, .has_sink = 1, .magnitude = 12},
+	        {.tokens = 66, .heads = 2, .kv_heads = 1, .head_dim = 512, .lengths = {50}},
 	};
 
 	(void)state;
