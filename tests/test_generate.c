@@ -308,18 +308,15 @@ static void test_talk(void **state)
 	"$F generate model=w chat=on chat_template=chatml device=host threads=2 compute_dtype=fp32 "         \
 	"temperature=0 max_new_tokens=30 --json "
 
-/* Blocks with a window keep fewer rows than the text has. Each turn of a chat gets the same answer as the
- * whole chat in one prompt. Some turns have a shorter text than the cache had. */
-static void test_window(void **state)
+/* Each turn of a chat gets the same answer as the whole chat in one prompt. Some turns have a shorter text
+ * than the cache had. `make`: makes the model w. */
+static void turns_compare(const char *make)
 {
 	static const char *const asked[] = {"hi", "bye", "how are you all today", "x"};
 	json_t *turns, *messages = json_array();
 	struct result r;
 
-	(void)state;
-	r = run("mkdir wc && cp m/tokenizer* wc && sed 's/\"llama\"/\"mistral\", \"sliding_window\": 8/;"
-	        "s/embeddings\": 128/embeddings\": 4096/' m/config.json > wc/config.json && "
-	        "$F init wc/config.json output_dir=w seed=5 tokenizer=wc");
+	r = run(make);
 	if (r.code)
 		fail_msg("%s", r.err);
 	result_free(&r);
@@ -346,6 +343,18 @@ static void test_window(void **state)
 	}
 	json_decref(turns);
 	json_decref(messages);
+}
+
+/* Blocks with a window keep fewer rows than the text has. */
+static void test_window(void **state)
+{
+	struct result r;
+
+	(void)state;
+	turns_compare(
+	        "mkdir wc && cp m/tokenizer* wc && sed 's/\"llama\"/\"mistral\", \"sliding_window\": 8/;"
+	        "s/embeddings\": 128/embeddings\": 4096/' m/config.json > wc/config.json && "
+	        "$F init wc/config.json output_dir=w seed=5 tokenizer=wc");
 	/* 8 - 1 rows and those of a pass, here the 20 tokens of the prompt, of 2 x 16 fp32 in 2 blocks */
 	r = run("$F generate model=w device=host threads=2 compute_dtype=fp32 temperature=0 "
 	        "max_new_tokens=80 "
@@ -353,6 +362,39 @@ static void test_window(void **state)
 	assert_int_equal(r.code, 0);
 	assert_non_null(strstr(r.err, "KV cache: 6.8 KiB, for 100 tokens\n"));
 	result_free(&r);
+}
+
+/* The same with recurrent states; several texts at once have one each. */
+static void test_recurrence(void **state)
+{
+	static const char *const prompts[] = {"1,2,3", "9,8,7,6,5,4,3,2,1,9,8,7", "5"};
+	json_t *all, *alone;
+	char *command;
+
+	(void)state;
+	turns_compare(
+	        "mkdir rc && cp m/tokenizer* rc && sed 's/\"llama\"/\"qwen3_5_text\", \"head_dim\": 16, "
+	        "\"full_attention_interval\": 2, \"linear_num_key_heads\": 1, \"linear_num_value_heads\": 3, "
+	        "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 12/;s/1e-5/1e-3/;"
+	        "s/embeddings\": 128/embeddings\": 4096/' m/config.json > rc/config.json && rm -r w && "
+	        "$F init rc/config.json output_dir=w seed=5 tokenizer=rc");
+	put("prompts.jsonl",
+	        "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[9,8,7,6,5,4,3,2,1,9,8,7]}\n{\"input_ids\":[5]}\n");
+	all = run_lines("$F generate model=w device=host threads=2 compute_dtype=fp32 temperature=0 "
+	                "max_new_tokens=20 --json prompt_file=prompts.jsonl");
+	assert_int_equal(json_array_size(all), 3);
+	for (size_t i = 0; i < 3; i++) {
+		command = mem_printf(
+		        "$F generate model=w device=host threads=2 compute_dtype=fp32 temperature=0 "
+		        "max_new_tokens=20 --json prompt_ids=%s",
+		        prompts[i]);
+		alone = run_lines(command);
+		assert_true(json_equal(json_object_get(json_array_get(all, i), "ids"),
+		        json_object_get(json_array_get(alone, 0), "ids")));
+		json_decref(alone);
+		mem_free(command);
+	}
+	json_decref(all);
 }
 
 /* What the cache takes: 2 blocks, rows of 2 x 16 fp32; and what each token copies where weights are streamed.
@@ -447,6 +489,7 @@ int main(void)
 	        cmocka_unit_test(test_generation_config),
 	        cmocka_unit_test(test_talk),
 	        cmocka_unit_test(test_window),
+	        cmocka_unit_test(test_recurrence),
 	        cmocka_unit_test(test_costs),
 	        cmocka_unit_test(test_defaults),
 	};

@@ -76,6 +76,29 @@ static void make_batch(struct rig_batch *b, int64_t documents, int every, uint64
 	}
 }
 
+/* A state of the delta rule cannot go back to an earlier token. It is kept in fp32, the window of the
+ * convolution in the compute dtype, for each text; each begins at a multiple of 256 bytes. */
+static void test_delta_state(void **state)
+{
+	const struct cache_shape shape = {.rows = 60, .text_rows = 20, .pass_tokens = 8}, none = {0};
+	struct model *model = model_from(
+	        "{" TINY("qwen3_5_text") ",\"num_key_value_heads\":2,\"head_dim\":8,"
+	                                 "\"full_attention_interval\":2,\"linear_num_key_heads\":2,"
+	                                 "\"linear_num_value_heads\":4,\"linear_key_head_dim\":8,"
+	                                 "\"linear_value_head_dim\":16,"
+	                                 "\"linear_conv_kernel_dim\":3}");
+	int delta = model->groups[1].first_stage;
+
+	(void)state;
+	assert_int_equal(model->stages[delta].kind, STAGE_DELTA);
+	assert_int_equal(model_state_bytes(model, delta, DTYPE_BF16, &shape),
+	        3 * 4 * 8 * 16 * 4 + 1280); /* 3 x 2 x 96 bf16 are 1152 bytes */
+	assert_int_equal(model_state_bytes(model, delta, DTYPE_F32, &none), 0);
+	assert_int_equal(model_state_goes_back(model, &shape, 10, 10), 1);
+	assert_int_equal(model_state_goes_back(model, &shape, 10, 9), 0);
+	model_close(model);
+}
+
 /* How many rows that is: of the host 512 in no more than 256 MiB, of a GPU 2048 in no more than 512 MiB. */
 static void test_head_rows(void **state)
 {
@@ -338,6 +361,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_attention_facts),
+	        cmocka_unit_test(test_delta_state),
 	        cmocka_unit_test(test_head_rows),
 	        cmocka_unit_test(test_chunks),
 	        cmocka_unit_test(test_no_target),
