@@ -45,6 +45,8 @@ static const struct kind {
         {"8 bits, one file", TINY "optimizer_state=8bit state_dict_type=FULL_STATE_DICT max_shard_size=20KB",
                 "resume_from_checkpoint=auto", NULL},
         {"model only", TINY "save_only_model=on", "resume_from_checkpoint=auto", ""},
+        {"recurrent layers", "train model=%1$s/recurrent data=%1$s/rows.jsonl " TRAIN,
+                "resume_from_checkpoint=auto", NULL},
         {"lora", TINY "lora_rank=2 eval_split=4 eval_steps=2", "resume_from_checkpoint=auto", NULL},
         {"lora_adapter", TINY "lora_adapter=%1$s/first/adapter", "resume_from_checkpoint=auto", NULL},
         {"pairs", PAIRS "eval_split=3 eval_steps=2 dump_gradients=%1$s/side/g.safetensors",
@@ -446,6 +448,15 @@ static void inputs_make(void)
 
 	speaker_make();
 	tiny_model(&tiny);
+	write_file("recurrent.json",
+	        "{\"model_type\":\"qwen3_5_text\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":"
+	        "48,"
+	        "\"num_hidden_layers\":2,\"full_attention_interval\":2,\"num_attention_heads\":2,"
+	        "\"num_key_value_heads\":1,\"head_dim\":16,\"linear_num_key_heads\":2,"
+	        "\"linear_num_value_heads\":4,\"linear_key_head_dim\":8,\"linear_value_head_dim\":12,"
+	        "\"max_position_embeddings\":128}");
+	assert_ferry(
+	        0, NULL, "init config=%s/recurrent.json output_dir=%s/recurrent seed=1", work_dir, work_dir);
 	for (int i = 0; i < 12; i++)
 		str_printf(&text,
 		        "{\"prompt\":\"ask %d\",\"chosen\":\" the %d ship\",\"rejected\":\" no\"}\n", i, i);

@@ -14,9 +14,15 @@ static const char config_text[] =
         "\"num_hidden_layers\":4,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
         "\"max_position_embeddings\":64,\"tie_word_embeddings\":true}";
 
-static struct model *model_make(void)
+static const char recurrent_text[] =
+        "{\"model_type\":\"qwen3_5_text\",\"vocab_size\":70,\"hidden_size\":32,\"intermediate_size\":48,"
+        "\"num_hidden_layers\":4,\"full_attention_interval\":2,\"num_attention_heads\":4,"
+        "\"num_key_value_heads\":2,\"head_dim\":8,\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,"
+        "\"linear_key_head_dim\":8,\"linear_value_head_dim\":12,\"max_position_embeddings\":64}";
+
+static struct model *model_make(int is_recurrent)
 {
-	return model_from(config_text);
+	return model_from(is_recurrent ? recurrent_text : config_text);
 }
 
 /* The operations, waits and buffers of all plans, as ferry plan --explain prints them (free). */
@@ -44,12 +50,11 @@ static char *plans_text(const char *device, struct engine_options o)
 	return text;
 }
 
-static void test_plans(void **state)
+static void plans_compare(int is_recurrent)
 {
-	struct model *model = model_make();
+	struct model *model = model_make(is_recurrent);
 	int compared = 0;
 
-	(void)state;
 	for (int i = 0; i < 16; i++) {
 		struct engine_options o = {
 		        .model = model,
@@ -85,6 +90,13 @@ static void test_plans(void **state)
 	}
 	assert_int_equal(compared, 16);
 	model_close(model);
+}
+
+static void test_plans(void **state)
+{
+	(void)state;
+	plans_compare(0);
+	plans_compare(1);
 }
 
 int main(void)
