@@ -215,7 +215,7 @@ static double spread_roll(struct dice *r, double least, double most) /* log-unif
 static void model_draw(struct draw *d, struct dice *r, int positions)
 {
 	const char *family = PICK(r, "llama", "llama", "mistral", "qwen2", "qwen3", "qwen3_5_text", "lfm2",
-	        "muse_glimmer_text", "gpt2", "gpt_neox");
+	        "muse_glimmer_text", "gemma4_text", "gpt2", "gpt_neox");
 	int big = one_in(r, 12), kv = 1 << roll(r, 0, 3), heads = kv * roll(r, 1, big ? 8 : 3);
 	int head = 2 * roll(r, 1, 16) * (big ? 4 : 1), hidden = heads * head,
 	    mlp = (int)spread_roll(r, 1, big ? 30000 : 700),
@@ -246,8 +246,11 @@ static void model_draw(struct draw *d, struct dice *r, int positions)
 	                ? ", \"full_attn_idxs\": [1, 3, 4], \"conv_L_cache\": 4, \"conv_bias\": true, "
 	                  "\"block_auto_adjust_ff_dim\": false"
 	        : !strcmp(family, "muse_glimmer_text") ? ", \"head_dim\": 24, \"sliding_window\": 9"
-	        : !strcmp(family, "llama")             ? ", \"torch_dtype\": \"bfloat16\""
-	                                               : "");
+	        : !strcmp(family, "gemma4_text")
+	                ? ", \"head_dim\": 16, \"global_head_dim\": 24, \"attention_k_eq_v\": true, "
+	                  "\"hidden_size_per_layer_input\": 4, \"vocab_size_per_layer_input\": 150000"
+	        : !strcmp(family, "llama") ? ", \"torch_dtype\": \"bfloat16\""
+	                                   : "");
 }
 
 static const char plain_machine[] = "name: plain\ngpus: 0\nhost:\n  memory: 17179869184\n  reserve: 1MiB\n  "

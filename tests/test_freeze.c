@@ -240,6 +240,9 @@ static const struct {
         {"modern/qwen3_5", "'freeze=.*(conv1d|A_log|linear_attn\\.norm|q_norm|in_proj_z|v_proj).*'"},
         {"modern/qwen3_5", "'trainable=.*(dt_bias|in_proj_a|q_proj).*'"},
         {"modern/lfm2", "'freeze=.*conv\\.conv\\..*|.*(operator_norm|w1)\\..*'"},
+        {"modern/gemma4_e", "'freeze=.*(embed_tokens|per_layer_projection|k_proj).*'"},
+        {"modern/gemma4_e", "'trainable=.*(embed_tokens_per_layer|v_proj|per_layer_input_gate).*'"},
+        {"modern/gemma4", "'freeze=.*(q_norm|k_proj|layernorm).*'"},
         {"modern/muse_glimmer", "'freeze=.*(gate_proj|layernorm)\\..*'"},
 };
 
