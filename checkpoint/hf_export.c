@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/quantity.h"
@@ -14,6 +15,7 @@
 #include "checkpoint/hf_outputs.h"
 #include "checkpoint/merge.h"
 #include "checkpoint/weights.h"
+#include "model/family.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -258,6 +260,9 @@ static int export_write(
 	err = result_dir_open(&work.dir, options->dir, options->existing);
 	if (err)
 		return err;
+	if (model->family->only_whole && !options->layout)
+		log_warn("%s: transformers loads a %s model only as a part of a whole one; ferry reads it",
+		        options->dir, model->family->model_type);
 	err = hf_outputs_open(&work.outputs, options->layout, model, options->dtype, options->shard_bytes);
 	if (!err)
 		err = check_room(&work);

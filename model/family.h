@@ -113,6 +113,7 @@ struct model_family {
 	struct family_rope rope;
 	int whole_heads;         /* without head_dim, hidden_size must be a multiple of the heads */
 	int one_size_of_heads;   /* num_key_value_heads and head_dim are not read */
+	int only_whole;          /* transformers has it only as a part of a whole model */
 	int pads_nothing;        /* the embedding's row of pad_token_id trains like any other */
 	int null_is_default_eos; /* eos_token_id: null is like an absent key; else it means none */
 	struct family_ignored ignored[FAMILY_IGNORED_MAX]; /* keys that transformers ignores too: a warning */

@@ -99,5 +99,6 @@ const struct model_family family_muse_glimmer_text = {
         .keys = {.act = "hidden_activation"},
         .window = {.read = 1, .needed = 1, .otherwise = 2048},
         .whole_heads = 1,
+        .only_whole = 1,
         .read = muse_read,
 };
