@@ -104,8 +104,8 @@ static void check_row(struct chat_reader *r, const json_t *row, int line)
 static void test_draw(void **state)
 {
 	const char *source = getenv("FERRY_SOURCE");
-	char *path = mem_printf("%s/tests/golden/chat_draw.jsonl", source ? source : ".");
-	FILE *f = fopen(path, "r");
+	char *path;
+	FILE *f;
 	struct chat_reader r = {0};
 	char *line = NULL, name[64] = "";
 	size_t cap = 0;
@@ -117,6 +117,8 @@ static void test_draw(void **state)
 		print_message("SKIPPED test_draw: ../shared absent\n");
 		skip();
 	}
+	path = mem_printf("%s/tests/golden/chat_draw.jsonl", source ? source : ".");
+	f = fopen(path, "r");
 	assert_non_null(f);
 	while ((len = getline(&line, &cap, f)) > 0) {
 		const char *tokenizer;

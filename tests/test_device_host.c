@@ -211,14 +211,15 @@ static void test_op_error(void **state)
 
 /* ---- copies ---- */
 
-static void test_throttle(void **state)
+/* Returns whether copies in and out ran at the same time. */
+static int throttle_once(void)
 {
 	const struct device_options options = {.threads = 1, .host_copy_gbps = 0.1};
 	enum { BYTES = 4 << 20, LEAST_NS = 41943040 };
 	int64_t at_ns[QUEUE_COUNT][2];
+	int beside;
 	struct world w;
 
-	(void)state;
 	check_ok(world_open(&w, "host", &options));
 	memset(w.slab, 5, SLAB_BYTES);
 	for (int q = QUEUE_H2D; q <= QUEUE_COMM; q++) { /* in, out, and in again on a third stream */
@@ -240,7 +241,7 @@ static void test_throttle(void **state)
 
 	assert_true(at_ns[QUEUE_H2D][1] - at_ns[QUEUE_H2D][0] >= LEAST_NS);
 	assert_true(at_ns[QUEUE_D2H][1] - at_ns[QUEUE_D2H][0] >= LEAST_NS);
-	assert_true(at_ns[QUEUE_D2H][0] < at_ns[QUEUE_H2D][1] && at_ns[QUEUE_H2D][0] < at_ns[QUEUE_D2H][1]);
+	beside = at_ns[QUEUE_D2H][0] < at_ns[QUEUE_H2D][1] && at_ns[QUEUE_H2D][0] < at_ns[QUEUE_D2H][1];
 	/* one direction is one link: the two that go in take turns */
 	assert_true(fmax((double)at_ns[QUEUE_H2D][1], (double)at_ns[QUEUE_COMM][1]) -
 	                    fmin((double)at_ns[QUEUE_H2D][0], (double)at_ns[QUEUE_COMM][0]) >=
@@ -253,6 +254,17 @@ static void test_throttle(void **state)
 	assert_int_equal(((unsigned char *)cpu_ptr(w.arena))[BYTES - 1], 5);
 	assert_int_equal(w.slab[2 * BYTES - 1], 0);
 	world_close(&w);
+	return beside;
+}
+
+/* On a busy machine one stream's thread may begin after the other's copy: then again. */
+static void test_throttle(void **state)
+{
+	int tries = 20;
+
+	(void)state;
+	while (!throttle_once())
+		assert_true(--tries > 0);
 }
 
 static double cpu_seconds(void)
