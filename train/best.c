@@ -1,7 +1,6 @@
 /* Finds the best evaluation of a run, stops early, and loads the best checkpoint. */
 #include "train/best.h"
 
-#include "train/planes.h"
 #include "train/ranks_load.h"
 #include "train/train.h"
 
@@ -11,7 +10,6 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/size.h"
-#include "checkpoint/save.h"
 #include "comm/world.h"
 #include "placement/options.h"
 #include "placement/ranks.h"
