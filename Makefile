@@ -3,7 +3,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_BUILD = @test -f $(BUILD)/build.ninja || cmake -S . -B $(BUILD) -G Ninja
 
-.PHONY: all program test check fuzz tidy demo bench bundle format docs install clean
+.PHONY: all program test check fuzz tidy demo bench bundle format docs install package clean
 
 # Installs nothing: says what is missing, and the command that installs it
 all:
@@ -70,6 +70,10 @@ docs: program
 
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+# build/ferry_VERSION_ARCHITECTURE.deb, for `apt install ./FILE` on machines with this release of Debian or Ubuntu
+package: all
+	@cd $(BUILD) && cpack
 
 clean:
 	@cmake -E rm -rf $(BUILD)
