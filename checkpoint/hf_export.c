@@ -260,7 +260,7 @@ static int export_write(
 	err = result_dir_open(&work.dir, options->dir, options->existing);
 	if (err)
 		return err;
-	if (model->family->only_whole && !options->layout)
+	if (model->family && model->family->only_whole && !options->layout)
 		log_warn("%s: transformers loads a %s model only as a part of a whole one; ferry reads it",
 		        options->dir, model->family->model_type);
 	err = hf_outputs_open(&work.outputs, options->layout, model, options->dtype, options->shard_bytes);

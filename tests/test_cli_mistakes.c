@@ -198,7 +198,8 @@ static const struct mistake files[] = {
         {2, "plan ", "model=some-lab/Model-8B",
                 "A plan needs only config.json|hf download some-lab/Model-8B config.json "},
         {0, "generate prompt_ids=1,2 max_new_tokens=1 ", "model=@/short",
-                "config.json has 2 layers, the files 3; ignoring 9 tensors: model.layers.2."},
+                "config.json has 2 layers, the files 3; leaving 9 tensors unused and unchanged: "
+                "model.layers.2."},
 };
 
 /* Words of other programs. */
