@@ -85,7 +85,7 @@ static int child_file(void *context, const struct file_call *call)
 /* In received data a bit may flip, or all may become NaN, if there are many bytes: weights or gradients. */
 static int child_is_data(long bytes)
 {
-	enum { MANY = 2048, BESIDE_ERROR = 64 }; /* an error with its text is many bytes, too */
+	enum { MANY = 3072, BESIDE_ERROR = 64 }; /* an error with its text is many bytes, too */
 
 	return bytes >= MANY &&
 	       (bytes < (long)sizeof(struct err) || bytes > (long)sizeof(struct err) + BESIDE_ERROR);
