@@ -72,7 +72,9 @@ install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 # build/ferry_VERSION_ARCHITECTURE.deb, for `apt install ./FILE` on machines with this release of Debian or Ubuntu
-package: all
+package:
+	@sh scripts/deps.sh package
+	@$(MAKE) -s program
 	@cd $(BUILD) && cpack
 
 clean:

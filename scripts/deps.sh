@@ -77,6 +77,10 @@ look() {
 	header libsnappy-dev snappy-c.h
 	tool libopenmpi-dev mpicc
 	header libcmocka-dev cmocka.h
+	if [ "$what" != build ]; then
+		tool file file
+		tool dpkg-dev dpkg-shlibdeps
+	fi
 	if [ "$what" = test ]; then
 		tool clang-format clang-format-14 clang-format
 		tool openmpi-bin mpirun
@@ -94,9 +98,9 @@ look() {
 }
 
 case $what in
-build | test) ;;
+build | package | test) ;;
 *)
-	echo "usage: scripts/deps.sh [--check] [build|test]" >&2
+	echo "usage: scripts/deps.sh [--check] [build|package|test]" >&2
 	exit 2
 	;;
 esac

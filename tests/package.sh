@@ -2,7 +2,7 @@
 # package.sh BUILD: makes the package and checks what is in it. Exit code 77: not on this system.
 set -eu
 build=$1
-for tool in cpack dpkg-deb dpkg-shlibdeps; do
+for tool in cpack dpkg-deb dpkg-shlibdeps file; do
 	command -v "$tool" >/dev/null || {
 		echo "SKIPPED package: no $tool"
 		exit 77
