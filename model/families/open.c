@@ -106,6 +106,10 @@ int model_open(struct model **model, const json_t *config, const char *where)
 		(*model)->whole = whole;
 		err = text_part_replaced((*model)->replaced, whole, config, where);
 	}
+	if (err) {
+		model_close(*model);
+		*model = NULL;
+	}
 	json_decref(text);
 	return err == ERR_RANGE ? err_note(ERR_INPUT, "%s", where) : err;
 }
