@@ -30,6 +30,8 @@ if ! [ -e "$dir/root/.made" ]; then
 	touch "$dir/root/.made"
 fi
 cp /etc/resolv.conf "$dir/etc/"
+# as an installed Debian has it; without it each start of mpirun waits for a name server
+printf '127.0.0.1\tlocalhost %s\n' "$(hostname)" >"$dir/etc/hosts"
 [ -z "${APT_CONF:-}" ] || cp "$APT_CONF" "$dir/etc/apt/apt.conf.d/99bare"
 
 here=$(cd "$(dirname "$0")/.." && pwd)
