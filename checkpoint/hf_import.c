@@ -161,9 +161,24 @@ static void list_end(struct name_list *list)
 		str_printf(&list->text, " and %" PRId64 " more", list->count - NAMES_SHOWN);
 }
 
+/* What ferry does not read. A text model has no other parts. */
+struct unknown {
+	struct name_list own, others;
+};
+
+/* The list of a tensor's part: of the text, or of images and sound. */
+static struct name_list *list_of(struct unknown *unknown, const struct model *model, const char *name)
+{
+	size_t len = model->whole ? strlen(model->prefix) : 0;
+	int is_own = !model->whole || model_text_name(name) != name ||
+	             (!strncmp(name, model->prefix, len) && !strncmp(name + len, "layers.", 7));
+
+	return is_own ? &unknown->own : &unknown->others;
+}
+
 /* Adds a tensor of the files to the layout. */
 static int place_tensor(struct hf_import *import, const struct found *found, const struct tied *tied,
-        struct file_ranges *ranges, struct name_list *unknown)
+        struct file_ranges *ranges, struct unknown *unknown)
 {
 	const char *name = found->tensor->name;
 	int err = model_find_ranges(ranges, import->model, name), is_head, embed;
@@ -182,16 +197,39 @@ static int place_tensor(struct hf_import *import, const struct found *found, con
 		return err;
 	}
 	if (!ranges->is_buffer) {
-		list_add(unknown, name);
+		list_add(list_of(unknown, import->model, name), name);
 		err = check_foreign(found->file, name);
 	}
 	return err ? err
 	           : hf_layout_add(&import->layout, found->file, found->file_index, found->tensor, NULL);
 }
 
-static int check_complete(struct hf_import *import, struct name_list *unknown)
+static void say_unread(
+        const struct hf_import *import, const struct name_list *own, const struct name_list *others)
 {
 	const struct model *model = import->model;
+	const char *dir = import->dir->path;
+
+	if (others->count)
+		log_info("%s: reading the text part of a %s model; %" PRId64
+		         " tensor%s of its other parts stay%s unchanged: %s",
+		        dir, model->whole, others->count, plural_s(others->count),
+		        others->count == 1 ? "s" : "", others->text.data);
+	if (own->count && own->layers > model->config.L)
+		log_warn("%s: config.json has %d layers, the files %ld; leaving %" PRId64
+		         " tensor%s unused and unchanged: %s",
+		        dir, (int)model->config.L, own->layers, own->count, plural_s(own->count),
+		        own->text.data);
+	else if (own->count)
+		log_warn("%s: leaving %" PRId64
+		         " tensor%s unused and unchanged that a %s model does not have: %s",
+		        dir, own->count, plural_s(own->count), model->config.model_type, own->text.data);
+}
+
+static int check_complete(struct hf_import *import, struct unknown *unknown)
+{
+	const struct model *model = import->model;
+	const struct name_list *found = unknown->own.count ? &unknown->own : &unknown->others;
 	struct name_list missing = {0};
 	int err = 0, head = 0;
 
@@ -205,10 +243,13 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 		head |= model->tensors[t].role == ROLE_HEAD_W;
 	}
 	list_end(&missing);
-	list_end(unknown);
+	list_end(&unknown->own);
+	list_end(&unknown->others);
 	err = str_check(&missing.text);
 	if (!err)
-		err = str_check(&unknown->text);
+		err = str_check(&unknown->own.text);
+	if (!err)
+		err = str_check(&unknown->others.text);
 	if (err)
 		goto out;
 	if (missing.count == 1 && head)
@@ -219,23 +260,9 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 	else if (missing.count)
 		err = err_set(ERR_INPUT, "%s: %" PRId64 " of %d tensors are missing: %s%s%s",
 		        import->dir->path, missing.count, model->tensor_count, missing.text.data,
-		        unknown->count ? "; the files contain: " : "",
-		        unknown->count ? unknown->text.data : "");
-	else if (unknown->count && model->whole)
-		log_info("%s: reading the text part of a %s model; %" PRId64
-		         " tensor%s of its other parts stay%s unchanged: %s",
-		        import->dir->path, model->whole, unknown->count, plural_s(unknown->count),
-		        unknown->count == 1 ? "s" : "", unknown->text.data);
-	else if (unknown->count && unknown->layers > model->config.L)
-		log_warn("%s: config.json has %d layers, the files %ld; leaving %" PRId64
-		         " tensor%s unused and unchanged: %s",
-		        import->dir->path, (int)model->config.L, unknown->layers, unknown->count,
-		        plural_s(unknown->count), unknown->text.data);
-	else if (unknown->count)
-		log_warn("%s: leaving %" PRId64
-		         " tensor%s unused and unchanged that a %s model does not have: %s",
-		        import->dir->path, unknown->count, plural_s(unknown->count), model->config.model_type,
-		        unknown->text.data);
+		        found->count ? "; the files contain: " : "", found->count ? found->text.data : "");
+	else
+		say_unread(import, &unknown->own, &unknown->others);
 out:
 	str_free(&missing.text);
 	return err;
@@ -243,7 +270,7 @@ out:
 
 static int match(struct hf_import *import, struct model *model)
 {
-	struct name_list unknown = {0};
+	struct unknown unknown = {0};
 	struct file_ranges ranges = {0};
 	struct tied tied = {0};
 	int err = model->config.tied ? settle_tied_head(import, &tied, model) : 0;
@@ -260,7 +287,8 @@ static int match(struct hf_import *import, struct model *model)
 	if (!err)
 		err = check_complete(import, &unknown);
 	mem_free(ranges.range);
-	str_free(&unknown.text);
+	str_free(&unknown.own.text);
+	str_free(&unknown.others.text);
 	return err;
 }
 

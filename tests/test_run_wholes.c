@@ -282,6 +282,28 @@ static void test_either_name(void **state)
 	json_decref(losses);
 }
 
+/* Layers beyond config.json's are the text's, not another part's, whether their names say so or not. */
+static void test_layers_left(void **state)
+{
+	static const char *const wholes[] = {"llava", "qwen2_5_vl"};
+	char command[2500];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		remove_run("short");
+		snprintf(command, sizeof(command),
+		        "cp -r %s/%s %s/short && chmod -R u+w %s/short && sed -i '/layer_types/,/]/d; "
+		        "s/num_hidden_layers\": 2/num_hidden_layers\": 1/' %s/short/config.json",
+		        golden, wholes[i], work_dir, work_dir, work_dir);
+		assert_int_equal(system(command), 0);
+		assert_ferry(0, NULL,
+		        "eval model=%s/short data=%s/%s/rows.jsonl data_format=tokens device=host", work_dir,
+		        golden, wholes[i]);
+		assert_non_null(strstr(ferry_said(), "config.json has 1 layers, the files 2; leaving "));
+		assert_non_null(strstr(ferry_said(), "of its other parts stay unchanged: "));
+	}
+}
+
 /* ---- refused ---- */
 
 /* Without the model's files a checkpoint of all weights is the text part alone; with other files nothing
@@ -399,6 +421,7 @@ int main(void)
 	        cmocka_unit_test(test_the_same),
 	        cmocka_unit_test(test_trained),
 	        cmocka_unit_test(test_either_name),
+	        cmocka_unit_test(test_layers_left),
 	        cmocka_unit_test(test_files_gone),
 	        cmocka_unit_test(test_adapters_refused),
 	        cmocka_unit_test(test_adapter_names),

@@ -14,28 +14,31 @@
  *   family     the family that computes the same for texts; NULL: text_config's model_type says it
  *   modules    of the text part within the whole; NULL: "model.language_model."
  *   replaced   the default ids of tokens for images, videos and sounds, if a text with one of them is another
- *              text to the whole, even without an image; 0: there are none */
+ *              text to the whole, even without an image; 0: there are none
+ *   tied       whether the head is the embedding where the whole does not say, whatever text_config says. 0
+ *              also where published files have a head of their own without saying so */
 static const struct whole {
 	const char *model_type, *text_type, *family, *modules;
 	int64_t replaced[TEXT_PART_REPLACED];
+	int tied;
 } wholes[] = {
-        {"gemma3", "gemma3_text", NULL, NULL, {0}},
-        {"gemma4", "gemma4_text", NULL, NULL, {258880, 258884, 258881}},
-        {"gemma4_unified", "gemma4_unified_text", NULL, NULL, {258880, 258884, 258881}},
-        {"idefics3", "llama", NULL, "model.text_model.", {0}},
-        {"internvl", "qwen2", NULL, NULL, {0}},
-        {"llava", "llama", NULL, NULL, {0}},
-        {"llava_next", "llama", NULL, NULL, {0}},
-        {"llava_onevision", "qwen2", NULL, NULL, {0}},
-        {"mistral3", "mistral", NULL, NULL, {0}},
-        {"muse_glimmer", "muse_glimmer_text", NULL, NULL, {0}},
-        {"qwen2_5_vl", NULL, "qwen2", NULL, {0}},
-        {"qwen2_audio", "qwen2", NULL, NULL, {0}},
-        {"qwen2_vl", NULL, "qwen2", NULL, {0}},
-        {"qwen3_5", "qwen3_5_text", NULL, NULL, {0}},
-        {"qwen3_vl", NULL, "qwen3", NULL, {0}},
-        {"smolvlm", "llama", NULL, "model.text_model.", {0}},
-        {"vipllava", "llama", NULL, NULL, {0}},
+        {"gemma3", "gemma3_text", NULL, NULL, {0}, 1},
+        {"gemma4", "gemma4_text", NULL, NULL, {258880, 258884, 258881}, 1},
+        {"gemma4_unified", "gemma4_unified_text", NULL, NULL, {258880, 258884, 258881}, 1},
+        {"idefics3", "llama", NULL, "model.text_model.", {0}, 0},
+        {"internvl", "qwen2", NULL, NULL, {0}, 0},
+        {"llava", "llama", NULL, NULL, {0}, 0},
+        {"llava_next", "llama", NULL, NULL, {0}, 0},
+        {"llava_onevision", "qwen2", NULL, NULL, {0}, 0},
+        {"mistral3", "mistral", NULL, NULL, {0}, 0},
+        {"muse_glimmer", "muse_glimmer_text", NULL, NULL, {0}, 0},
+        {"qwen2_5_vl", NULL, "qwen2", NULL, {0}, 0},
+        {"qwen2_audio", "qwen2", NULL, NULL, {0}, 0},
+        {"qwen2_vl", NULL, "qwen2", NULL, {0}, 0},
+        {"qwen3_5", "qwen3_5_text", NULL, NULL, {0}, 0},
+        {"qwen3_vl", NULL, "qwen3", NULL, {0}, 0},
+        {"smolvlm", "llama", NULL, "model.text_model.", {0}, 0},
+        {"vipllava", "llama", NULL, NULL, {0}, 0},
 };
 
 static const struct whole *whole_find(const char *model_type)
@@ -86,7 +89,7 @@ static int set_class(json_t *text)
 
 /* Copies keys that the text part may leave to the whole. If either calls the head tied, it is: files that
  * have a head of their own untie it. */
-static int inherit(json_t *text, const json_t *config)
+static int inherit(json_t *text, const struct whole *w, const json_t *config)
 {
 	static const char *const keys[] = {"bos_token_id", "eos_token_id", "dtype", "torch_dtype",
 	        "quantization_config", "transformers_version"};
@@ -98,6 +101,8 @@ static int inherit(json_t *text, const json_t *config)
 		if (value && !json_object_get(text, keys[i]) && json_object_set(text, keys[i], value))
 			return ERR_NOMEM;
 	}
+	if (!tied && w->tied)
+		tied = json_true();
 	if (tied && (json_is_true(tied) || !json_object_get(text, "tie_word_embeddings")) &&
 	        json_object_set(text, "tie_word_embeddings", tied))
 		return ERR_NOMEM;
@@ -144,7 +149,7 @@ static int make_own(json_t *text, const struct whole *w, const json_t *config, c
 	json_object_del(text, "vision_config");
 	err = set_class(text);
 	if (!err)
-		err = inherit(text, config);
+		err = inherit(text, w, config);
 	return err ? err : drop_sections(text);
 }
 

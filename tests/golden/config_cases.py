@@ -530,6 +530,12 @@ WHOLES = [
                            num_attention_heads=2, num_key_value_heads=2, head_dim=8, patch_size=4,
                            position_embedding_size=12, pooling_kernel_size=2), audio_config=None, **GEMMA4_IDS,
         tie_word_embeddings=True)),
+    ("gemma4 whole that says nothing of the head", "gemma4", dict(
+        text_config=dict(TEXT, model_type="gemma4_text", num_hidden_layers=2, sliding_window=5, global_head_dim=12,
+                         hidden_size_per_layer_input=0, tie_word_embeddings=False, pad_token_id=0),
+        vision_config=dict(model_type="gemma4_vision", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                           num_attention_heads=2, num_key_value_heads=2, head_dim=8, patch_size=4,
+                           position_embedding_size=12, pooling_kernel_size=2), audio_config=None, **GEMMA4_IDS)),
     ("muse_glimmer whole", "muse_glimmer", dict(text_config=dict(MUSE, sliding_window=5), vision_config=MUSE_TOWER)),
     ("muse_glimmer lists, biases, pad", "muse_glimmer", dict(
         text_config=dict(MUSE, sliding_window=3, attention_bias=True, hidden_activation="gelu_pytorch_tanh",
