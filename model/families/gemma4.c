@@ -153,6 +153,9 @@ static void refuse_others(struct config_reader *r)
 	if (json_is_true(both) || (json_is_string(both) && !strcmp(json_string_value(both), "all")))
 		config_fail(r, ERR_UNSUPPORTED, "use_bidirectional_attention is %s: not supported",
 		        json_is_true(both) ? "true" : "all");
+	else if (both && !json_is_null(both) && !json_is_false(both) &&
+	         (!json_is_string(both) || strcmp(json_string_value(both), "vision")))
+		config_fail(r, ERR_INPUT, "use_bidirectional_attention must be null, \"vision\" or \"all\"");
 }
 
 /* The last layer of the same kind before the first that shares. -1: none. */

@@ -89,23 +89,24 @@ static int set_class(json_t *text)
 
 /* Copies keys that the text part may leave to the whole. If either calls the head tied, it is: files that
  * have a head of their own untie it. */
-static int inherit(json_t *text, const struct whole *w, const json_t *config)
+static int inherit(json_t *text, const struct whole *w, const json_t *config, const char *where)
 {
 	static const char *const keys[] = {"bos_token_id", "eos_token_id", "dtype", "torch_dtype",
 	        "quantization_config", "transformers_version"};
-	json_t *tied = json_object_get(config, "tie_word_embeddings");
+	int is_tied = w->tied, own = 0, found = json_get_bool(config, where, "tie_word_embeddings", &is_tied),
+	    own_found = found < 0 ? found : json_get_bool(text, where, "tie_word_embeddings", &own);
 
+	if (own_found < 0)
+		return own_found;
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		json_t *value = json_object_get(config, keys[i]);
 
 		if (value && !json_object_get(text, keys[i]) && json_object_set(text, keys[i], value))
 			return ERR_NOMEM;
 	}
-	if (!tied && w->tied)
-		tied = json_true();
-	if (tied && (json_is_true(tied) || !json_object_get(text, "tie_word_embeddings")) &&
-	        json_object_set(text, "tie_word_embeddings", tied))
-		return ERR_NOMEM;
+	if (is_tied || (found && !own_found))
+		return json_object_set_new(text, "tie_word_embeddings", json_boolean(is_tied)) ? ERR_NOMEM
+		                                                                               : 0;
 	return 0;
 }
 
@@ -149,7 +150,7 @@ static int make_own(json_t *text, const struct whole *w, const json_t *config, c
 	json_object_del(text, "vision_config");
 	err = set_class(text);
 	if (!err)
-		err = inherit(text, w, config);
+		err = inherit(text, w, config, where);
 	return err ? err : drop_sections(text);
 }
 
