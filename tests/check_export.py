@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -37,7 +37,9 @@ def loss_of(model, path):
 def check(directory, rows, loss):
     adapter = Path(directory, "adapter_config.json")
     base = json.loads(adapter.read_text())["base_model_name_or_path"] if adapter.exists() else directory
-    model, info = AutoModelForCausalLM.from_pretrained(base, torch_dtype=torch.float32, output_loading_info=True)
+    is_whole = hasattr(AutoConfig.from_pretrained(base), "vision_config")
+    auto = AutoModelForImageTextToText if is_whole else AutoModelForCausalLM
+    model, info = auto.from_pretrained(base, torch_dtype=torch.float32, output_loading_info=True)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         assert not info.get(key), f"{directory}: {key} {info[key]}"
     if adapter.exists():

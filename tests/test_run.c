@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static struct run_model models[4];
+static struct run_model models[8];
 static int model_count;
 
 /* ---- settings that change no bit ---- */
@@ -236,7 +236,7 @@ static void test_resume_at_the_end(void **state)
 	assert_same_runs("whole", "end", "beside a directory that is not a checkpoint");
 }
 
-/* A checkpoint knows nothing of where its run kept what. */
+/* A checkpoint of any family knows nothing of where its run kept what. */
 static void test_resume_elsewhere(void **state)
 {
 	static const char *const elsewhere[] = {"cpu_offload=off threads=1",
@@ -244,23 +244,26 @@ static void test_resume_elsewhere(void **state)
 	        "wrap_policy=size min_num_params=5000 activations=offload stream_delay_seed=9",
 	        "per_device_eval_batch_size=1 logging_steps=1 isa=scalar"};
 
+	enum { PLACES = sizeof(elsewhere) / sizeof(*elsewhere) };
+
 	(void)state;
-	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++) {
-		const char *from = elsewhere[(i + 1) % (sizeof(elsewhere) / sizeof(*elsewhere))];
+	for (int i = 0; i < PLACES || i < model_count; i++) {
+		const struct run_model *m = &models[i % model_count];
+		const char *from = elsewhere[(i + 1) % PLACES];
 		char settings[600];
 
 		remove_run("whole");
 		remove_run("a");
 		snprintf(settings, sizeof(settings), "max_steps=6 save_steps=2 export_dtype=fp32 %s", from);
-		train(&models[0], "whole", settings, "");
-		train(&models[0], "a", settings, "");
+		train(m, "whole", settings, "");
+		train(m, "a", settings, "");
 		remove_run("a/checkpoint-000006");
 		remove_run("a/model");
 		assert_ferry(0, NULL,
 		        "train model=%s data=%s output_dir=%s/a max_steps=6 export_dtype=fp32 "
 		        "resume_from_checkpoint=auto %s",
-		        models[0].dir, models[0].data, work_dir, elsewhere[i]);
-		assert_same_runs("whole", "a", elsewhere[i]);
+		        m->dir, m->data, work_dir, elsewhere[i % PLACES]);
+		assert_same_runs("whole", "a", elsewhere[i % PLACES]);
 	}
 }
 
@@ -398,6 +401,10 @@ int main(void)
 	if (golden) {
 		golden_model(&models[model_count++], golden, "llama3");
 		golden_model(&models[model_count++], golden, "gpt_neox");
+		golden_model(&models[model_count++], golden, "modern/gemma4");
+		golden_model(&models[model_count++], golden, "modern/gemma4_e");
+		golden_model(&models[model_count++], golden, "modern/lfm2");
+		golden_model(&models[model_count++], golden, "modern/muse_glimmer");
 		golden_model(&models[model_count++], golden, "modern/qwen3_5");
 	}
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
