@@ -6,27 +6,39 @@
  * ranks share one machine, and there are far more ranks than cores. */
 #include "tests/ranks_run.h"
 
-static struct run_model golden, tiny;
-static int has_golden;
+static struct run_model tiny;
+static const char *goldens; /* directory of golden models, or NULL */
+
+/* Each kind of block that families of 2026 brought, beside the plain one. */
+static const struct trace {
+	const char *name;
+	int ranks_max;
+} traces[] = {{"llama2", 4}, {"modern/gemma4", 2}, {"modern/gemma4_e", 3}, {"modern/lfm2", 3},
+        {"modern/muse_glimmer", 2}, {"modern/qwen3_5", 3}};
 
 static void test_golden_trace(void **state)
 {
-	char more[700];
-
 	(void)state;
-	if (!has_golden)
+	if (!goldens)
 		skip();
-	snprintf(more, sizeof(more), "max_steps=9 eval_steps=4 eval_data=%s/../eval.jsonl", golden.dir);
-	train_twelve(1, &golden, "one", more);
-	for (int ranks = 2; ranks <= 4; ranks++) {
-		char why[60];
+	for (size_t i = 0; i < sizeof(traces) / sizeof(*traces); i++) {
+		struct run_model golden;
+		char more[700];
 
-		snprintf(why, sizeof(why), "golden trace A on %d ranks", ranks);
-		train_twelve(ranks, &golden, "many", more);
-		assert_near_runs("one", "many", 5e-6, why);
+		golden_model(&golden, goldens, traces[i].name);
+		snprintf(more, sizeof(more), "max_steps=9 eval_steps=4 eval_data=%s/../eval.jsonl",
+		        golden.dir);
+		train_twelve(1, &golden, "one", more);
+		for (int ranks = 2; ranks <= traces[i].ranks_max; ranks++) {
+			char why[60];
+
+			snprintf(why, sizeof(why), "golden %s on %d ranks", traces[i].name, ranks);
+			train_twelve(ranks, &golden, "many", more);
+			assert_near_runs("one", "many", 5e-6, why);
+		}
+		train_twelve(traces[i].ranks_max, &golden, "again", more);
+		assert_same_runs("many", "again", "the same world twice");
 	}
-	train_twelve(4, &golden, "again", more);
-	assert_same_runs("many", "again", "the same world twice");
 }
 
 /* Options that move work, on three ranks, which divide no tensor evenly. */
@@ -68,16 +80,13 @@ int main(void)
 	        cmocka_unit_test(test_golden_trace),
 	        cmocka_unit_test(test_policies),
 	};
-	const char *dir = golden_dir("test_ranks with golden models");
 	int failed;
 
 	if (!ranks_begin("test_ranks"))
 		return 0;
 	ferry_run_begin("ranks");
 	tiny_model(&tiny);
-	has_golden = dir != NULL;
-	if (dir)
-		golden_model(&golden, dir, "llama2");
+	goldens = golden_dir("test_ranks with golden models");
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	ferry_run_end();
 	return failed;
