@@ -15,9 +15,9 @@
  * The policy (prefetch, schedule, activations, offload) only changes which operations are listed and where.
  * The fewest waits are as safe as more: the others are implied.
  *
- * A training plan begins with the updates of the step before, when its gradient norm is known. Units update
- * in forward order, and each unit's FETCH waits only for its own UPDATE. This gives exact clipping without a
- * stall.
+ * The forward of a training plan runs beside the updates of the step before, when its gradient norm is
+ * known. Units update in forward order, and each unit's FETCH waits only for its own UPDATE. This gives exact
+ * clipping without a stall.
  */
 #ifndef FERRY_OFFLOAD_PLAN_H
 #define FERRY_OFFLOAD_PLAN_H

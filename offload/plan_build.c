@@ -60,10 +60,12 @@ static void plan_emit(struct builder *b)
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
 
-	if (p->kind == PLAN_UPDATE || (p->kind == PLAN_TRAIN && !o->update_in_backward))
-		plan_add_updates(p, &b->state);
-	if (p->kind == PLAN_UPDATE)
+	if (p->kind == PLAN_UPDATE) {
+		plan_add_updates(p, &b->state, p->map->unit_count);
 		return;
+	}
+	if (p->kind == PLAN_TRAIN && !o->update_in_backward)
+		plan_add_updates(p, &b->state, -1);
 	if (p->kind != PLAN_TRAIN)
 		pass_emit(b, 0, 1);
 	else if (o->order == ORDER_LAYER_MAJOR)

@@ -34,6 +34,11 @@ struct unit_state {
 	struct plane_state plane[PLANE_COUNT];
 };
 
+/* How far the updates of the step before are listed: the next unit and its gradient beside AdamW. */
+struct update_list {
+	int is_open, on_host, unit, gradient;
+};
+
 /* Persistent buffers of each unit and of the run. -1 if the policy has none. */
 struct plan_state {
 	struct unit_state *units;
@@ -41,14 +46,22 @@ struct plan_state {
 	int rope, norm, norm_host;
 	int *cache;    /* per stage: its state of generation */
 	int norm_sums; /* sums of squares from the cpu queue; norm_host unless the device makes some too */
+	struct update_list updates;
 };
 
 /* Lists the update of a unit inside backward, from its whole gradient in either memory. */
 void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int gradient);
 
-/* Lists all updates of the step before, in forward order. A PLAN_UPDATE refreshes resident weights at once. A
- * PLAN_TRAIN does it when forward needs the unit, so that no copy delays an earlier one. */
-void plan_add_updates(struct plan *p, const struct plan_state *s);
+/* Lists updates of the step before, in forward order: first all on the device, then those on the host up
+ * to that of unit `last` (-1: none). Does not repeat what is listed already. A PLAN_UPDATE refreshes
+ * resident weights at once. A PLAN_TRAIN does it when forward needs the unit, so that no copy delays an
+ * earlier one. */
+void plan_add_updates(struct plan *p, struct plan_state *s, int last);
+
+/* A PLAN_TRAIN lists an UPDATE on the host this many units ahead of the FETCH that waits for it, and not
+ * earlier. CUDA lets some 50 host functions wait; then every later launch blocks until one has returned. With
+ * all updates in front, the GPU would idle until so few are left. */
+enum { UPDATES_AHEAD = 16 };
 
 /* Lists the copy of updated weights for a unit with weights on the device and an update on the host. Lists
  * nothing for other units. */

@@ -136,27 +136,52 @@ static int gradient_home(const struct plan_state *s, int u)
 	                                                   : plan_device_buffer(s, u, PLANE_GRADIENT);
 }
 
-/* The first trained unit after `u`, or unit_count. */
-static int trained_next(const struct plan *p, int u)
+/* Whether the update of unit u belongs to those on the host, or to those on the device. */
+static int is_listed(const struct plan *p, const struct plan_state *s, int u, int on_host)
+{
+	return p->map->units[u].trainable && plan_updates_on_host(s, u) == on_host;
+}
+
+static int listed_next(const struct plan *p, const struct plan_state *s, int u, int on_host)
 {
 	do
 		u++;
-	while (u < p->map->unit_count && !p->map->units[u].trainable);
+	while (u < p->map->unit_count && !is_listed(p, s, u, on_host));
 	return u;
 }
 
-void plan_add_updates(struct plan *p, const struct plan_state *s)
+/* The gradient of unit u where AdamW wants it; -1 if there is no such unit. */
+static int gradient_of(struct plan *p, const struct plan_state *s, int u)
 {
-	int u = trained_next(p, -1), next = gradient_bring(p, s, u, gradient_home(s, u), 1);
+	return u < p->map->unit_count ? gradient_bring(p, s, u, gradient_home(s, u), 1) : -1;
+}
 
-	for (int after; u < p->map->unit_count && !plan_parts_check(p); u = after) {
-		int gradient = next;
+static void updates_open(struct plan *p, const struct plan_state *s, struct update_list *list, int on_host)
+{
+	*list = (struct update_list){.is_open = 1, .on_host = on_host};
+	list->unit = listed_next(p, s, -1, on_host);
+	list->gradient = gradient_of(p, s, list->unit);
+}
 
-		after = trained_next(p, u);
-		if (after < p->map->unit_count)
-			next = gradient_bring(p, s, after, gradient_home(s, after), 1);
+static void updates_reach(struct plan *p, const struct plan_state *s, struct update_list *list, int last)
+{
+	while (list->unit <= last && list->unit < p->map->unit_count && !plan_parts_check(p)) {
+		int u = list->unit, gradient = list->gradient;
+
+		list->unit = listed_next(p, s, u, list->on_host);
+		list->gradient = gradient_of(p, s, list->unit);
 		update_from(p, s, u, gradient, 1);
 		if (p->kind == PLAN_UPDATE)
 			plan_add_refresh(p, s, u, 1);
 	}
+}
+
+void plan_add_updates(struct plan *p, struct plan_state *s, int last)
+{
+	if (!s->updates.is_open) {
+		updates_open(p, s, &s->updates, 0);
+		updates_reach(p, s, &s->updates, p->map->unit_count);
+		updates_open(p, s, &s->updates, 1);
+	}
+	updates_reach(p, s, &s->updates, last);
 }

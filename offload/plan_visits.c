@@ -280,6 +280,10 @@ void pass_emit(struct builder *b, int m0, int m1)
 		p->h2d_bytes += plan_batch_bytes(&p->policy);
 	}
 	for (b->now = 0; b->now < b->visit_count && !plan_parts_check(p); b->now++) {
+		int is_head_next = b->now + 1 >= b->group_count; /* gradients of this step begin */
+
+		if (p->kind == PLAN_TRAIN && !p->policy.update_in_backward && is_head_next)
+			plan_add_updates(p, &b->state, p->map->unit_count);
 		visit_emit(b, b->now, m0, m1);
 		if (p->kind == PLAN_TRAIN) {
 			gradients_close(b, m0, m1);

@@ -36,13 +36,15 @@ static int fetch_plane(
 	return dst;
 }
 
-/* Lists the refresh of resident weights before their first interval. */
+/* Lists the update of a unit and of some after it, and the refresh of resident weights, before the unit's
+ * first interval. */
 static void interval_refresh(struct builder *b, int u)
 {
 	struct plan *p = b->p;
 
 	if (p->kind != PLAN_TRAIN || p->policy.update_in_backward || b->units[u].is_refreshed)
 		return;
+	plan_add_updates(p, &b->state, u + UPDATES_AHEAD);
 	plan_add_refresh(p, &b->state, u, 1);
 	b->units[u].is_refreshed = 1;
 }

@@ -17,6 +17,7 @@ struct simt_machine_options simt_runtime_defaults(void)
 	        .kernel_ns = 1000,
 	        .call_ns = 1000,
 	        .copy_bytes_per_ns = 1,
+	        .calls_most = 32,
 	};
 }
 

@@ -39,6 +39,7 @@ struct simt_machine_options {
 	uint64_t seed;              /* of the lazy schedule */
 	int64_t kernel_ns, call_ns; /* time of a kernel and of a host function */
 	double copy_bytes_per_ns;   /* speed of copies and memsets */
+	int calls_most; /* host functions that may wait; with so many, whoever queues work blocks. 0: no limit */
 };
 
 /* One GPU of capability 9.0 without limits, lazy, seed 0, a microsecond for everything, 1 byte per ns. */

@@ -77,6 +77,7 @@ static int can_run(const struct CUstream_st *s)
 
 static void free_piece(struct piece *p)
 {
+	simt_runtime.calls_waiting -= p->kind == PIECE_CALL;
 	simt_launch_free(p->launch);
 	record_drop(p->record);
 	free(p->staged);
@@ -156,8 +157,8 @@ static void drop_queue(struct CUstream_st *s)
 	s->tail = &s->head;
 }
 
-/* One piece of a stream that can go on; 0 where none can. */
-static int step(void)
+/* One piece of a stream that can go on, and that stream; 0 where none can. */
+static int step(const struct CUstream_st **ran)
 {
 	uint64_t count = 0, chosen;
 
@@ -175,6 +176,8 @@ static int step(void)
 				s->tail = &s->head;
 			run_piece(s, p);
 			free_piece(p);
+			if (ran)
+				*ran = s;
 			break;
 		}
 	return 1;
@@ -195,7 +198,7 @@ static void host_reaches(int64_t at_ns)
 static cudaError_t finish_stream(struct CUstream_st *s)
 {
 	while (s->head && !simt_runtime.sticky)
-		if (!step() && !simt_runtime.sticky)
+		if (!step(NULL) && !simt_runtime.sticky)
 			hang("a stream");
 	host_reaches(s->at_ns);
 	if (!simt_runtime.sticky)
@@ -224,6 +227,22 @@ static struct CUstream_st *stream_of(cudaStream_t stream)
 	return &standard;
 }
 
+/* While too many host functions wait, the caller blocks, as it was seen of drivers. Work that none of them
+ * waits for runs meanwhile, up to the moment when one has returned. */
+static void wait_for_calls(void)
+{
+	while (simt_runtime.options.calls_most &&
+	        simt_runtime.calls_waiting >= simt_runtime.options.calls_most && !simt_runtime.sticky) {
+		const struct CUstream_st *s = NULL;
+		int before = simt_runtime.calls_waiting;
+
+		if (!step(&s) && !simt_runtime.sticky)
+			hang("queueing behind host functions");
+		if (simt_runtime.calls_waiting < before)
+			host_reaches(s->at_ns);
+	}
+}
+
 /* Takes over what the piece holds. */
 static cudaError_t push(cudaStream_t stream, struct piece piece)
 {
@@ -234,12 +253,14 @@ static cudaError_t push(cudaStream_t stream, struct piece piece)
 		fprintf(stderr, is_running ? "simt: work queues work\n" : "simt: out of memory\n");
 		abort();
 	}
+	wait_for_calls();
 	*p = piece;
 	p->next = NULL;
+	simt_runtime.calls_waiting += piece.kind == PIECE_CALL;
 	p->queued_ns = simt_runtime.host_ns;
 	*s->tail = p;
 	s->tail = &p->next;
-	while (simt_runtime.options.schedule == SIMT_EAGER && step())
+	while (simt_runtime.options.schedule == SIMT_EAGER && step(NULL))
 		;
 	return cudaSuccess;
 }
@@ -384,7 +405,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 	if (error || !stream_of(stream)->head)
 		return error;
-	step();
+	step(NULL);
 	return simt_runtime.sticky ? simt_runtime.sticky : cudaErrorNotReady;
 }
 
@@ -449,7 +470,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 	if (error || !event->record || event->record->is_done)
 		return error;
-	step();
+	step(NULL);
 	return simt_runtime.sticky ? simt_runtime.sticky : cudaErrorNotReady;
 }
 
@@ -460,7 +481,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 	if (error || !event->record)
 		return error;
 	while (!event->record->is_done && !simt_runtime.sticky)
-		if (!step() && !simt_runtime.sticky)
+		if (!step(NULL) && !simt_runtime.sticky)
 			hang("an event");
 	host_reaches(event->record->at_ns);
 	return simt_runtime.sticky;
