@@ -366,7 +366,7 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 	op->cross_entropy = (struct op_cross_entropy){kernel_take(p, rows, DTYPE_F32),
 	        kernel_take(p, rows * s->vocab, dtype), kernel_take(p, rows * s->vocab, DTYPE_F32),
 	        index->label, kernel_take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab,
-	        1.0f / 1024, dtype, 0, DEV_NONE};
+	        1.0f / 1024, dtype, 0, DEV_NONE, 0};
 }
 
 int64_t kernel_pairs(const struct bench_scale *s)

@@ -170,6 +170,9 @@ static int check_preference(const struct config *c)
 	if (c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE && !c->preference_loss)
 		return contradiction(
 		        c, "preference_reference", "has no effect without preference_loss; set it");
+	if (c->preference_loss && c->label_smoothing_factor > 0)
+		log_warn("%s has no effect with preference_loss; for pairs set preference_label_smoothing",
+		        config_where(c, "label_smoothing_factor"));
 	if (c->preference_loss && c->packing != CONFIG_PACKING_OFF)
 		return contradiction(c, "packing", "is set, but pairs are not packed; set packing=off");
 	return 0;

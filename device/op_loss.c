@@ -17,6 +17,8 @@ int op_describe_cross_entropy(struct op_facts *f, const struct op_cross_entropy 
 
 	if (SIZE(rows, 1) || SIZE(vocab, 1) || COMPUTE_DTYPE(dlogits_dtype))
 		return ERR_RANGE;
+	if (!(p->smoothing >= 0 && p->smoothing <= 1))
+		return err_set(ERR_RANGE, "cross_entropy: smoothing %g is not in [0, 1]", p->smoothing);
 	logits = READ(logits, .dtype = DTYPE_F32, .rows = p->rows, .cols = p->vocab);
 	READ(label, .dtype = DTYPE_I32, .cols = p->rows);
 	WRITE(loss, .dtype = DTYPE_F32, .cols = p->rows);

@@ -90,24 +90,44 @@ static __device__ __forceinline__ void exp_sum_row(
 	}
 }
 
+/* The thread's part of the sum of the row's logits. */
+template <int N> static __device__ double logit_sum_row(const float *logits, int64_t vocab, float cap)
+{
+	double sum = 0;
+
+	for (int64_t c = (int64_t)threadIdx.x * N; c < vocab; c += (int64_t)ROW_THREADS * N) {
+		vec<float, N> v = *(const vec<float, N> *)(logits + c);
+
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			sum += (double)soft_cap(v.at[j], cap);
+	}
+	return sum;
+}
+
 template <int N>
 static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct op_cross_entropy o)
 {
 	SHARED(float, maxima, ROW_WARPS);
 	SHARED(double, sums, ROW_WARPS);
+	SHARED(double, totals, ROW_WARPS);
 	const int64_t row = blockIdx.x;
 	const float *logits = dev_ptr<const float>(o.logits) + row * o.vocab;
 	const float *weight = dev_ptr<const float>(o.weight);
 	const int warp = (int)threadIdx.x / WARP;
 	struct exp_sum part = {-FLT_MAX, 0};
 	float max = -FLT_MAX, *scratch = dev_ptr<float>(o.scratch) + row;
-	double sum = 0, label_logit, scale = (double)o.grad_scale;
+	double sum = 0, total = 0, label_logit, wanted, scale = (double)o.grad_scale;
+	const double even = o.smoothing / (double)o.vocab;
 
 	exp_sum_row<N>(&part, logits, o.vocab, (float)o.cap);
 	part.sum = warp_sum(part.sum);
+	if (o.smoothing > 0) /* a second reading, so that the usual loss does not pay for it */
+		total = warp_sum(logit_sum_row<N>(logits, o.vocab, (float)o.cap));
 	if (threadIdx.x % WARP == 0) {
 		maxima[warp] = part.max;
 		sums[warp] = part.sum;
+		totals[warp] = total;
 	}
 	__syncthreads();
 	if (threadIdx.x != 0)
@@ -117,13 +137,20 @@ static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct 
 	for (int w = 0; w < ROW_WARPS; w++)
 		sum += sums[w] * exp((double)maxima[w] - (double)max);
 	label_logit = soft_cap(logits[dev_ptr<const int32_t>(o.label)[row]], (float)o.cap);
-	dev_ptr<float>(o.loss)[row] = (float)((double)max - label_logit + log(sum));
+	wanted = label_logit;
+	if (o.smoothing > 0) {
+		total = 0;
+		for (int w = 0; w < ROW_WARPS; w++)
+			total += totals[w];
+		wanted = (1 - o.smoothing) * label_logit + even * total;
+	}
+	dev_ptr<float>(o.loss)[row] = (float)((double)max - wanted + log(sum));
 	scratch[ROW_MAX * o.rows] = max;
 	if (weight)
 		scale *= (double)weight[row];
 	scratch[ROW_FACTOR * o.rows] = (float)(scale / sum);
 	/* p - 1 in double, because p may be close to 1 */
-	scratch[ROW_AT_LABEL * o.rows] = (float)((exp(label_logit - (double)max) / sum - 1) * scale);
+	scratch[ROW_AT_LABEL * o.rows] = (float)((exp(label_logit - (double)max) / sum - (1 - o.smoothing) - even) * scale);
 }
 
 /* Computes the gradients of elements [begin, end) of the matrix, ELEMENTS a thread. */
@@ -135,7 +162,8 @@ static __global__ void __launch_bounds__(FIRST_THREADS)
 	const int32_t *label = dev_ptr<const int32_t>(o.label);
 	const int64_t first = begin + (int64_t)blockIdx.x * blockDim.x * ELEMENTS;
 	const int64_t first_row = first / o.vocab;
-	const float cap = (float)o.cap;
+	const float cap = (float)o.cap, *weight = dev_ptr<const float>(o.weight);
+	const double even = o.smoothing / (double)o.vocab * (double)o.grad_scale;
 	const uint32_t vocab = (uint32_t)o.vocab; /* labels are int32 */
 	const uint32_t skipped = (uint32_t)(first - first_row * o.vocab);
 	vec<float, N> v[ELEMENTS / N];
@@ -166,6 +194,13 @@ static __global__ void __launch_bounds__(FIRST_THREADS)
 		for (int j = 0; j < N; j++) {
 			v[k].at[j] = soft_cap(v[k].at[j], cap);
 			value[j] = expf(v[k].at[j] - max) * factor;
+		}
+		if (o.smoothing > 0) {
+			float share = (float)(weight ? even * (double)weight[row] : even);
+
+#pragma unroll
+			for (int j = 0; j < N; j++)
+				value[j] -= share;
 		}
 		if (at_label >= 0 && at_label < N) {
 			float here = scratch[ROW_AT_LABEL * o.rows + row];

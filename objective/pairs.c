@@ -53,7 +53,7 @@ static int64_t scratch_bytes(const struct stage_call *call)
 static void head_run(struct stage_call *call, enum head_mode mode)
 {
 	const struct device_batch *batch = call->batch;
-	struct token_losses losses = {batch->own[LABEL], DEV_NONE, 0};
+	struct token_losses losses = {.label = batch->own[LABEL], .weight = DEV_NONE};
 
 	if (mode == HEAD_TRAIN && batch->targets) {
 		dev_addr weight = scratch_at(call, head_scratch_bytes(call));
@@ -67,7 +67,8 @@ static void head_run(struct stage_call *call, enum head_mode mode)
 		                              .pairs = batch->documents / 2,
 		                              .tokens = batch->targets,
 		                              .loss = preference_of(call->memory->settings)}});
-		losses = (struct token_losses){batch->own[LABEL], weight, 1};
+		losses = (struct token_losses){
+		        .label = batch->own[LABEL], .weight = weight, .is_again = 1};
 	}
 	head_losses(call, mode, &losses);
 }

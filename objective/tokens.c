@@ -33,8 +33,11 @@ static void say_evaluation(struct str *out, const struct objective_means *means)
 	str_printf(out, ", perplexity %.3f over %" PRId64 " targets", exp(means->loss), means->targets);
 }
 
+static const char *const keys[] = {"label_smoothing_factor", NULL};
+
 const struct objective objective_tokens = {
         .name = "tokens",
+        .keys = keys,
         .batch = {.array = {{"label", DTYPE_I32, PER_TARGET}},
                 .targets = dataset_row_targets,
                 .add = objective_add_next},

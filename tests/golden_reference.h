@@ -139,4 +139,47 @@ static inline double norm_of_difference(const double *a, const double *b, int64_
 	return sqrt(sum);
 }
 
+static inline const json_t *list_of(const json_t *run, const char *key)
+{
+	const json_t *list = json_object_get(run, key);
+
+	assert_true(json_is_array(list));
+	return list;
+}
+
+/* Some elements of each trained tensor of the run in work_dir, beside how far the tensor moved. */
+static inline void assert_trained(const json_t *run)
+{
+	int is_lora = json_is_true(json_object_get(run, "lora"));
+	struct safetensors *file;
+	const char *name;
+	json_t *want;
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/run/%s", work_dir,
+	        is_lora ? "adapter/adapter_model.safetensors" : "model/model.safetensors");
+	assert_int_equal(safetensors_open(&file, path), 0);
+	json_object_foreach(json_object_get(run, "final"), name, want)
+	{
+		const json_t *elements = list_of(want, "elements");
+		int64_t count, stride = json_integer_value(json_object_get(want, "stride"));
+		char full[300];
+		double *got;
+
+		snprintf(full, sizeof(full), "%s%s", is_lora ? "base_model.model." : "", name);
+		got = tensor_read(file, full, &count);
+		for (size_t i = 0; i < json_array_size(elements); i++) {
+			double value = number_at(elements, i);
+
+			assert_true((int64_t)i * stride < count);
+			if (!(fabs(got[(int64_t)i * stride] - value) <= 1e-4 * number(want, "moved_l2")))
+				fail_msg("%s: element %zu of %s is %.10g, reference %.10g",
+				        json_string_value(json_object_get(run, "name")), i, name,
+				        got[(int64_t)i * stride], value);
+		}
+		free(got);
+	}
+	safetensors_close(file);
+}
+
 #endif

@@ -7,7 +7,7 @@
 struct row {
 	double *logits, *slopes;
 	int64_t vocab, label;
-	double cap;
+	double cap, smoothing;
 };
 
 static double row_capped(const struct row *r, int64_t i)
@@ -26,15 +26,19 @@ static double row_cap_slope(const struct row *r, int64_t i)
 static double row_loss(void *context)
 {
 	struct row *r = context;
-	double max = -INFINITY, sum = 0;
+	double max = -INFINITY, sum = 0, wanted = 0;
 
 	for (int64_t i = 0; i < r->vocab; i++)
 		max = fmax(max, row_capped(r, i));
 	for (int64_t i = 0; i < r->vocab; i++)
 		sum += exp(row_capped(r, i) - max);
-	for (int64_t i = 0; i < r->vocab; i++)
-		r->slopes[i] = exp(row_capped(r, i) - max) / sum - (i == r->label);
-	return max + log(sum) - row_capped(r, r->label);
+	for (int64_t i = 0; i < r->vocab; i++) {
+		double part = r->smoothing / (double)r->vocab + (i == r->label ? 1 - r->smoothing : 0);
+
+		r->slopes[i] = exp(row_capped(r, i) - max) / sum - part;
+		wanted += part * row_capped(r, i);
+	}
+	return max + log(sum) - wanted;
 }
 
 static void row_alloc(struct row *r)
@@ -62,6 +66,7 @@ static void test_reference(void **state)
 		r.vocab = case_int(&c, 1, 12);
 		r.label = case_int(&c, 0, r.vocab - 1);
 		r.cap = case_int(&c, 0, 1) ? 0 : 3;
+		r.smoothing = case_int(&c, 0, 1) ? 0 : 0.3;
 		row_alloc(&r);
 		for (int64_t i = 0; i < r.vocab; i++)
 			r.logits[i] = 2 * case_normal(&c);
@@ -109,6 +114,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 	scale = case_int(&c, 0, 3) ? 3 : 30;
 	grad_scale = (float)(case_int(&c, 0, 1) ? 1 : 1.0 / 77);
 	r.cap = case_int(&c, 0, 2) ? 0 : (double)case_int(&c, 1, 50);
+	r.smoothing = seed % 3 ? 0 : (double)case_int(&c, 1, 4) / 4;
 	logits = case_tensor(&c, rows * r.vocab, DTYPE_F32, scale);
 	label = case_tensor(&c, rows, DTYPE_I32, 1);
 	loss = case_tensor(&c, rows, DTYPE_F32, 1);
@@ -129,7 +135,8 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 	        .grad_scale = grad_scale,
 	        .dlogits_dtype = dtype,
 	        .cap = r.cap,
-	        .weight = tensor_addr(weight)};
+	        .weight = tensor_addr(weight),
+	        .smoothing = r.smoothing};
 	case_run(&c, &op);
 	row_alloc(&r);
 	for (int64_t i = 0; i < rows; i++) {
@@ -144,11 +151,14 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 		want = row_loss(&r);
 		case_check(&c, loss, i, want, (8 + 2 * scale + 12 * r.cap) * EPS_F32, "loss");
 		for (int64_t j = 0; j < r.vocab && place != PLACE_NONE; j++) {
-			double p = r.slopes[j] + (j == r.label), slope = row_cap_slope(&r, j);
+			double part = r.smoothing / (double)r.vocab + (j == r.label ? 1 - r.smoothing : 0);
+			double p = r.slopes[j] + part, slope = row_cap_slope(&r, j);
 			double each = (12 + 12 * scale + 12 * r.cap) * EPS_F32, bound = each * p * slope;
 
-			if (j == r.label) /* 1 - p is as precise as the sum of the others */
+			if (j == r.label && r.smoothing == 0) /* 1 - p is as precise as the sum of the others */
 				bound = each * (1 - p) * slope + 1e-15;
+			else if (r.smoothing > 0) /* a difference of two numbers */
+				bound += (each + 4 * EPS_F32) * part * slope;
 			if (r.cap > 0) /* a slope near 0 is a difference of 1 and what tanh gives */
 				bound += 16 * EPS_F32 * fabs(r.slopes[j]);
 			case_check(&c, place == PLACE_SAME ? &packed : dlogits, i * r.vocab + j,

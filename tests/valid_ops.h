@@ -123,7 +123,7 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_GATE] = {.kind = OP_GATE, .gate = {AT(1), AT(2), AT(3), GATE}},
         [OP_GATE_GRAD] = {.kind = OP_GATE_GRAD, .gate_grad = {AT(1), AT(2), AT(4), AT(3), AT(5), GATE}},
         [OP_CROSS_ENTROPY] = {.kind = OP_CROSS_ENTROPY,
-                .cross_entropy = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 11, 1, DTYPE_BF16, 0, AT(6)}},
+                .cross_entropy = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 11, 1, DTYPE_BF16, 0, AT(6), 0.1}},
         [OP_PREFERENCE] = {.kind = OP_PREFERENCE,
                 .preference = {AT(1), AT(2), AT(3), AT(4), 5, 13, {PREFERENCE_IPO, 0.1, 0, 0}}},
         [OP_SUMSQ] = {.kind = OP_SUMSQ, .sumsq = {AT(1), AT(2), 65537, DTYPE_BF16}},

@@ -24,11 +24,16 @@ static float *kept_exponentials(const struct op_cross_entropy *o, int64_t row)
 	return o->dlogits.value == o->logits.value ? (float *)cpu_ptr(o->logits) + row * o->vocab : NULL;
 }
 
-/* dlogits = exponentials * factor, from `kept` or from the logits; at_label is the value at the label. A bf16
- * row is written front to back through a buffer. It never gets ahead of the logits read so far, because the
- * two may share bytes. */
+/* How the gradients of a row follow from its exponentials. */
+struct row_gradient {
+	float max, factor, share; /* exp(logit - max) * factor - share */
+	float at_label;           /* the value at the label */
+};
+
+/* dlogits from the exponentials in `kept` or from the logits. A bf16 row is written front to back through a
+ * buffer. It never gets ahead of the logits read so far, because the two may share bytes. */
 static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float *logits, const float *kept,
-        int64_t row, float max, float factor, float at_label)
+        int64_t row, const struct row_gradient *g)
 {
 	const struct cpu_kernels *k = cpu_kernels();
 	int32_t label = ((const int32_t *)cpu_ptr(o->label))[row];
@@ -39,11 +44,14 @@ static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float
 		float *out = cpu_out(buffer, cpu_ptr(o->dlogits), to, o->dlogits_dtype);
 
 		if (kept)
-			k->scale(out, kept + at, factor, n);
+			k->scale(out, kept + at, g->factor, n);
 		else
-			k->exp_scaled(out, logits + at, max, factor, n);
+			k->exp_scaled(out, logits + at, g->max, g->factor, n);
+		if (o->smoothing > 0)
+			for (int64_t i = 0; i < n; i++)
+				out[i] -= g->share;
 		if (label >= at && label < at + n)
-			out[label - at] = at_label;
+			out[label - at] = g->at_label;
 		if (o->cap > 0)
 			k->soft_cap_grad(out, logits + at, (float)o->cap, n);
 		cpu_store(k, cpu_ptr(o->dlogits), to, out, n, o->dlogits_dtype);
@@ -64,7 +72,7 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 		                       : (double)o->grad_scale * ((const float *)cpu_ptr(o->weight))[row];
 		const float *logits = (const float *)cpu_ptr(o->logits) + row * o->vocab;
 		float *kept = run->capped ? NULL : kept_exponentials(o, row), max;
-		double label_logit, sum;
+		double label_logit, wanted, sum, even = o->smoothing / (double)o->vocab;
 
 		if (run->capped) {
 			float *capped = run->capped + worker * o->vocab;
@@ -74,12 +82,17 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 		}
 		max = k->max(logits, o->vocab);
 		label_logit = logits[((const int32_t *)cpu_ptr(o->label))[row]];
+		wanted = label_logit; /* before exponentials overwrite the logits */
+		if (o->smoothing > 0)
+			wanted = (1 - o->smoothing) * label_logit + even * k->sum(logits, o->vocab);
 		sum = kept ? k->softmax_part(kept, logits, max, o->vocab) : k->exp_sum(logits, max, o->vocab);
 
-		((float *)cpu_ptr(o->loss))[row] = (float)(max - label_logit + log(sum));
+		((float *)cpu_ptr(o->loss))[row] = (float)(max - wanted + log(sum));
 		if (!dev_is_none(o->dlogits)) /* p - 1 in double, because p may be close to 1 */
-			cross_entropy_grad_row(o, logits, kept, row, max, (float)(scale / sum),
-			        (float)((exp(label_logit - max) / sum - 1) * scale));
+			cross_entropy_grad_row(o, logits, kept, row,
+			        &(struct row_gradient){max, (float)(scale / sum), (float)(even * scale),
+			                (float)((exp(label_logit - max) / sum - (1 - o->smoothing) - even) *
+			                        scale)});
 	}
 }
 

@@ -83,7 +83,7 @@ struct head_pass {
 	void (*run)(struct stage_call *call, enum head_mode mode);
 	int64_t (*scratch_bytes)(const struct stage_call *call); /* grow with tokens, targets and documents */
 };
-extern const struct head_pass head_of_tokens; /* the mean of token losses; own[0] has the labels */
+extern const struct head_pass head_of_tokens; /* own[0]: labels; setting 0: smoothing */
 int model_head(const struct model *model, const struct head_pass *pass, enum head_mode mode,
         struct stream *stream, const struct stage_memory *memory, const struct device_batch *batch);
 int64_t model_head_scratch_bytes(const struct model *model, const struct head_pass *pass, enum dtype dtype,

@@ -136,7 +136,8 @@ static void chunk_loss(struct stage_call *call, const struct head_layout *h, con
 	                              .dlogits_dtype = call->memory->dtype,
 	                              .cap = call->c->logit_cap,
 	                              .weight = dev_is_none(t->weight) ? t->weight
-	                                                               : dev_at(t->weight, first * 4)}});
+	                                                               : dev_at(t->weight, first * 4),
+	                              .smoothing = t->smoothing}});
 }
 
 void head_losses(struct stage_call *call, enum head_mode mode, const struct token_losses *t)
@@ -165,7 +166,12 @@ void head_losses(struct stage_call *call, enum head_mode mode, const struct toke
 
 static void tokens_run(struct stage_call *call, enum head_mode mode)
 {
-	head_losses(call, mode, &(struct token_losses){call->batch->own[0], DEV_NONE, 0});
+	const double *settings = call->memory->settings;
+
+	head_losses(call, mode,
+	        &(struct token_losses){.label = call->batch->own[0],
+	                .weight = DEV_NONE,
+	                .smoothing = settings ? settings[0] : 0});
 }
 
 const struct head_pass head_of_tokens = {tokens_run, head_scratch_bytes};

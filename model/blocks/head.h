@@ -12,6 +12,7 @@ int64_t head_scratch_bytes(const struct stage_call *call);
 struct token_losses {
 	dev_addr label;  /* I32 [targets] */
 	dev_addr weight; /* F32 [targets], multiplies each target's gradient; DEV_NONE: 1 */
+	double smoothing; /* as in device/op_loss.h */
 	int is_again; /* 1: right after the same call with HEAD_LOSS: the logits of a single chunk are there */
 };
 void head_losses(struct stage_call *call, enum head_mode mode, const struct token_losses *t);
