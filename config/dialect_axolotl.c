@@ -185,7 +185,7 @@ static const struct dialect_key keys[] = {
              "auto_resume_from_checkpoints "
              "resize_token_embeddings_to_32x model_config.output_router_logits"),
         PASS("lora_fan_in_fan_out lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel "
-             "lora_on_cpu peft_autocast_adapter_dtype merge_lora merge_method loraplus_lr_embedding "
+             "lora_on_cpu peft_autocast_adapter_dtype merge_lora merge_method "
              "qlora_sharded_model_loading"),
         PASS("special_tokens.pad_token special_tokens.unk_token special_tokens"),
         KEY("special_tokens.eos_token", "eos_token"),

@@ -318,7 +318,8 @@ static const struct dialect_key keys[] = {
         ONLY("peft_config.bias lora_bias peft_config.lora_bias", ITEM_OFF,
                 "adapters here train no biases; set bias to none"),
         ONLY("lora_task_type peft_config.task_type", "CAUSAL_LM", "only CAUSAL_LM is supported"),
-        PASS("peft_config.name"), /* LLaMA-Factory's v1 looks at it */
+        PASS("loraplus_lr_embedding"), /* the embedding has no adapter */
+        PASS("peft_config.name"),      /* LLaMA-Factory's v1 looks at it */
         ONLY("peft_config.peft_type", "LORA", "of adapters only LoRA is supported"),
         ONLY("peft_init_lora_weights peft_config.init_lora_weights", "true on yes 1",
                 "only PEFT's own start is supported: A at random, B zero; remove it"),
@@ -326,7 +327,7 @@ static const struct dialect_key keys[] = {
              "peft_config.base_model_name_or_path peft_config.revision peft_config.auto_mapping "
              "peft_config.megatron_config peft_config.megatron_core peft_config.qalora_group_size "
              "peft_config.runtime_config.*"),
-        ONLY("relora relora_* qlora peft peft.* peft_config peft_config.* lora_* peft_* pissa_* loraplus_*",
+        ONLY("relora relora_* qlora peft peft.* peft_config peft_config.* lora_* peft_* pissa_*",
                 ITEM_OFF " [] {}", "this form of LoRA is not supported; plain LoRA and use_rslora are"),
         KEYS_END,
 };

@@ -14,7 +14,7 @@
 static const struct dialect_marker markers[] = {
         {"eval_strategy evaluation_strategy save_strategy logging_dir logging_strategy logging_first_step "
          "dataset_name optim remove_unused_columns prediction_loss_only push_to_hub disable_tqdm data_seed "
-         "dataloader_* ddp_* fp16 torch_compile label_smoothing_factor",
+         "dataloader_* ddp_* fp16 torch_compile",
                 2},
         {"model_name_or_path report_to lr_scheduler_kwargs.* gradient_checkpointing_kwargs.*", 1}, {NULL, 0}};
 

@@ -518,6 +518,13 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
 }
 
+int model_tensor_lr(const struct model_tensor *t)
+{
+	int is_b = role_facts[t->role].kind == KIND_ADAPTER && role_facts[t->role].out != DIM_RANK;
+
+	return t->rank == 1 || is_b ? LR_LORAPLUS : LR_USUAL;
+}
+
 int model_gradient_is_product(const struct model *model, int tensor)
 {
 	enum tensor_role role = model->tensors[tensor].role;

@@ -167,6 +167,11 @@ void model_tables_free(struct model *model);
 /* The tensor of a role in block `layer` (-1: outside of blocks); -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
+/* Which of two learning rates a tensor has: LoRA+ (Hayou et al. 2024) trains B, and what has one dimension, at
+ * a multiple of the usual one. */
+enum { LR_USUAL, LR_LORAPLUS, LR_COUNT };
+int model_tensor_lr(const struct model_tensor *tensor);
+
 /* 1: the tensor's gradient is a product of matrices. The first micro-batch writes all of it in the tensor's
  * stage or, for a tied embedding, in the head. 0: stages add to it. */
 int model_gradient_is_product(const struct model *model, int tensor);

@@ -447,6 +447,19 @@ static int nonfinite_describe(struct engine *e, struct engine_result *result)
 	return rc;
 }
 
+/* The scalars of the next update, for each learning rate. */
+static void update_init(struct engine *e, double learning_rate, double clip_scale)
+{
+	const struct engine_options *o = &e->options;
+	const double ratio[LR_COUNT] = {
+	        [LR_USUAL] = 1, [LR_LORAPLUS] = o->loraplus_ratio > 0 ? o->loraplus_ratio : 1};
+
+	e->update_count++;
+	for (int i = 0; i < LR_COUNT; i++)
+		adamw_step_init(
+		        &e->adamw[i], &o->adamw, learning_rate * ratio[i], e->update_count, clip_scale);
+}
+
 int engine_step(struct engine *e, struct engine_result *result, const struct host_batch *micro,
         int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans)
 {
@@ -463,8 +476,8 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	if (result->skipped) /* with gradients of 0 an update would still decay weights and moments */
 		return 0;
 	if (in_backward)
-		adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count, 1);
-	step.adamw = &e->adamw;
+		update_init(e, learning_rate, 1);
+	step.adamw = e->adamw;
 	batches_put(e, PLAN_TRAIN, micro, micro_count);
 	rc = run_execute(e->runs[PLAN_TRAIN], &step, spans);
 	if (rc)
@@ -483,15 +496,14 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	result->skipped = !finite;
 	if (in_backward || !finite)
 		return 0;
-	adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count,
-	        clip_scale_of(result->grad_norm, o->max_grad_norm));
+	update_init(e, learning_rate, clip_scale_of(result->grad_norm, o->max_grad_norm));
 	e->pending = 1;
 	return 0;
 }
 
 int engine_flush(struct engine *e)
 {
-	struct run_step step = {.updates_pending = 1, .adamw = &e->adamw};
+	struct run_step step = {.updates_pending = 1, .adamw = e->adamw};
 	int rc;
 
 	if (!e->pending)

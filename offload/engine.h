@@ -36,6 +36,7 @@ struct engine_options {
 	struct plan_policy policy; /* sizes come from `train`, `eval`, `logits` */
 	struct engine_sizes train, eval, logits;
 	struct adamw_options adamw;
+	double loraplus_ratio;       /* rate of LR_LORAPLUS over the usual one; 0: 1 */
 	double max_grad_norm;        /* 0: no clipping */
 	int skip_nonfinite;          /* 1: a step with gradients that are not finite changes nothing */
 	int64_t device_budget_bytes; /* maximum size of the arena; 0: no limit */

@@ -18,7 +18,7 @@ struct engine {
 	int64_t update_count;
 	int64_t streamed_bytes; /* copies of a step if nothing stayed on the device; 0: not computed */
 	int pending;            /* updates of the last step are pending */
-	struct adamw_step adamw;
+	struct adamw_step adamw[LR_COUNT];
 };
 
 /* Any plan of the engine; all have the same planes. */

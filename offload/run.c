@@ -230,7 +230,7 @@ static dev_addr state_at(const struct run *r, const struct plan_op *op, enum pla
 
 static int part_update(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)
 {
-	const struct adamw_step *s = r->step->adamw;
+	const struct model_tensor *tensor = &r->plan->map->model->tensors[part->tensor];
 	int grad = run_arg(r, op, ARG_SRC);
 	enum dtype dtype = r->plan->buffers[grad].dtype;
 	struct op adamw = {.kind = OP_ADAMW};
@@ -246,10 +246,10 @@ static int part_update(struct run *r, struct stream *q, const struct plan_op *op
 	        .count = part->count,
 	        .first = part->first,
 	        .tensor = part->tensor,
-	        .decay = r->plan->map->model->tensors[part->tensor].decay,
+	        .decay = tensor->decay,
 	        .grad_dtype = dtype,
 	        .state = r->plan->policy.state,
-	        .step = *s,
+	        .step = r->step->adamw[model_tensor_lr(tensor)],
 	};
 	return stream_op(q, &adamw);
 }

@@ -35,7 +35,7 @@ struct run_step {
 	int micro_count;
 	float grad_scale;    /* 1 / what the loss is a mean over, of the step and all ranks */
 	int updates_pending; /* 1: there are updates of the step before */
-	/* scalars of those updates, or of this step if updates run inside backward; borrowed */
+	/* [LR_COUNT], scalars of those updates, or of this step if updates run inside backward; borrowed */
 	const struct adamw_step *adamw;
 };
 

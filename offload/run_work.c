@@ -66,6 +66,7 @@ _Static_assert(UNIT_ALIGN % ADAMW_BLOCK == 0 && SUMSQ_BLOCK % ADAMW_BLOCK == 0, 
 static void piece_update(const struct work *w, int tensor, int64_t first, int64_t at, int64_t count)
 {
 	const struct plan_policy *policy = &w->run->plan->policy;
+	const struct model_tensor *t = &w->run->plan->map->model->tensors[tensor];
 	int64_t state_bytes = adamw_state_bytes(policy->state);
 	struct adamw_span span = {
 	        .hi = (uint16_t *)w->plane[ARG_HI] + at,
@@ -76,7 +77,7 @@ static void piece_update(const struct work *w, int tensor, int64_t first, int64_
 	        .count = count,
 	        .first = first,
 	        .tensor = tensor,
-	        .decay = w->run->plan->map->model->tensors[tensor].decay,
+	        .decay = t->decay,
 	        .grad_dtype = w->gradient_dtype,
 	        .state = policy->state,
 	};
@@ -85,7 +86,7 @@ static void piece_update(const struct work *w, int tensor, int64_t first, int64_
 		span.m_scale = (float *)w->plane[ARG_M_SCALE] + at / adamw_state_block(span.state);
 		span.v_scale = (float *)w->plane[ARG_V_SCALE] + at / adamw_state_block(span.state);
 	}
-	adamw_update(&span, w->run->step->adamw, w->run->dock->isa);
+	adamw_update(&span, &w->run->step->adamw[model_tensor_lr(t)], w->run->dock->isa);
 }
 
 static void piece_accumulate(const struct work *w, int64_t at, int64_t count)

@@ -68,6 +68,7 @@ void options_of_config(
 	                        .micro_batches = trains ? micro_batches : 1,
 	                },
 	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay, (uint64_t)c->seed},
+	        .loraplus_ratio = c->loraplus_lr_ratio,
 	        .max_grad_norm = c->max_grad_norm,
 	        .skip_nonfinite = c->skip_nonfinite,
 	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,

@@ -16,7 +16,7 @@ static void train(const json_t *run, const char *more)
 	if (json_is_true(json_object_get(run, "lora")))
 		str_printf(&text, " lora_adapter=%s/preference-run/adapter", golden);
 	json_object_foreach((json_t *)keys, key, value)
-		str_printf(&text, " %s=%.12g", key, json_number_value(value));
+	        str_printf(&text, " %s=%.12g", key, json_number_value(value));
 	assert_ferry(0, NULL,
 	        "train model=%s/preference-run/model data=%s/tuning/rows.jsonl output_dir=%s/run "
 	        "eval_data=%s/tuning/rows.jsonl eval_steps=6 compute_dtype=fp32 device=%s shuffle=off "
