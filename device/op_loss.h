@@ -7,10 +7,10 @@
 
 #define OP_LOSS_LIST(ROW) ROW(CROSS_ENTROPY, cross_entropy, cross_entropy)
 
-/* loss[r] (F32) = logsumexp(logits[r,:]) - sum of q * logits[r,:]; dlogits[r,:] = (softmax - q) * grad_scale *
- * weight[r] in dlogits_dtype, unless dlogits is DEV_NONE. q is smoothing / vocab everywhere and 1 - smoothing
- * more at label[r]. weight: F32 [rows]; DEV_NONE: 1. With cap > 0 both use cap * tanh(l / cap) for each logit
- * l (Gemma 2).
+/* loss[r] (F32) = logsumexp(logits[r,:]) - sum of q * logits[r,:]; dlogits[r,:] = (softmax - q) *
+ * grad_scale * weight[r] in dlogits_dtype, unless dlogits is DEV_NONE. q is smoothing / vocab everywhere and
+ * 1 - smoothing more at label[r]. weight: F32 [rows]; DEV_NONE: 1. With cap > 0 both use cap * tanh(l / cap)
+ * for each logit l (Gemma 2).
  *
  * logits: F32 [rows, vocab]; dlogits has the same shape, and both are contiguous. dlogits may be logits. If
  * it is BF16, it then fills the front of logits' bytes: rows go in order, and row r of dlogits is written

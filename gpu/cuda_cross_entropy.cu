@@ -150,7 +150,8 @@ static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct 
 		scale *= (double)weight[row];
 	scratch[ROW_FACTOR * o.rows] = (float)(scale / sum);
 	/* p - 1 in double, because p may be close to 1 */
-	scratch[ROW_AT_LABEL * o.rows] = (float)((exp(label_logit - (double)max) / sum - (1 - o.smoothing) - even) * scale);
+	scratch[ROW_AT_LABEL * o.rows] =
+	        (float)((exp(label_logit - (double)max) / sum - (1 - o.smoothing) - even) * scale);
 }
 
 /* Computes the gradients of elements [begin, end) of the matrix, ELEMENTS a thread. */

@@ -167,8 +167,8 @@ void model_tables_free(struct model *model);
 /* The tensor of a role in block `layer` (-1: outside of blocks); -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
-/* Which of two learning rates a tensor has: LoRA+ (Hayou et al. 2024) trains B, and what has one dimension, at
- * a multiple of the usual one. */
+/* Which of two learning rates a tensor has: LoRA+ (Hayou et al. 2024) trains B, and what has one dimension,
+ * at a multiple of the usual one. */
 enum { LR_USUAL, LR_LORAPLUS, LR_COUNT };
 int model_tensor_lr(const struct model_tensor *tensor);
 

@@ -67,8 +67,7 @@ static void head_run(struct stage_call *call, enum head_mode mode)
 		                              .pairs = batch->documents / 2,
 		                              .tokens = batch->targets,
 		                              .loss = preference_of(call->memory->settings)}});
-		losses = (struct token_losses){
-		        .label = batch->own[LABEL], .weight = weight, .is_again = 1};
+		losses = (struct token_losses){.label = batch->own[LABEL], .weight = weight, .is_again = 1};
 	}
 	head_losses(call, mode, &losses);
 }

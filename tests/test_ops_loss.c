@@ -155,7 +155,8 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 			double p = r.slopes[j] + part, slope = row_cap_slope(&r, j);
 			double each = (12 + 12 * scale + 12 * r.cap) * EPS_F32, bound = each * p * slope;
 
-			if (j == r.label && r.smoothing == 0) /* 1 - p is as precise as the sum of the others */
+			if (j == r.label &&
+			        r.smoothing == 0) /* 1 - p is as precise as the sum of the others */
 				bound = each * (1 - p) * slope + 1e-15;
 			else if (r.smoothing > 0) /* a difference of two numbers */
 				bound += (each + 4 * EPS_F32) * part * slope;

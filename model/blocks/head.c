@@ -124,20 +124,20 @@ static void chunk_loss(struct stage_call *call, const struct head_layout *h, con
 {
 	dev_addr logits = scratch_at(call, h->logits);
 
-	call_op(call, &(struct op){.kind = OP_CROSS_ENTROPY,
-	                      .cross_entropy = {.loss = dev_at(call->memory->loss, first * 4),
-	                              .dlogits = mode == HEAD_TRAIN ? logits : DEV_NONE,
-	                              .logits = logits,
-	                              .label = dev_at(t->label, first * 4),
-	                              .scratch = scratch_at(call, h->loss_partial),
-	                              .rows = rows,
-	                              .vocab = call->c->V,
-	                              .grad_scale = call->memory->grad_scale,
-	                              .dlogits_dtype = call->memory->dtype,
-	                              .cap = call->c->logit_cap,
-	                              .weight = dev_is_none(t->weight) ? t->weight
-	                                                               : dev_at(t->weight, first * 4),
-	                              .smoothing = t->smoothing}});
+	call_op(call,
+	        &(struct op){.kind = OP_CROSS_ENTROPY,
+	                .cross_entropy = {.loss = dev_at(call->memory->loss, first * 4),
+	                        .dlogits = mode == HEAD_TRAIN ? logits : DEV_NONE,
+	                        .logits = logits,
+	                        .label = dev_at(t->label, first * 4),
+	                        .scratch = scratch_at(call, h->loss_partial),
+	                        .rows = rows,
+	                        .vocab = call->c->V,
+	                        .grad_scale = call->memory->grad_scale,
+	                        .dlogits_dtype = call->memory->dtype,
+	                        .cap = call->c->logit_cap,
+	                        .weight = dev_is_none(t->weight) ? t->weight : dev_at(t->weight, first * 4),
+	                        .smoothing = t->smoothing}});
 }
 
 void head_losses(struct stage_call *call, enum head_mode mode, const struct token_losses *t)

@@ -10,8 +10,8 @@ int64_t head_scratch_bytes(const struct stage_call *call);
 /* Token losses of the targets, and with HEAD_TRAIN the gradients. Rows without a target are skipped; without
  * any, HEAD_TRAIN zeroes dx and leaves gradients unchanged. */
 struct token_losses {
-	dev_addr label;  /* I32 [targets] */
-	dev_addr weight; /* F32 [targets], multiplies each target's gradient; DEV_NONE: 1 */
+	dev_addr label;   /* I32 [targets] */
+	dev_addr weight;  /* F32 [targets], multiplies each target's gradient; DEV_NONE: 1 */
 	double smoothing; /* as in device/op_loss.h */
 	int is_again; /* 1: right after the same call with HEAD_LOSS: the logits of a single chunk are there */
 };
