@@ -21,7 +21,7 @@ struct batch_array {
 	enum batch_per per;
 };
 
-struct dataset;        /* data/dataset.h */
+struct dataset;        /* data/rows/dataset.h */
 struct micro_batch;    /* data/batch.h */
 struct batch_document; /* there */
 

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/chat_lost.h"
+#include "data/chat/chat_lost.h"
 #include "train/data_config.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "data/chat_roles.h"
+#include "data/chat/chat_roles.h"
 #include "data/source/bytes.h"
 #include "data/source/records.h"
 #include "data/source/window.h"

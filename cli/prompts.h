@@ -2,7 +2,7 @@
 #ifndef FERRY_CLI_PROMPTS_H
 #define FERRY_CLI_PROMPTS_H
 
-#include "data/chat_lost.h"
+#include "data/chat/chat_lost.h"
 #include "data/tokenizer/token_list.h"
 #include "train/session.h"
 

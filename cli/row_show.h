@@ -3,8 +3,8 @@
 #define FERRY_CLI_ROW_SHOW_H
 
 #include "base/str.h"
-#include "data/dataset.h"
 #include "data/mix.h"
+#include "data/rows/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 
 /* On a terminal masked text is dim. Elsewhere masked lines begin with "-", trained lines with "+". */

@@ -1,7 +1,7 @@
 /* TRL's keys, beside those of transformers. */
 #include "config/dialect_item.h"
 
-#include "data/label.h"
+#include "data/chat/label.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* The table of keys, made from the list in keys.inc. */
 #include "config/table.h"
 
-#include "data/label.h"            /* IWYU pragma: keep */
-#include "data/row_formats.h"      /* IWYU pragma: keep */
+#include "data/chat/label.h"       /* IWYU pragma: keep */
+#include "data/rows/row_formats.h" /* IWYU pragma: keep */
 #include "data/template/builtin.h" /* IWYU pragma: keep */
 #include "device/preference.h"     /* IWYU pragma: keep */
 #include "optim/schedule.h"        /* IWYU pragma: keep */

@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 #include "base/batch_rule.h"
-#include "data/dataset.h"
 #include "data/packing.h"
+#include "data/rows/dataset.h"
 #include "data/sampler.h"
 
 /* The source of micro-batches; borrowed, read-only. */

@@ -5,7 +5,7 @@
  * list of rows, and positions, attention and loss still end at each row's borders (data/batch.h).
  * Deterministic; O(rows * log max_tokens).
  *
- * Pairs of rows (data/dataset.h) use bins too, of two rows each, so that nothing separates them.
+ * Pairs of rows (data/rows/dataset.h) use bins too, of two rows each, so that nothing separates them.
  */
 #ifndef FERRY_DATA_PACKING_H
 #define FERRY_DATA_PACKING_H

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 
 /* The view is valid until the next call. A row that cannot be read aborts the test. */
 static inline const struct row_view *dataset_row_view(const struct dataset *d, int64_t row)

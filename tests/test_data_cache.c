@@ -8,8 +8,9 @@
 #include <sys/resource.h>
 
 #include "base/err.h"
-#include "data/dataset.h"
-#include "data/row_cache.h"
+#include "data/eval_split.h"
+#include "data/rows/dataset.h"
+#include "data/rows/row_cache.h"
 #include "tests/dataset_rows.h"
 
 enum { ROWS = 3000, MEMORY_BYTES = 100000 };

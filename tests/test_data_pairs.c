@@ -3,6 +3,7 @@
 #include "tests/pair_rows.h"
 
 #include "data/batch.h"
+#include "data/eval_split.h"
 #include "objective/objective.h"
 
 /* ---- pairs stay together ---- */

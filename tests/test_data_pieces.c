@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/str.h"
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 #include "tests/dataset_rows.h"
 
 static char temp_dir[] = "/tmp/ferry_test_pieces_XXXXXX";

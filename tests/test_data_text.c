@@ -17,7 +17,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/dataset_rows.h"
 #include "tests/sparing.h"

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 #include "data/source/split_part.h"
 #include "tests/check.h"
 #include "tests/dataset_rows.h"

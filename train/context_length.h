@@ -3,7 +3,7 @@
 #define FERRY_TRAIN_CONTEXT_LENGTH_H
 
 #include "config/config.h"
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 #include "model/model.h"
 #include "offload/engine.h"
 

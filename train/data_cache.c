@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "comm/world.h"
-#include "data/chat_template.h"
+#include "data/chat/chat_template.h"
 #include "host/topology.h"
 #include "placement/ranks.h"
 #include "train/file_hash.h"

@@ -3,7 +3,7 @@
 #define FERRY_TRAIN_DATA_CACHE_H
 
 #include "config/config.h"
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 
 /* Texts that the options of a dataset point to. Zero-initialise; data_cache_free. */
 struct data_cache {

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/str.h"
+#include "data/eval_split.h"
 #include "data/template/moment.h"
 #include "model/families/text_part.h"
 

@@ -3,10 +3,11 @@
 #define FERRY_TRAIN_DATA_CONFIG_H
 
 #include "config/config.h"
-#include "data/chat_template.h"
-#include "data/dataset.h"
+#include "data/chat/chat_template.h"
 #include "data/mix.h"
 #include "data/packing.h"
+#include "data/permutation.h"
+#include "data/rows/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 
 /* Opens the tokenizer of `tokenizer`, else of `model`. If it is optional and there is no tokenizer.json,

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "comm/world.h"
-#include "data/row_cache.h"
+#include "data/rows/row_cache.h"
 #include "model/families/open.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #define FERRY_TRAIN_RANKS_SHARE_H
 
 #include "config/config.h"
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 #include "data/tokenizer/token_list.h"
 #include "model/model.h"
 

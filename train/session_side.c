@@ -1,7 +1,7 @@
 /* What a result's directory has beside its weights: config.json, tokenizer, how texts and turns end. */
 #include "train/session.h"
 
-#include "data/chat_template.h"
+#include "data/chat/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
 
 #include "base/err.h"

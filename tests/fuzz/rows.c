@@ -4,7 +4,7 @@
  * up, and all ids must be the tokenizer's. */
 #include "tests/fuzz/fuzz.h"
 
-#include "data/dataset.h"
+#include "data/rows/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/dataset_rows.h"
 

@@ -1,0 +1,99 @@
+/* Splits rows off a data set: both parts share the records. */
+#include "data/eval_split.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+/* The sets of the rows with chosen[row] == want; each keeps its place, with fewer rows. */
+static void copy_sets(struct dataset *to, const struct dataset *d, const uint8_t *chosen, int want)
+{
+	int64_t first = 0;
+
+	memcpy(to->sets, d->sets, sizeof(to->sets));
+	to->set_count = d->set_count;
+	to->is_weighted = d->is_weighted;
+	for (int i = 0; i < d->set_count; i++) {
+		const struct dataset_set *from = &d->sets[i];
+
+		to->sets[i].first_row = first;
+		for (int64_t row = from->first_row; row < from->first_row + from->row_count; row++)
+			first += chosen[row] == want;
+		to->sets[i].row_count = first - to->sets[i].first_row;
+	}
+}
+
+/* Makes a dataset of the rows with chosen[row] == want; it shares the records. */
+static int choose_rows(struct dataset **out, const struct dataset *d, const uint8_t *chosen, int want)
+{
+	struct dataset *to = mem_alloc(1, sizeof(*to));
+	int64_t count = 0;
+
+	*out = NULL;
+	if (!to)
+		return ERR_NOMEM;
+	for (int64_t row = 0; row < d->row_count; row++)
+		count += chosen[row] == want;
+	to->own_rows = mem_alloc((size_t)count, sizeof(*to->own_rows));
+	if (!to->own_rows) {
+		mem_free(to);
+		return ERR_NOMEM;
+	}
+	for (int64_t row = 0; row < d->row_count; row++) {
+		if (chosen[row] != want)
+			continue;
+		to->own_rows[to->row_count++] = d->rows[row];
+		to->token_count += d->rows[row].token_count;
+		to->target_count += d->rows[row].target_count;
+	}
+	to->rows = to->own_rows;
+	to->store = row_store_share(d->store);
+	to->is_paired = d->is_paired;
+	to->own_label_rows = d->own_label_rows; /* an upper bound; dataset_hash_labels checks the rows */
+	to->format = d->format;
+	to->counts = d->counts;
+	copy_sets(to, d, chosen, want);
+	*out = to;
+	return 0;
+}
+
+int dataset_split(
+        struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed)
+{
+	int64_t each = dataset_unit_rows(d), count = dataset_unit_count(d);
+	double taken = part < 1 ? ceil(part * (double)count) : part;
+	struct dataset *kept = NULL, old;
+	const char *what = dataset_unit(d);
+	uint8_t *chosen = NULL;
+	int rc;
+
+	*eval = NULL;
+	if (!(part > 0) || taken != floor(taken) || !(taken < (double)count))
+		return err_set(ERR_INPUT,
+		        "of %" PRId64
+		        " %ss: set a fraction below 1 or a whole number of %ss, and leave %ss to train on",
+		        count, what, what, what);
+	chosen = mem_alloc((size_t)d->row_count, 1);
+	if (!chosen)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < (int64_t)taken; i++)
+		memset(chosen + each * permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, count, i),
+		        1, (size_t)each);
+	rc = choose_rows(eval, d, chosen, 1);
+	if (rc == 0)
+		rc = choose_rows(&kept, d, chosen, 0);
+	if (rc == 0) { /* the caller keeps its pointer: put the kept rows there */
+		old = *d;
+		*d = *kept;
+		*kept = old;
+	} else {
+		dataset_close(*eval);
+		*eval = NULL;
+	}
+	dataset_close(kept);
+	mem_free(chosen);
+	return rc;
+}
