@@ -6,11 +6,11 @@
 #include <string.h>
 
 /* Why a callback and not a thread that waits for an event: the stream goes on by itself when the function
- * returns, and one thread less must wake. Why it does not stall the copy engines: the plan's calls are on the
- * cpu queue, a stream with nothing else on it. While a function runs, only that stream and the waits for its
- * events stand still. The streams of copies and of compute have their own channels. CUDA may run the
- * functions of several streams one after the other on one thread, so they must not wait for each other. No
- * function here may queue or wait.
+ * returns, and one thread less must wake. The plan's calls are on the cpu queue, a stream with nothing else
+ * on it. While a function runs, only that stream and the waits for its events should stand still: the
+ * streams of copies and of compute have their own channels. cuda_caller.c tries whether that is so, and else
+ * runs the functions on a thread of ours. CUDA may run the functions of several streams one after the other
+ * on one thread, so they must not wait for each other. No function here may queue or wait.
  *
  * A record of a call outlives its device: after an error of the GPU the driver drops calls, and no
  * documentation says when the last one can come. The record of a call that never came is put aside and not
@@ -95,7 +95,10 @@ static int queue(struct cuda_stream *stream, const struct cuda_call *what)
 	call->bytes = what->bytes;
 	call->queue = stream->base.queue;
 	call->state = CALL_QUEUED; /* no other thread sees it yet */
-	rc = cuda_check(cudaLaunchHostFunc(stream->launch.stream, run, call), "cudaLaunchHostFunc");
+	if (call->device->calls_by_thread)
+		rc = cuda_caller_queue(stream, run, call);
+	else
+		rc = cuda_check(cudaLaunchHostFunc(stream->launch.stream, run, call), "cudaLaunchHostFunc");
 	if (rc)
 		call->state = CALL_FREE;
 	return rc;
@@ -115,6 +118,8 @@ void cuda_call_close(struct cuda_stream *stream)
 {
 	struct cuda_call *call = stream->calls, *next;
 
+	cuda_caller_close(stream->caller);
+	stream->caller = NULL;
 	if (!call)
 		return;
 	next = call->next;

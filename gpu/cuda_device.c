@@ -55,7 +55,7 @@ static int open_gpu(struct cuda_device *d, int index)
 		return err_note(rc, "workspace of cuBLASLt, %d MiB", RESERVE_MATMUL_BYTES >> 20);
 	d->workspace_bytes = RESERVE_MATMUL_BYTES;
 	d->stats.reserve_bytes = d->workspace_bytes;
-	return 0;
+	return cuda_caller_choose(d);
 }
 
 static void cuda_close(struct device *device)

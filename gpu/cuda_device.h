@@ -3,7 +3,8 @@
  * Mental model. The owning thread passes queued work to CUDA at once and keeps none of it. CUDA runs a stream
  * in order, and events order streams. Three things need more:
  *
- *   calls   host functions run on a thread of the driver, at their place in the stream (cuda_call.c)
+ *   calls   host functions run on a thread of the driver, or of ours, at their place in the stream
+ *           (cuda_call.c, cuda_caller.c)
  *   clock   timing events lie between pieces of work; their times are read after a sync has shown
  *           that they were reached (cuda_clock.c)
  *   errors  the device keeps the first error of a call, or of work that a later call reports;
@@ -55,14 +56,16 @@ struct cuda_clock {
 enum { CUDA_POISON = 0xff };
 
 struct cuda_call;
+struct cuda_caller;
 struct cuda_bounce;
 
 struct cuda_stream {
 	struct stream base;
 	struct cuda_launch launch;
 	struct cuda_marks marks;
-	struct cuda_call *calls; /* the newest of a ring through ->next; NULL: none was made */
-	const char *last_work;   /* name of the last queued work; static */
+	struct cuda_call *calls;    /* the newest of a ring through ->next; NULL: none was made */
+	struct cuda_caller *caller; /* NULL: the driver runs the calls, or none was made */
+	const char *last_work;      /* name of the last queued work; static */
 	int has_workspace;
 	int is_matmul_ready;
 	struct cuda_dnn *dnn;       /* NULL: attention runs on ferry's own kernels */
@@ -76,6 +79,7 @@ struct cuda_device {
 	void *workspace;           /* of matrix products; one stream has it */
 	int64_t workspace_bytes;
 	int workspace_in_use;
+	int calls_by_thread;            /* 1: cuda_caller.c runs host functions; 0: the driver */
 	void *bounce_memory;            /* cuda_bounce.h; NULL: no pinning was refused, or this was too */
 	unsigned bounce_taken;          /* bit i: a stream has share i */
 	int said_refused, said_instead; /* 1: the warning about refused pinning was given, the note about its
@@ -142,6 +146,23 @@ void cuda_call_close(struct cuda_stream *stream);
 /* Waits for calls of this device that run now. After an error of CUDA a sync returns at once, while a host
  * function may still use memory that its caller is about to free. */
 void cuda_call_drain(struct cuda_device *device);
+
+/* ---- cuda_caller.c: host functions without cudaLaunchHostFunc ---- */
+
+/* For drivers under which a running host function holds up other streams. Each stream with calls has a thread
+ * and two words of pinned memory. The stream writes a number to the first when it comes to a call, and waits
+ * until the second has it too. The thread polls the first word, runs the function and writes the second. It
+ * makes no call of CUDA. */
+
+/* Decides how the device calls, once, before it has streams: FERRY_CALLS=driver or thread, else by a trial of
+ * some milliseconds. Returns 0, ERR_DEVICE, ERR_INPUT, ERR_UNSUPPORTED. */
+int cuda_caller_choose(struct cuda_device *device);
+
+/* Queues fn(context) at this place of the stream. Returns 0, ERR_DEVICE, ERR_NOMEM or ERR_UNSUPPORTED. */
+int cuda_caller_queue(struct cuda_stream *stream, cudaHostFn_t fn, void *context);
+
+/* Ends the thread; a call that was not reached never runs. NULL is allowed. */
+void cuda_caller_close(struct cuda_caller *caller);
 
 /* ---- cuda_clock.c ---- */
 

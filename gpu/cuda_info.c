@@ -2,6 +2,7 @@
 #include "gpu/cuda_info.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "gpu/cuda.h"
 
 #include <ctype.h>
@@ -43,9 +44,35 @@ static int refuse(cudaError_t error)
 	return cuda_check(error, "cudaGetDeviceCount");
 }
 
+#define CUDA_CONNECTIONS_ENVIRONMENT "CUDA_DEVICE_MAX_CONNECTIONS"
+
+enum { CUDA_CONNECTIONS = 32 }; /* the most that CUDA takes */
+
+/* Streams share the hardware's connections. With few, work of one stream waits for that of another:
+ * copies and kernels for a host function that runs. ferry's, NCCL's and those of bounced copies are more
+ * than the usual 8. CUDA reads the variable when it starts, so this comes before its first call. */
+static void connections_set(void)
+{
+	const char *before = getenv(CUDA_CONNECTIONS_ENVIRONMENT);
+	char text[16];
+
+	if (before && strtol(before, NULL, 10) >= CUDA_CONNECTIONS)
+		return;
+	snprintf(text, sizeof(text), "%d", CUDA_CONNECTIONS);
+	if (before)
+		log_warn(
+		        "cuda device: %s was %s, with which copies and kernels wait for each other; this run "
+		        "sets it to %d",
+		        CUDA_CONNECTIONS_ENVIRONMENT, before, CUDA_CONNECTIONS);
+	setenv(CUDA_CONNECTIONS_ENVIRONMENT, text, 1);
+}
+
 int cuda_gpu_count(int *count)
 {
-	cudaError_t error = cudaGetDeviceCount(count);
+	cudaError_t error;
+
+	connections_set();
+	error = cudaGetDeviceCount(count);
 
 	if (error == cudaSuccess && !*count)
 		error = cudaErrorNoDevice;

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <sys/mman.h>
+#include <time.h>
 
 enum {
 	COPY_BYTES = 128 << 20,
@@ -14,6 +15,9 @@ enum {
 	COPIES = 4,
 	LAUNCHES = 2000,
 	CALLS = 200,
+	BUSY_NS = 50000000, /* of a host function, while other streams are to work */
+	START_NS = 2000000, /* until it surely runs */
+	BESIDE = 20,
 	SIDE = 1024, /* of the product that loads cuBLASLt's kernels */
 	SIDE_SMALL = 64,
 };
@@ -24,7 +28,7 @@ struct probe {
 	int ended; /* the last result of found */
 	struct device *device;
 	int64_t copy_bytes;
-	struct stream *compute, *h2d, *d2h;
+	struct stream *compute, *h2d, *d2h, *cpu;
 	dev_addr arena;
 	char *pinned, *pageable; /* slabs of 2 * copy_bytes */
 };
@@ -217,6 +221,68 @@ static void probe_small(struct probe *p, int is_call)
 	        "from one small kernel to the next");
 }
 
+/* ---- beside a host function ---- */
+
+static void sleep_ns(int64_t ns)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+static int busy(void *context)
+{
+	(void)context;
+	sleep_ns(BUSY_NS);
+	return 0;
+}
+
+/* Milliseconds of other work on a stream while the cpu queue runs a function of 50 ms. */
+static int beside_call(double *ms, struct probe *p, struct stream *stream)
+{
+	int64_t at_ns[2] = {0};
+	int rc = stream_stamp(stream, &at_ns[0]);
+
+	if (!rc)
+		rc = stream_call(p->cpu, busy, NULL, NULL);
+	sleep_ns(START_NS);
+	if (!rc && stream == p->compute)
+		rc = queue_small(stream, p->arena, 0, BESIDE);
+	for (int i = 0; i < BESIDE && stream == p->h2d && !rc; i++)
+		rc = stream_copy_in(stream, p->arena, p->pinned, COPY_BYTES_MIN);
+	if (!rc)
+		rc = stream_stamp(stream, &at_ns[1]);
+	if (!rc)
+		rc = device_sync(p->device);
+	*ms = 1e-6 * (double)(at_ns[1] - at_ns[0]);
+	return rc;
+}
+
+/* How long a launch takes behind many functions that wait. */
+static int behind_calls(double *ms, struct probe *p)
+{
+	int rc = stream_call(p->cpu, busy, NULL, NULL);
+	int64_t begin_ns;
+
+	if (!rc)
+		rc = queue_small(p->cpu, p->arena, 1, CALLS);
+	begin_ns = clock_now_ns();
+	if (!rc)
+		rc = queue_small(p->compute, p->arena, 0, 1);
+	*ms = 1e-6 * (double)(clock_now_ns() - begin_ns);
+	return rc ? rc : device_sync(p->device);
+}
+
+static void probe_calls(struct probe *p)
+{
+	double ms = 0;
+	int rc = beside_call(&ms, p, p->compute);
+
+	tell(p, rc, "kernel_beside_call", ms, "ms", "20 kernels while a host function runs for 50 ms");
+	rc = beside_call(&ms, p, p->h2d);
+	tell(p, rc, "h2d_beside_call", ms, "ms", "20 small copies in while a host function runs for 50 ms");
+	rc = behind_calls(&ms, p);
+	tell(p, rc, "launch_behind", ms, "ms", "a launch while 200 host functions wait for one of 50 ms");
+}
+
 /* ---- libraries ---- */
 
 static int product_run(struct probe *p)
@@ -286,6 +352,8 @@ static int probe_open(struct probe *p)
 	if (!rc)
 		rc = stream_open(&p->d2h, p->device, QUEUE_D2H);
 	if (!rc)
+		rc = stream_open(&p->cpu, p->device, QUEUE_CPU);
+	if (!rc)
 		rc = device_arena_open(p->device, &p->arena, 2 * p->copy_bytes);
 	if (!rc)
 		rc = device_slab_open(p->device, &pinned, 2 * p->copy_bytes, SLAB_PINNED);
@@ -311,12 +379,14 @@ int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes)
 		probe_copies(&p);
 		probe_small(&p, 0);
 		probe_small(&p, 1);
+		probe_calls(&p);
 		probe_product(&p);
 		rc = device_sync(p.device); /* finds a GPU that was lost meanwhile */
 	}
 	stream_close(p.compute);
 	stream_close(p.h2d);
 	stream_close(p.d2h);
+	stream_close(p.cpu);
 	device_close(p.device);
 	return rc ? rc : p.ended;
 }

@@ -27,6 +27,8 @@ void simt_runtime_set(const struct simt_machine_options *options)
 	simt_set_capability(options->capability);
 	simt_runtime.last = simt_runtime.sticky = cudaSuccess;
 	simt_runtime.fail_at = simt_runtime.fail_work_at = 0;
+	simt_runtime.has_started = 0;
+	simt_runtime.blocked_ns = 0;
 }
 
 static void read_number(const char *name, int64_t *value)
@@ -118,8 +120,24 @@ void simt_break(cudaError_t error)
 		simt_runtime.sticky = error;
 }
 
+/* CUDA reads its environment once. */
+static void start(void)
+{
+	const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+	simt_runtime.has_started = 1;
+	simt_runtime.connections = text ? (int)strtol(text, NULL, 10) : 0;
+}
+
+int simt_runtime_connections(void)
+{
+	return simt_runtime.connections;
+}
+
 cudaError_t simt_enter(void)
 {
+	if (!simt_runtime.has_started)
+		start();
 	if (++simt_runtime.call_count == simt_runtime.fail_at)
 		return simt_leave(simt_runtime.fail_with);
 	return simt_runtime.sticky;

@@ -40,6 +40,8 @@ struct simt_machine_options {
 	int64_t kernel_ns, call_ns; /* time of a kernel and of a host function */
 	double copy_bytes_per_ns;   /* speed of copies and memsets */
 	int calls_most; /* host functions that may wait; with so many, whoever queues work blocks. 0: no limit */
+	int calls_block;              /* while a host function runs, other streams stand still */
+	int has_no_memory_operations; /* the driver lacks cuStreamWaitValue32 */
 };
 
 /* One GPU of capability 9.0 without limits, lazy, seed 0, a microsecond for everything, 1 byte per ns. */
@@ -58,6 +60,9 @@ int64_t simt_fail_after(int64_t n, cudaError_t error);
 /* The n-th piece of queued work from now on (1 is the next) does not run, and breaks the GPU with this sticky
  * error; 0 = none. Returns the number of pieces that ran since the last time. */
 int64_t simt_fail_work_after(int64_t n, cudaError_t error);
+
+/* CUDA_DEVICE_MAX_CONNECTIONS at the first call since simt_runtime_set; 0: it was not set. */
+int simt_runtime_connections(void);
 
 /* The number of live streams, events, allocations and registered ranges; at the end, more than 0 is a
  * leak. */

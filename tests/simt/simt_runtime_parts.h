@@ -14,8 +14,10 @@ struct simt_runtime {
 	cudaError_t fail_work_with;
 	int64_t host_ns; /* the virtual time of the caller */
 	int64_t memory_bytes, pinned_bytes;
-	int calls_waiting;       /* host functions that were queued and have not run */
-	int live_count, current; /* the device that was set */
+	int has_started, connections; /* the environment at the first call */
+	int64_t blocked_ns;           /* with calls_block: when the last host function returned */
+	int calls_waiting;            /* host functions that were queued and have not run */
+	int live_count, current;      /* the device that was set */
 };
 extern struct simt_runtime simt_runtime;
 

@@ -1,9 +1,11 @@
 /* The fake runtime's streams and events: queues of work, and the order in which it runs. */
 #include "tests/simt/simt_runtime_parts.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What cudaEventRecord puts into a stream. Waits that were queued before a later record hold on to it. */
 struct record {
@@ -17,7 +19,16 @@ struct CUevent_st {
 	struct record *record; /* NULL: never recorded */
 };
 
-enum piece_kind { PIECE_LAUNCH, PIECE_COPY, PIECE_SET, PIECE_CALL, PIECE_RECORD, PIECE_WAIT };
+enum piece_kind {
+	PIECE_LAUNCH,
+	PIECE_COPY,
+	PIECE_SET,
+	PIECE_CALL,
+	PIECE_RECORD,
+	PIECE_WAIT,
+	PIECE_WRITE_VALUE,
+	PIECE_WAIT_VALUE
+};
 
 struct piece {
 	enum piece_kind kind;
@@ -32,6 +43,7 @@ struct piece {
 	void *staged; /* owned: what `from` held when the copy was queued */
 	size_t bytes;
 	int value;
+	_Atomic uint32_t *word; /* in host memory */
 };
 
 struct CUstream_st {
@@ -72,7 +84,11 @@ static uint64_t choose(uint64_t count)
 
 static int can_run(const struct CUstream_st *s)
 {
-	return s->head && (s->head->kind != PIECE_WAIT || s->head->record->is_done);
+	const struct piece *p = s->head;
+
+	if (p && p->kind == PIECE_WAIT_VALUE)
+		return (int32_t)(atomic_load(p->word) - (uint32_t)p->value) >= 0;
+	return p && (p->kind != PIECE_WAIT || p->record->is_done);
 }
 
 static void free_piece(struct piece *p)
@@ -93,6 +109,7 @@ static int64_t duration_ns(const struct piece *p)
 	case PIECE_SET:
 		return (int64_t)((double)p->bytes / simt_runtime.options.copy_bytes_per_ns);
 	case PIECE_CALL:
+	case PIECE_WAIT_VALUE: /* for a function that a thread runs meanwhile */
 		return simt_runtime.options.call_ns;
 	default:
 		return 0;
@@ -114,6 +131,8 @@ static void run_piece(struct CUstream_st *s, struct piece *p)
 		simt_break(simt_runtime.fail_work_with);
 		return;
 	}
+	if (s->at_ns < simt_runtime.blocked_ns)
+		s->at_ns = simt_runtime.blocked_ns;
 	s->at_ns = (s->at_ns > p->queued_ns ? s->at_ns : p->queued_ns) + duration_ns(p);
 	is_running = 1;
 	switch (p->kind) {
@@ -129,6 +148,8 @@ static void run_piece(struct CUstream_st *s, struct piece *p)
 		break;
 	case PIECE_CALL:
 		p->fn(p->context);
+		if (simt_runtime.options.calls_block)
+			simt_runtime.blocked_ns = s->at_ns;
 		break;
 	case PIECE_RECORD:
 		p->record->is_done = 1;
@@ -137,6 +158,11 @@ static void run_piece(struct CUstream_st *s, struct piece *p)
 	case PIECE_WAIT:
 		if (s->at_ns < p->record->at_ns)
 			s->at_ns = p->record->at_ns;
+		break;
+	case PIECE_WRITE_VALUE:
+		atomic_store(p->word, (uint32_t)p->value);
+		break;
+	case PIECE_WAIT_VALUE:
 		break;
 	}
 	is_running = 0;
@@ -183,8 +209,17 @@ static int step(const struct CUstream_st **ran)
 	return 1;
 }
 
-static void hang(const char *what)
+/* Called where no stream can go on. Gives time to a thread that writes what a stream waits for. */
+static void stand_still(const char *what)
 {
+	static int naps;
+
+	for (const struct CUstream_st *s = streams; s; s = s->next)
+		if (s->head && s->head->kind == PIECE_WAIT_VALUE && naps < 100000) {
+			usleep(50);
+			naps = can_run(s) ? 0 : naps + 1;
+			return;
+		}
 	fprintf(stderr, "simt: %s waits for work that waits for itself\n", what);
 	abort();
 }
@@ -199,7 +234,7 @@ static cudaError_t finish_stream(struct CUstream_st *s)
 {
 	while (s->head && !simt_runtime.sticky)
 		if (!step(NULL) && !simt_runtime.sticky)
-			hang("a stream");
+			stand_still("a stream");
 	host_reaches(s->at_ns);
 	if (!simt_runtime.sticky)
 		simt_leave(simt_check_guards());
@@ -237,7 +272,7 @@ static void wait_for_calls(void)
 		int before = simt_runtime.calls_waiting;
 
 		if (!step(&s) && !simt_runtime.sticky)
-			hang("queueing behind host functions");
+			stand_still("queueing behind host functions");
 		if (simt_runtime.calls_waiting < before)
 			host_reaches(s->at_ns);
 	}
@@ -280,6 +315,48 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *conte
 	cudaError_t error = simt_enter();
 
 	return error ? error : push(stream, (struct piece){.kind = PIECE_CALL, .fn = fn, .context = context});
+}
+
+static int value_push(enum piece_kind kind, cudaStream_t stream, unsigned long long address, unsigned value)
+{
+	cudaError_t error = simt_enter();
+
+	if (!error && !simt_is_registered((void *)(uintptr_t)address))
+		error = simt_leave(cudaErrorInvalidValue);
+	return error ? (int)error
+	             : (int)push(stream, (struct piece){.kind = kind,
+	                                         .value = (int)value,
+	                                         .word = (_Atomic uint32_t *)(uintptr_t)address});
+}
+
+static int stream_write_value(cudaStream_t stream, unsigned long long address, unsigned value, unsigned flags)
+{
+	return flags ? (int)cudaErrorInvalidValue : value_push(PIECE_WRITE_VALUE, stream, address, value);
+}
+
+static int stream_wait_value(cudaStream_t stream, unsigned long long address, unsigned value, unsigned flags)
+{
+	return flags ? (int)cudaErrorInvalidValue : value_push(PIECE_WAIT_VALUE, stream, address, value);
+}
+
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
+        enum cudaDriverEntryPointQueryResult *result)
+{
+	cudaError_t error = simt_enter();
+
+	*function = NULL;
+	*result = cudaDriverEntryPointSymbolNotFound;
+	if (!error && flags)
+		error = simt_leave(cudaErrorInvalidValue);
+	if (error || simt_runtime.options.has_no_memory_operations)
+		return error;
+	if (!strcmp(symbol, "cuStreamWriteValue32"))
+		*function = (void *)(uintptr_t)stream_write_value;
+	if (!strcmp(symbol, "cuStreamWaitValue32"))
+		*function = (void *)(uintptr_t)stream_wait_value;
+	if (*function)
+		*result = cudaDriverEntryPointSuccess;
+	return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
@@ -482,7 +559,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 		return error;
 	while (!event->record->is_done && !simt_runtime.sticky)
 		if (!step(NULL) && !simt_runtime.sticky)
-			hang("an event");
+			stand_still("an event");
 	host_reaches(event->record->at_ns);
 	return simt_runtime.sticky;
 }

@@ -6,11 +6,13 @@
 #include "host/pool.h"
 #include "tests/simt/cuda_fixture.h"
 
-enum { LAYERS = 64, TOKENS = 16, STEPS = 2 };
+#include <stdatomic.h>
+
+enum { LAYERS = 48, TOKENS = 16, STEPS = 2 };
 
 static const char model_text[] =
         "{\"model_type\":\"llama\",\"vocab_size\":70,\"hidden_size\":32,\"intermediate_size\":48,"
-        "\"num_hidden_layers\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+        "\"num_hidden_layers\":48,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
         "\"max_position_embeddings\":64}";
 
 static struct engine_options options_of(const struct model *model)
@@ -99,10 +101,127 @@ static void test_calls_that_wait_cost_nothing(void **state)
 	assert_true(all_loss == some_loss);
 }
 
+/* A driver that lets nothing run beside a host function: the device finds out, says so, and calls on a
+ * thread. */
+static void test_calls_beside_other_work(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	int64_t usual_ns, driver_ns, thread_ns;
+	double usual_loss, driver_loss, thread_loss;
+
+	(void)state;
+	machine.kernel_ns = 250000;
+	machine.call_ns = 5000000;
+	usual_ns = step_ns(&usual_loss, &machine);
+	assert_string_equal(last_warning, "");
+	machine.calls_block = 1;
+	setenv("FERRY_CALLS", "driver", 1);
+	driver_ns = step_ns(&driver_loss, &machine);
+	unsetenv("FERRY_CALLS");
+	assert_string_equal(last_warning, "");
+	thread_ns = step_ns(&thread_loss, &machine);
+	assert_non_null(strstr(last_warning, "while this driver runs a host function"));
+	print_message("a step: %.0f ms; %.0f ms where host functions block, %.0f ms with a thread\n",
+	        1e-6 * (double)usual_ns, 1e-6 * (double)driver_ns, 1e-6 * (double)thread_ns);
+	assert_true((double)driver_ns > 1.1 * (double)usual_ns);
+	assert_true((double)thread_ns < 1.02 * (double)usual_ns);
+	assert_true(usual_loss == driver_loss && usual_loss == thread_loss);
+}
+
+static int count_call(void *context)
+{
+	atomic_fetch_add((atomic_int *)context, 1);
+	return 0;
+}
+
+static int fail_call(void *context)
+{
+	(void)context;
+	return err_set(ERR_RANGE, "the call does not like it");
+}
+
+/* Open and close with calls that never ran; an error of a call; a driver without the two functions. */
+static void test_thread_of_calls(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	struct device *device;
+	struct stream *stream;
+	atomic_int count = 0;
+
+	(void)state;
+	setenv("FERRY_CALLS", "thread", 1);
+	check_ok(device_open(&device, "cuda", NULL));
+	check_ok(stream_open(&stream, device, QUEUE_CPU));
+	for (int i = 0; i < 100; i++) /* no limit of calls that wait: these are none of the driver's */
+		check_ok(stream_call(stream, count_call, &count, NULL));
+	check_ok(stream_sync(stream));
+	assert_int_equal(count, 100);
+	check_ok(stream_call(stream, fail_call, NULL, NULL));
+	check_fails(stream_sync(stream), ERR_RANGE, "does not like it");
+	stream_close(stream);
+	device_close(device);
+
+	check_ok(device_open(&device, "cuda", NULL));
+	check_ok(stream_open(&stream, device, QUEUE_CPU));
+	check_ok(stream_call(stream, count_call, &count, NULL));
+	simt_fail_work_after(1, cudaErrorECCUncorrectable); /* before the stream comes to the call */
+	check_fails(stream_sync(stream), ERR_DEVICE, "cudaErrorECCUncorrectable");
+	stream_close(stream);
+	device_close(device);
+	assert_int_equal(count, 100);
+
+	machine.has_no_memory_operations = 1;
+	simt_runtime_set(&machine);
+	check_ok(device_open(&device, "cuda", NULL));
+	check_ok(stream_open(&stream, device, QUEUE_CPU));
+	check_fails(stream_call(stream, count_call, &count, NULL), ERR_UNSUPPORTED, "cuStreamWriteValue32");
+	stream_close(stream);
+	device_close(device);
+	setenv("FERRY_CALLS", "tread", 1);
+	check_fails(device_open(&device, "cuda", NULL), ERR_INPUT, "use driver or thread");
+	unsetenv("FERRY_CALLS");
+}
+
+/* The variable is set before CUDA's first call, which reads it; who had set fewer is told. */
+static void test_connections(void **state)
+{
+	static const struct {
+		const char *before;
+		int seen;
+		const char *warning;
+	} cases[] = {
+	        {NULL, 32, ""},
+	        {"1", 32, "CUDA_DEVICE_MAX_CONNECTIONS was 1, with which"},
+	        {"32", 32, ""},
+	};
+	const struct simt_machine_options machine = simt_runtime_defaults();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct device *device;
+
+		unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+		if (cases[i].before)
+			setenv("CUDA_DEVICE_MAX_CONNECTIONS", cases[i].before, 1);
+		simt_runtime_set(&machine);
+		last_warning[0] = 0;
+		check_ok(device_open(&device, "cuda", NULL));
+		device_close(device);
+		assert_int_equal(simt_runtime_connections(), cases[i].seen);
+		if (*cases[i].warning)
+			assert_non_null(strstr(last_warning, cases[i].warning));
+		else
+			assert_string_equal(last_warning, "");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        CUDA_TEST(test_calls_that_wait_cost_nothing),
+	        CUDA_TEST(test_calls_beside_other_work),
+	        CUDA_TEST(test_thread_of_calls),
+	        CUDA_TEST(test_connections),
 	};
 
 	setenv("FERRY_MATMUL", "plain", 1);

@@ -401,6 +401,8 @@ static void test_many_waits(void **state)
 	struct world w;
 
 	(void)state;
+	if (getenv("FERRY_CALLS")) /* a thread does not return from calls as soon as they are queued */
+		return;
 	machine.schedule = SIMT_EAGER;
 	simt_runtime_set(&machine);
 	check_ok(world_open(&w, "cuda", NULL));

@@ -140,6 +140,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *context);
 
+/* ---- functions of the driver: cuStreamWriteValue32, cuStreamWaitValue32 ---- */
+
+#define cudaEnableDefault 0x0
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
+        enum cudaDriverEntryPointQueryResult *result);
+
 /* ---- launches: kernels go through cudaLaunchKernelEx of cuda_runtime.h ---- */
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
