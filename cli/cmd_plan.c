@@ -1,6 +1,7 @@
 /* ferry plan: counts memory, traffic and time of a run with the same plan and executor on the meta device. */
 #include "cli/cli.h"
 #include "cli/plan_open.h"
+#include "cli/plan_summary.h"
 #include "cli/plan_tables.h"
 
 #include "base/err.h"
@@ -131,6 +132,44 @@ static double pin_s(const struct session *s, const struct plan_figures *f)
 	return rate > 0 ? (double)f->memory.pinned_bytes / rate : 0;
 }
 
+static int gains_of(struct gains *gains, const struct session *s, const struct plan_figures *f)
+{
+	return gains_find(gains,
+	        &(struct gains_from){.config = s->config,
+	                .asked = &s->asked,
+	                .device = &s->device_memory,
+	                .machine = s->machine,
+	                .now = {.step_ms = f->step.step_ms,
+	                        .compute_ms = f->step.queue_ms[QUEUE_COMPUTE],
+	                        .tokens_per_s = 1e3 * (double)f->step.tokens / f->step.step_ms,
+	                        .host_bytes = f->host.need_bytes,
+	                        .device_bytes = f->memory.device_bytes + s->device_memory.reserve_bytes},
+	                .keeps_activations = session_keeps_activations(s, &s->asked),
+	                .host_limit_bytes = f->host.limit_bytes,
+	                .row_count = s->train.data ? dataset_unit_count(s->train.data) : 0});
+}
+
+/* Adds what each setting would give. */
+static int gains_json(json_t *object, const struct session *s, const struct plan_figures *f)
+{
+	struct gains gains;
+	json_t *list = json_array();
+	int rc = gains_of(&gains, s, f);
+
+	for (int i = 0; i < gains.count && !rc; i++) {
+		const struct gain *g = &gains.list[i];
+
+		if (json_array_append_new(list,
+		            json_pack("{s:s,s:f,s:f,s:I,s:I}", "setting", g->setting, "step_ms", g->step_ms,
+		                    "tokens_per_s", g->tokens_per_s, "host_need_bytes",
+		                    (json_int_t)g->host_bytes, "device_bytes", (json_int_t)g->device_bytes)))
+			rc = ERR_NOMEM;
+	}
+	if (json_object_set_new(object, "gains", list))
+		rc = ERR_NOMEM;
+	return rc;
+}
+
 static int print_json(const struct session *s, const struct plan_figures *f, const char *why)
 {
 	const struct engine_memory *m = &f->memory;
@@ -197,7 +236,12 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "reserves", reserves_json(&s->device_memory));
 	json_object_set_new(object, "speed", rates_json(&s->device_memory.rates));
 	json_object_set_new(object, "estimate", estimate_json(&f->estimate));
-	rc = object ? plan_tables_json(object, s) : err_set(ERR_NOMEM, "out of memory for the result");
+	rc = 0;
+	if (object && s->config->details && f->host.fits)
+		rc = gains_json(object, s, f);
+	if (!rc)
+		rc = object ? plan_tables_json(object, s)
+		            : err_set(ERR_NOMEM, "out of memory for the result");
 	if (!rc)
 		rc = cli_print_json(object);
 	json_decref(object);
@@ -314,34 +358,6 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	print_waits(s, f);
 }
 
-/* Prints whether the run fits, and advice only if it does not. */
-static void print_verdict(const struct session *s, const struct plan_figures *f)
-{
-	const struct device_memory *d = &s->device_memory;
-	int ranks = ranks_of_host(s->config, s->machine, world_self());
-	struct str text = {0};
-
-	if (!f->host.fits) {
-		cli_say(s->config, "does not fit; the last line says what is missing and what helps\n");
-		return;
-	}
-	str_add(&text, "fits: needs ");
-	quantity_bytes(&text, f->host.need_bytes);
-	str_add(&text, " of host memory");
-	if (ranks > 1)
-		str_printf(&text, " for %d ranks", ranks);
-	str_printf(&text, "%s; %s ", d->is_host ? ", device memory included" : "", f->host.limit_is);
-	quantity_bytes(&text, f->host.limit_bytes);
-	if (d->limit_bytes && !d->is_host) {
-		str_add(&text, "; needs ");
-		quantity_bytes(&text, f->memory.device_bytes + d->reserve_bytes);
-		str_printf(&text, " of GPU memory; %s ", d->is_budget ? "vram_budget is" : "the GPU has");
-		quantity_bytes(&text, d->limit_bytes);
-	}
-	cli_say(s->config, "%s\n", text.data ? text.data : "");
-	str_free(&text);
-}
-
 /* What is planned for where no machine is described and none could be measured. */
 static void print_assumed(const struct session *s)
 {
@@ -369,27 +385,20 @@ static int why_device(struct str *out, const struct session *s)
 	return str_check(out);
 }
 
-static int print_people(const struct session *s, const struct plan_figures *f, const char *why)
+static int print_details(const struct session *s, const struct plan_figures *f, const char *why)
 {
 	const struct config *c = s->config;
-	struct str parameters = {0};
 	int rc;
 
-	quantity_count(&parameters, (double)s->model->parameter_count);
-	cli_say(c, "%s: %s, %s parameters, %d layer%s in %d groups, %" PRId64 " tokens a step\n", c->model,
-	        s->model->config.model_type, parameters.data ? parameters.data : "", (int)s->model->config.L,
-	        plural_s(s->model->config.L), engine_units(s->engine)->unit_count, f->step.tokens);
-	print_verdict(s, f);
+	cli_say(c, "%d layer%s in %d groups, which are copied together\n", (int)s->model->config.L,
+	        plural_s(s->model->config.L), engine_units(s->engine)->unit_count);
 	plan_tables_parameters(s);
-	if (f->world_size > 1)
-		cli_say(c, "%d ranks; figures are for each rank\n", f->world_size);
 	if (s->machine && s->machine->gpu_count && f->world_size > s->machine->gpu_count)
 		cli_say(c,
 		        "on %" PRId64 " machines of %" PRId64
 		        " GPU%s each; for more GPUs in one machine, set gpus in %s\n",
 		        (f->world_size + s->machine->gpu_count - 1) / s->machine->gpu_count,
 		        s->machine->gpu_count, plural_s(s->machine->gpu_count), c->machine);
-	str_free(&parameters);
 	cli_say(c, "planned for %s: %s\n", s->device_memory.is_host ? "the host" : "a GPU", why);
 	print_assumed(s);
 	print_device(s, f->memory.device_bytes);
@@ -420,9 +429,26 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	if (rc)
 		return rc;
 	plan_tables_bus(s);
-	print_estimate(c, &f->estimate);
 	print_time(s, f);
 	return 0;
+}
+
+static int print_people(const struct session *s, const struct plan_figures *f, const char *why)
+{
+	struct gains gains;
+	int rc = f->host.fits ? gains_of(&gains, s, f) : 0;
+
+	if (rc)
+		return rc;
+	plan_summary_print(&(struct plan_summary){.session = s,
+	        .host = &f->host,
+	        .memory = &f->memory,
+	        .step = &f->step,
+	        .gains = f->host.fits ? &gains : NULL,
+	        .limited_by = f->time.binds,
+	        .checkpoint_bytes = disk_bytes(s),
+	        .world_size = f->world_size});
+	return s->config->details || s->config->explain ? print_details(s, f, why) : 0;
 }
 
 static int estimate_only(const struct config *c)
@@ -475,7 +501,7 @@ static void print_why(const struct session *s, FILE *out)
 }
 
 /* Where the device has no room: the parts of the least that is needed. */
-static int print_least(struct session *s, int rc)
+static int print_least(struct session *s, int world_size, int rc)
 {
 	struct engine_memory m;
 	struct err why = {0};
@@ -483,10 +509,13 @@ static int print_least(struct session *s, int rc)
 	err_take(&why, rc);
 	rc = s->least.device && !s->config->json ? engine_open(&s->engine, &s->least) : ERR_FIT;
 	if (!rc) {
-		cli_say(s->config, "does not fit; the smallest plan with these settings:\n");
-		engine_get_memory(s->engine, &m);
-		print_device(s, m.device_bytes);
-		rc = plan_tables_memory(s);
+		plan_summary_print(&(struct plan_summary){.session = s, .world_size = world_size});
+		if (s->config->details) {
+			cli_say(s->config, "the smallest plan with these settings:\n");
+			engine_get_memory(s->engine, &m);
+			print_device(s, m.device_bytes);
+			rc = plan_tables_memory(s);
+		}
 	}
 	return rc == ERR_NOMEM ? rc : err_give(&why);
 }
@@ -512,7 +541,7 @@ int cli_plan(const struct config *c)
 	estimate_of_model(&f.estimate, s.model);
 	rc = plan_open_engine(&s, &f.world_size);
 	if (rc == ERR_FIT)
-		rc = print_least(&s, rc);
+		rc = print_least(&s, f.world_size, rc);
 	if (!rc)
 		rc = session_start_engine(&s);
 	if (rc)

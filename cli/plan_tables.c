@@ -17,7 +17,6 @@ static void parameters_count(int64_t count[MODEL_PART_COUNT], const struct model
 		count[role_facts[model->tensors[t].role].part] += model->tensors[t].count;
 }
 
-/* Prints the trained parameters, unless all train. */
 static void trained_print(const struct session *s)
 {
 	struct str text = {0};
@@ -26,10 +25,16 @@ static void trained_print(const struct session *s)
 		return;
 	model_trained_words(&text, s->model);
 	cli_say(s->config, "trains %s\n", text.data ? text.data : "");
+	str_free(&text);
+}
+
+void plan_tables_warn(const struct session *s)
+{
+	if (model_trained_count(s->model) == s->model->parameter_count)
+		return;
 	if (!s->import && s->model->storage == FORMAT_COUNT && !session_rounds(s))
 		cli_say(s->config, "frozen weights count as fp32, because %s names no torch_dtype\n",
 		        s->config->model);
-	str_free(&text);
 }
 
 void plan_tables_parameters(const struct session *s)

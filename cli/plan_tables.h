@@ -5,8 +5,12 @@
 #include "base/json.h"
 #include "train/session.h"
 
-/* Prints the parameters of the embedding, attention, MLP, norms and head. */
+/* Prints the parameters of the embedding, attention, MLP, norms and head, and the trained ones unless all
+ * train. */
 void plan_tables_parameters(const struct session *s);
+
+/* Says that frozen weights count as fp32 where the model names no dtype. */
+void plan_tables_warn(const struct session *s);
 
 /* Prints memory by part: of the device during the operation with the peak, and of the host. On the host
  * everything except rings lives all the time. ERR_NOMEM. */

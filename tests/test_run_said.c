@@ -103,7 +103,7 @@ static void test_device_of_a_plan(void **state)
 		const char *why;
 
 		snprintf(settings, sizeof(settings), rows[i].settings, source ? source : ".");
-		assert_ferry(0, &out, "plan model=%s max_length=16 %s", tiny.dir, settings);
+		assert_ferry(0, &out, "plan model=%s max_length=16 --details %s", tiny.dir, settings);
 		snprintf(line, sizeof(line),
 		        "planned for %s: ", strcmp(rows[i].device, "host") ? "a GPU" : "the host");
 		assert_non_null(strstr(out.data, line));
@@ -128,13 +128,19 @@ static void test_what_is_printed(void **state)
 		const char *arguments, *words;
 	} rows[] = {
 	        {0, "plan model=%s max_length=16",
-	                "\nfits: needs |memory by part|!peaks during|!alignment and gaps"},
+	                "fits this machine: llama, |\nGPU      none; the CPU computes\nhost     |\ndisk     |"
+	                "\nstep     |\ndata     1M tokens take |\ngain     |!memory by part|!int4"},
+	        {0, "plan model=%s max_length=16 --details",
+	                "fits this machine: |memory by part|!peaks during|!alignment and gaps|!int4"},
 	        {0, "plan model=%s max_length=16 --explain", "peaks during operation|alignment and gaps"},
 	        {5, "plan model=%s max_length=16 ram_budget=1KiB",
-	                "does not fit; the last line says|memory by part"},
-	        {5, "plan model=%s max_length=16 vram_budget=20KiB",
-	                "does not fit; the smallest plan with these settings:|memory by part"},
+	                "does not fit this machine: |!gain |!memory by part"},
+	        {5, "plan model=%s max_length=16 vram_budget=20KiB", "does not fit |!memory by part"},
+	        {5, "plan model=%s max_length=16 vram_budget=20KiB --details",
+	                "does not fit |the smallest plan with these settings:|memory by part"},
 	        {0, "plan model=%s max_length=16 device=cuda",
+	                "fits an assumed machine (machine=FILE describes yours): "},
+	        {0, "plan model=%s max_length=16 device=cuda --details",
 	                "an assumed machine: bf16 products 100000 GFLOP/s|GPU memory without a limit; to "
 	                "plan for "
 	                "yours, set machine=FILE|a step on the assumed machine"},

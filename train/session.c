@@ -455,8 +455,7 @@ static int auto_is_off(const struct session *s, const struct engine_options *o)
 	       s->device_memory.is_host && (o->policy.inference || pool_node_count(s->pool) == 1);
 }
 
-/* Whether activations=auto may keep them: they take host memory, which nobody has limited. */
-static int auto_keeps(const struct session *s, const struct engine_options *o)
+int session_keeps_activations(const struct session *s, const struct engine_options *o)
 {
 	const struct config *c = s->config;
 
@@ -487,7 +486,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		rc = clock_set(s, &o);
 	s->asked = o;
 	s->load_bytes = host_load_bytes(s->config, &o, s->machine);
-	if (!rc && auto_keeps(s, &o))
+	if (!rc && session_keeps_activations(s, &o))
 		rc = budget_keep_activations(&o, s->config, &s->device_memory, s->machine);
 	if (!rc)
 		rc = o.device_budget_bytes < 0

@@ -125,6 +125,9 @@ int session_open_device(struct session *s, const char *name);
 /* Builds the plans and spends vram_budget as placement/choice.h chooses. ERR_FIT names settings that fit. */
 int session_open_engine(struct session *s, const struct engine_options *o);
 
+/* 1 if activations=auto may keep them on a CPU: they take host memory, which nobody has limited. */
+int session_keeps_activations(const struct session *s, const struct engine_options *o);
+
 /* Maximum host memory of this rank, including the arena if the host computes. Needs an open engine. */
 int64_t session_host_bytes(const struct session *s, const struct engine_memory *memory);
 

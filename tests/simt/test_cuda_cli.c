@@ -139,9 +139,9 @@ static void test_memory(void **state)
 	check_train(5, "little", "device=cuda");
 	assert_non_null(strstr(ferry_said(), "the GPU has "));
 	unsetenv("FERRY_SIMT_MEMORY_BYTES");
-	assert_ferry(0, &out, "plan model=%s device=cuda max_length=32", tiny.dir);
+	assert_ferry(0, &out, "plan model=%s device=cuda max_length=32 --details", tiny.dir);
 	assert_non_null(strstr(out.data, "planned for a GPU: device=cuda"));
-	assert_ferry(0, &out, "plan model=%s max_length=32", tiny.dir);
+	assert_ferry(0, &out, "plan model=%s max_length=32 --details", tiny.dir);
 	assert_non_null(strstr(out.data, "planned for the host: without machine=FILE, device=auto"));
 	assert_non_null(strstr(out.data, "device=cuda plans for the SIMT emulator"));
 	str_free(&out);
