@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/process.h"
-#include "checkpoint/hf_import.h"
+#include "checkpoint/hf/hf_import.h"
 #include "checkpoint/load.h"
 #include "device/backend.h"
 #include "host/pool.h"

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/process.h"
-#include "checkpoint/hf_export.h"
+#include "checkpoint/hf/hf_export.h"
 #include "checkpoint/saver.h"
 #include "host/pool.h"
 #include "host/slab.h"

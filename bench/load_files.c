@@ -9,7 +9,7 @@
 #include "base/page_cache.h"
 #include "base/str.h"
 #include "bench/bench_model.h"
-#include "checkpoint/hf_export.h"
+#include "checkpoint/hf/hf_export.h"
 #include "checkpoint/save.h"
 #include "host/slab.h"
 #include "model/families/open.h"

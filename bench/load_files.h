@@ -4,7 +4,7 @@
 #define FERRY_BENCH_LOAD_FILES_H
 
 #include "bench/bench.h"
-#include "checkpoint/plane_io.h"
+#include "checkpoint/file/plane_io.h"
 #include "host/pool.h"
 #include "model/model.h"
 

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/temp_dir.h"
+#include "checkpoint/file/temp_dir.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,9 +3,9 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "checkpoint/load_memory.h"
-#include "checkpoint/parallel.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/file/load_memory.h"
+#include "checkpoint/file/parallel.h"
+#include "checkpoint/file/weights.h"
 
 enum { PIECE_COUNT = 64 << 10 };
 

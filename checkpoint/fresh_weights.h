@@ -2,7 +2,7 @@
 #ifndef FERRY_CHECKPOINT_FRESH_WEIGHTS_H
 #define FERRY_CHECKPOINT_FRESH_WEIGHTS_H
 
-#include "checkpoint/plane_io.h"
+#include "checkpoint/file/plane_io.h"
 #include "host/pool.h"
 #include "model/model.h"
 

@@ -4,9 +4,9 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/hf_dir.h"
+#include "checkpoint/hf/hf_dir.h"
+#include "checkpoint/hf/peft.h"
 #include "checkpoint/load.h"
-#include "checkpoint/peft.h"
 #include "checkpoint/save.h"
 
 #include <stdlib.h>

@@ -6,10 +6,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/branch.h"
-#include "checkpoint/hash.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/hash.h"
+#include "checkpoint/file/safetensors.h"
+#include "checkpoint/file/temp_dir.h"
 #include "checkpoint/save.h"
-#include "checkpoint/temp_dir.h"
 #include "model/families/open.h"
 
 #include <assert.h>

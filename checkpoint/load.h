@@ -8,8 +8,8 @@
 #ifndef FERRY_CHECKPOINT_LOAD_H
 #define FERRY_CHECKPOINT_LOAD_H
 
+#include "checkpoint/file/plane_io.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/plane_io.h"
 #include "host/pool.h"
 #include "model/model.h"
 

@@ -2,7 +2,7 @@
 #include "checkpoint/load_parts.h"
 
 #include "base/err.h"
-#include "checkpoint/peft.h"
+#include "checkpoint/hf/peft.h"
 
 int checkpoint_adapt(const struct checkpoint *checkpoint, struct model *model)
 {

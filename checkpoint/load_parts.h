@@ -2,8 +2,8 @@
 #ifndef FERRY_CHECKPOINT_LOAD_PARTS_H
 #define FERRY_CHECKPOINT_LOAD_PARTS_H
 
+#include "checkpoint/file/safetensors.h"
 #include "checkpoint/load.h"
-#include "checkpoint/safetensors.h"
 
 enum { CHECKPOINT_CACHE_BLOCKS = 4 };
 

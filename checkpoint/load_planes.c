@@ -1,8 +1,8 @@
 /* Loads a checkpoint's planes into memory, block by block, on several threads. */
-#include "checkpoint/hash.h"
+#include "checkpoint/file/hash.h"
+#include "checkpoint/file/parallel.h"
+#include "checkpoint/file/shard_reader.h"
 #include "checkpoint/load_parts.h"
-#include "checkpoint/parallel.h"
-#include "checkpoint/shard_reader.h"
 
 #include "base/err.h"
 #include "base/file.h"

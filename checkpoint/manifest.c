@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/sealed.h"
+#include "checkpoint/file/safetensors.h"
+#include "checkpoint/file/sealed.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

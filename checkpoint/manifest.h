@@ -12,7 +12,7 @@
 #define FERRY_CHECKPOINT_MANIFEST_H
 
 #include "base/json.h"
-#include "checkpoint/plane_io.h"
+#include "checkpoint/file/plane_io.h"
 #include "model/model.h"
 
 #include <stdint.h>

@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "checkpoint/hash.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/hash.h"
+#include "checkpoint/file/safetensors.h"
 
 #include <inttypes.h>
 

@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "checkpoint/result_dir.h"
+#include "checkpoint/file/temp_dir.h"
+#include "checkpoint/hf/result_dir.h"
 #include "checkpoint/save_parts.h"
-#include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

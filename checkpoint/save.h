@@ -14,9 +14,9 @@
 #define FERRY_CHECKPOINT_SAVE_H
 
 #include "base/json.h"
-#include "checkpoint/hf_export.h"
+#include "checkpoint/file/plane_io.h"
+#include "checkpoint/hf/hf_export.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/plane_io.h"
 #include "model/model.h"
 
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #define FERRY_CHECKPOINT_SAVE_PARTS_H
 
 #include "base/err.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 #include "checkpoint/save.h"
 
 struct checkpoint_saving {

@@ -1,8 +1,8 @@
 /* Saves a checkpoint beside training steps: the slow parts of checkpoint/save.h run on their own thread.
  *
  * Mental model. start makes the directory and returns. The thread reads the source and writes the files. The
- * source makes it wait for missing data, and learns which tensors were read (checkpoint/plane_io.h). With one
- * rank the thread continues alone until the checkpoint is complete and older ones are removed.
+ * source makes it wait for missing data, and learns which tensors were read (file/plane_io.h). With one rank
+ * the thread continues alone until the checkpoint is complete and older ones are removed.
  *
  * With several ranks, all ranks must call the collective parts at the same place. After each step each rank
  * calls is_ready, and the ranks agree on the result. If all are ready, all call advance, which is short. The

@@ -2,8 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/quantity.h"
+#include "checkpoint/file/safetensors.h"
 #include "checkpoint/inspect.h"
-#include "checkpoint/safetensors.h"
 
 #include <inttypes.h>
 

@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/quantity.h"
+#include "checkpoint/file/temp_dir.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "checkpoint/temp_dir.h"
 #include "train/reference.h"
 #include "train/run_dir.h"
 

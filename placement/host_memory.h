@@ -21,7 +21,7 @@ struct host_memory {
 };
 
 /* Host memory of a rank, beside planes and staging, while it saves and while it loads
- * (checkpoint/load_memory.h; for a described machine with 16 threads a rank). */
+ * (checkpoint/file/load_memory.h; for a described machine with 16 threads a rank). */
 int64_t host_save_bytes(const struct engine_memory *memory);
 int64_t host_load_bytes(
         const struct config *c, const struct engine_options *options, const struct machine *machine);

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
-#include "checkpoint/hf_import.h"
+#include "checkpoint/hf/hf_import.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 
 #include "tests/ferry_run.h"
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 
 #include <math.h>
 

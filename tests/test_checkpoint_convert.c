@@ -1,10 +1,10 @@
 /* links: checkpoint */
 /* Conversions and checksums of checkpoint bytes, in every instruction set, for every length. */
-#include "checkpoint/convert.h"
+#include "checkpoint/file/convert.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "checkpoint/hash.h"
+#include "checkpoint/file/hash.h"
 #include "tests/check.h"
 
 #include <math.h>

@@ -3,9 +3,9 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
-#include "checkpoint/hf_dir.h"
-#include "checkpoint/hf_export.h"
-#include "checkpoint/hf_import.h"
+#include "checkpoint/hf/hf_dir.h"
+#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/hf/hf_import.h"
 #include "model/families/open.h"
 #include "tests/check.h"
 

@@ -2,8 +2,8 @@
 /* HuggingFace directories: import, tied heads, refusals, links. */
 #include "tests/checkpoint_hf_rig.h"
 
-#include "checkpoint/hf_dir.h"
-#include "checkpoint/hf_export.h"
+#include "checkpoint/hf/hf_dir.h"
+#include "checkpoint/hf/hf_export.h"
 #include "checkpoint/inspect.h"
 
 #include <sys/stat.h>

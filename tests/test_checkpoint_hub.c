@@ -3,7 +3,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "checkpoint/hub_cache.h"
+#include "checkpoint/hf/hub_cache.h"
 
 static void make(const char *root, const char *name, const char *text)
 {

@@ -2,7 +2,7 @@
 /* not: asan */
 /* It compares resident memory, to which the sanitizer adds its own. */
 
-/* Memory of loading: it stays within load_memory_bytes (checkpoint/load_memory.h).
+/* Memory of loading: it stays within load_memory_bytes (checkpoint/file/load_memory.h).
  *
  * Covers HuggingFace files and checkpoints, one thread and several, cached files and others. Each load is
  * measured in its own process. Its planes (arrays of weights and moments) are touched before, so that only
@@ -10,10 +10,10 @@
  */
 #include "base/json.h"
 #include "base/process.h"
-#include "checkpoint/hf_export.h"
-#include "checkpoint/hf_import.h"
+#include "checkpoint/file/load_memory.h"
+#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/hf/hf_import.h"
 #include "checkpoint/load.h"
-#include "checkpoint/load_memory.h"
 #include "checkpoint/save.h"
 #include "model/families/open.h"
 #include "tests/loaded_planes.h"

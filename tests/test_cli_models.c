@@ -1,7 +1,7 @@
 /* links: checkpoint model_families */
 /* The commands init, export, inspect, verify and plan on models. */
 #include "base/num.h"
-#include "checkpoint/hf_dtype.h"
+#include "checkpoint/hf/hf_dtype.h"
 #include "checkpoint/save.h"
 #include "model/families/open.h"
 #include "tests/cli_program.h"

@@ -10,7 +10,7 @@
 #include "tests/sparing.h"
 
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
 #include "tests/model_rig.h"
 
 #include "base/json.h"
-#include "checkpoint/hf_import.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
+#include "checkpoint/hf/hf_import.h"
 #include "model/families/open.h"
 
 #include <math.h>

@@ -9,7 +9,7 @@
 
 #include "tests/zeros_model.h"
 
-#include "checkpoint/load_memory.h"
+#include "checkpoint/file/load_memory.h"
 
 #include <limits.h>
 

@@ -4,7 +4,7 @@
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* links: checkpoint */
 /* Runs whose chat template writes the date go on on another day with the date that they began with. */
-#include "checkpoint/sealed.h"
+#include "checkpoint/file/sealed.h"
 #include "tests/chat_tokenizer.h"
 #include "tests/cli_program.h"
 

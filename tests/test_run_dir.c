@@ -5,7 +5,7 @@
 #include "base/dir_lock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "checkpoint/temp_dir.h"
+#include "checkpoint/file/temp_dir.h"
 
 #include <errno.h>
 #include <sched.h>

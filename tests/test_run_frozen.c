@@ -6,7 +6,7 @@
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 
 static struct run_model tiny;
 

@@ -1,7 +1,7 @@
 /* links: cli */
 /* ferry merge: adapters of ferry and of other trainers, merged into their models; and adapters whose modules
  * differ in rank and scale. */
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 #include "tests/run_fixture.h"
 
 #include <math.h>

@@ -13,9 +13,9 @@
 #include "tests/run_fixture.h"
 
 #include "base/err.h"
+#include "checkpoint/file/temp_dir.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "checkpoint/temp_dir.h"
 #include "cli/cli.h"
 
 #include <sys/mman.h>

@@ -3,8 +3,8 @@
  * writes them from memory, even if their directory changes. */
 #include "tests/run_fixture.h"
 
-#include "checkpoint/safetensors.h"
-#include "checkpoint/side_files.h"
+#include "checkpoint/file/safetensors.h"
+#include "checkpoint/hf/side_files.h"
 
 static struct run_model tiny;
 

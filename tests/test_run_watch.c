@@ -3,7 +3,7 @@
  * configuration; and configurations of other programs. */
 #include "tests/run_fixture.h"
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * their losses and adapters are those of transformers and PEFT (tests/golden/make_wholes.py). */
 #include "tests/run_fixture.h"
 
-#include "checkpoint/hf_dir.h"
+#include "checkpoint/hf/hf_dir.h"
 
 #include <math.h>
 

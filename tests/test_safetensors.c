@@ -2,7 +2,7 @@
 /* The safetensors reader: truncated, invalid and unusual headers, and a corpus of valid and invalid files. */
 #include "base/mem.h"
 #include "base/str.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 #include "tests/check.h"
 
 #include <sys/stat.h>

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 #include "tests/check.h"
 #include "tests/sparing.h"
 

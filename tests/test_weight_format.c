@@ -6,9 +6,9 @@
 #include "tests/model_text.h"
 
 #include "base/file.h"
-#include "checkpoint/hf_export.h"
-#include "checkpoint/hf_import.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/file/weights.h"
+#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/hf/hf_import.h"
 #include "host/pool.h"
 
 #include <math.h>

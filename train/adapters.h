@@ -2,7 +2,7 @@
 #ifndef FERRY_TRAIN_ADAPTERS_H
 #define FERRY_TRAIN_ADAPTERS_H
 
-#include "checkpoint/plane_io.h"
+#include "checkpoint/file/plane_io.h"
 #include "train/session.h"
 
 /* Adds the adapters of lora_adapter or lora_rank to the session's model, once. */
@@ -45,7 +45,7 @@ int adapters_switch(struct session *s, enum adapters_state state);
 /* ---- files that results need ----
  *
  * A result has the names of the files that the model was read from, and what they hold besides the model,
- * byte for byte (checkpoint/hf_layout.h). So rank 0 keeps such files open until the end, checkpoints name
+ * byte for byte (checkpoint/hf/hf_layout.h). So rank 0 keeps such files open until the end, checkpoints name
  * them by a hash, and a resumed run opens them again. */
 #define SESSION_CARRIED "carried" /* key of the training state in checkpoints: the hash of such files */
 

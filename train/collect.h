@@ -6,7 +6,7 @@
 #ifndef FERRY_TRAIN_COLLECT_H
 #define FERRY_TRAIN_COLLECT_H
 
-#include "checkpoint/plane_io.h"
+#include "checkpoint/file/plane_io.h"
 #include "offload/engine.h"
 
 /* Calls `work` on rank 0 with a source of all planes, while the other ranks send their parts. PLANE_GRADIENT

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/hub_cache.h"
+#include "checkpoint/hf/hub_cache.h"
 #include "config/table.h"
 #include "data/source/sets.h"
 #include "train/dataset_info.h"

@@ -1,13 +1,13 @@
 /* An engine's planes as a source and a sink for checkpoint/, and the ranges of a rank.
  *
  * A plane is one array of numbers over all parameters: the bf16 weights, their low halves, the moments of
- * AdamW and their scales (checkpoint/plane_io.h). Each rank owns a shard of every unit, and so a range of
- * most tensors.
+ * AdamW and their scales (checkpoint/file/plane_io.h). Each rank owns a shard of every unit, and so a
+ * range of most tensors.
  */
 #ifndef FERRY_TRAIN_PLANES_H
 #define FERRY_TRAIN_PLANES_H
 
-#include "checkpoint/plane_io.h"
+#include "checkpoint/file/plane_io.h"
 #include "config/config.h"
 #include "offload/engine.h"
 

@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "checkpoint/hub_cache.h"
+#include "checkpoint/file/temp_dir.h"
+#include "checkpoint/hf/hub_cache.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/temp_dir.h"
 #include "comm/world.h"
 #include "config/table.h"
 

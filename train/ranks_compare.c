@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/hf_import_parts.h"
+#include "checkpoint/hf/hf_import_parts.h"
 #include "checkpoint/load.h"
 #include "comm/world.h"
 #include "train/file_hash.h"

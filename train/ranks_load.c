@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/process.h"
 #include "base/quantity.h"
-#include "checkpoint/load_memory.h"
+#include "checkpoint/file/load_memory.h"
 #include "comm/link.h"
 #include "comm/world.h"
 

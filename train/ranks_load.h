@@ -8,7 +8,7 @@
 #ifndef FERRY_TRAIN_RANKS_LOAD_H
 #define FERRY_TRAIN_RANKS_LOAD_H
 
-#include "checkpoint/plane_io.h"
+#include "checkpoint/file/plane_io.h"
 #include "config/config.h"
 #include "offload/engine.h"
 

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/size.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 #include "comm/world.h"
 #include "placement/options.h"
 #include "train/evaluate.h"

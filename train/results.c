@@ -12,9 +12,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/hf_export.h"
-#include "checkpoint/overlay.h"
-#include "checkpoint/peft.h"
+#include "checkpoint/hf/hf_export.h"
+#include "checkpoint/hf/overlay.h"
+#include "checkpoint/hf/peft.h"
 #include "comm/world.h"
 #include "model/adapter.h"
 

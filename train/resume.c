@@ -10,10 +10,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/hf_import.h"
+#include "checkpoint/file/temp_dir.h"
+#include "checkpoint/hf/hf_import.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "checkpoint/temp_dir.h"
 #include "comm/world.h"
 #include "placement/ranks.h"
 

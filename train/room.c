@@ -10,8 +10,8 @@
 #include "base/quantity.h"
 #include "base/size.h"
 #include "base/str.h"
+#include "checkpoint/file/temp_dir.h"
 #include "checkpoint/save.h"
-#include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -11,9 +11,9 @@
 #include "base/size.h"
 #include "base/str.h"
 #include "checkpoint/branch.h"
+#include "checkpoint/file/temp_dir.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
-#include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -12,10 +12,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/branch.h"
+#include "checkpoint/file/temp_dir.h"
+#include "checkpoint/hf/result_dir.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/result_dir.h"
 #include "checkpoint/save.h"
-#include "checkpoint/temp_dir.h"
 #include "data/source/sets.h"
 
 #include <limits.h>

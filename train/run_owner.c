@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/branch.h"
-#include "checkpoint/temp_dir.h"
+#include "checkpoint/file/temp_dir.h"
 #include "comm/world.h"
 
 #include <time.h>

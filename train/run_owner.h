@@ -25,7 +25,7 @@ void run_owner_release(void); /* also allowed if nothing was taken */
 int run_owner_is_there(void);
 
 /* The same check; returns 0, or ERR_IO with a text. If another run takes the directory later, this process
- * can no longer commit its earlier temporary files there (checkpoint/temp_dir.h). */
+ * can no longer commit its earlier temporary files there (checkpoint/file/temp_dir.h). */
 int run_owner_check(void);
 
 enum run_place {

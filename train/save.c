@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/overlay.h"
+#include "checkpoint/hf/overlay.h"
 #include "checkpoint/saver.h"
 #include "comm/world.h"
 

@@ -8,9 +8,9 @@
 #ifndef FERRY_TRAIN_SESSION_H
 #define FERRY_TRAIN_SESSION_H
 
-#include "checkpoint/hf_chat.h"
-#include "checkpoint/hf_import.h"
-#include "checkpoint/peft.h"
+#include "checkpoint/hf/hf_chat.h"
+#include "checkpoint/hf/hf_import.h"
+#include "checkpoint/hf/peft.h"
 #include "config/config.h"
 #include "data/batch.h"
 #include "data/mix.h"

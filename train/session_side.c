@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/hf_config.h"
+#include "checkpoint/hf/hf_config.h"
 #include "comm/world.h"
 
 static void keep_end(struct session *s, int32_t id)

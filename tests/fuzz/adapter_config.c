@@ -4,7 +4,7 @@
  * read again, gives the same model. */
 #include "tests/fuzz/fuzz.h"
 
-#include "checkpoint/peft.h"
+#include "checkpoint/hf/peft.h"
 #include "model/families/open.h"
 
 static struct model *open_model(void)

@@ -4,7 +4,7 @@
  * must tile the data, and each name must be found again. */
 #include "tests/fuzz/fuzz.h"
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/file/safetensors.h"
 
 /* The greatest number in the text: where the last tensor ends, if the header is right. */
 static uint64_t greatest(const uint8_t *data, size_t len)

@@ -1,5 +1,0 @@
-/* Kernels that split weights into planes, compiled for AVX2. */
-#include "checkpoint/convert_kernel.inc"
-
-const struct convert_kernels convert_kernels_avx2 = {
-        "avx2", split_f32, split_f16, check_bf16, check_f32, join_f32, add_product};

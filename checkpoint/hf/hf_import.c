@@ -1,0 +1,358 @@
+/* Matches the tensors of a HuggingFace directory to the model's table. */
+#include "checkpoint/hf/hf_import_parts.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/quantity.h"
+#include "base/size.h"
+#include "base/str.h"
+#include "model/adapter.h"
+#include "model/families/open.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian, and so is memory here");
+
+enum { NAMES_SHOWN = 5 };
+
+/* ---- tied heads ---- */
+
+/* A tensor of the files. */
+struct found {
+	const struct safetensors *file;
+	const struct safetensors_tensor *tensor;
+	int file_index;
+};
+
+/* The embedding and a head, of a model that config.json calls tied. */
+struct tied {
+	struct found embedding, head;
+	int is_head_alone; /* the head is the embedding, which has no name of its own in the files */
+};
+
+/* Whether two tensors of the same shape have the same numbers. */
+static int compare_tensors(struct hf_import *import, int *same, const struct found *a, const struct found *b)
+{
+	struct hf_part one = {.file = a->file, .tensor = a->tensor},
+	               other = {.file = b->file, .tensor = b->tensor};
+	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
+	int64_t count = a->tensor->count;
+	int err = value ? 0 : ERR_NOMEM;
+
+	(void)format_of_weights(&one.format, (enum dtype)a->tensor->dtype);
+	(void)format_of_weights(&other.format, (enum dtype)b->tensor->dtype);
+	*same = 1;
+	for (int64_t at = 0, piece; !err && *same && at < count; at += piece) {
+		piece = min_i64(PLANE_PIECE_COUNT, count - at);
+		err = hf_part_read(&one, import->value, import->raw, at, piece);
+		if (!err)
+			err = hf_part_read(&other, value, import->raw, at, piece);
+		if (!err)
+			*same = !memcmp(import->value, value, (size_t)piece * sizeof(*value));
+	}
+	mem_free(value);
+	return err;
+}
+
+/* The first tensor in the files that matches `tensor` of the table (-1: a head). */
+static struct found find_tensor(const struct hf_import *import, int tensor)
+{
+	for (int f = 0; f < import->dir->file_count; f++) {
+		const struct safetensors *file = import->dir->files[f];
+
+		for (int64_t i = 0; i < file->tensor_count; i++) {
+			const char *name = file->tensors[i].name;
+
+			if (tensor < 0 ? families_have_head(model_text_name(name))
+			               : model_find_tensor(import->model, name) == tensor)
+				return (struct found){file, &file->tensors[i], f};
+		}
+	}
+	return (struct found){0};
+}
+
+/* Compares embedding and head of a model that config.json calls tied. */
+static int settle_tied_head(struct hf_import *import, struct tied *tied, struct model *model)
+{
+	struct file_range range = {model_tensor_of(model, ROLE_EMBED, -1), 0, 0};
+	struct file_ranges whole = {.range = &range, .count = 1, .rank = model->tensors[range.tensor].rank};
+	struct hf_layout both = {0};
+	int same = 0, err;
+
+	*tied = (struct tied){
+	        .embedding = find_tensor(import, range.tensor), .head = find_tensor(import, -1)};
+	if (!tied->head.tensor)
+		return 0;
+	tied->is_head_alone = !tied->embedding.tensor;
+	if (tied->is_head_alone)
+		return 0;
+	memcpy(whole.shape, model->tensors[range.tensor].shape, sizeof(whole.shape));
+	err = hf_layout_add(&both, tied->head.file, 0, tied->head.tensor, &whole); /* checks them */
+	if (!err)
+		err = hf_layout_add(&both, tied->embedding.file, 0, tied->embedding.tensor, &whole);
+	hf_layout_free(&both);
+	if (!err)
+		err = compare_tensors(import, &same, &tied->embedding, &tied->head);
+	if (err || same)
+		return err;
+	log_warn("%s: tie_word_embeddings is true in config.json, but %s and %s differ; training them "
+	         "separately",
+	        import->dir->path, tied->embedding.tensor->name, tied->head.tensor->name);
+	return model_untie(model);
+}
+
+/* ---- names ---- */
+
+/* Refuses names of quantized checkpoints and adapters. Ignoring them would train another model. */
+static int check_foreign(const struct safetensors *file, const char *name)
+{
+	static const char *const quantized[] = {".qweight", ".qzeros", ".scales", ".g_idx", ".weight_scale",
+	        ".weight_scale_inv", ".input_scale", ".weight_packed", ".absmax", ".quant_map", ".SCB",
+	        ".nested_absmax", ".weight_zero_point", "_blocks", "_scales"};
+
+	for (size_t i = 0; i < sizeof(quantized) / sizeof(*quantized); i++) {
+		if (str_ends_with(name, quantized[i]))
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: tensor \"%s\" belongs to quantized weights; use the original model in "
+			        "F32, F16 or BF16",
+			        file->path, safetensors_name_show(name).text);
+	}
+	if (strstr(name, ".lora_A.") || strstr(name, ".lora_B.") || strstr(name, ".base_layer."))
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: tensor \"%s\" belongs to an adapter; merge it into its model first", file->path,
+		        safetensors_name_show(name).text);
+	return 0;
+}
+
+/* "a, b, c and 7 more" */
+struct name_list {
+	struct str text;
+	int64_t count;
+	long layers; /* 1 + the highest layer number */
+};
+
+static void list_note_layer(struct name_list *list, const char *name)
+{
+	for (const char *dot = name; (dot = strchr(dot, '.')); dot++) {
+		char *end = NULL;
+		long number = isdigit((unsigned char)dot[1]) ? strtol(dot + 1, &end, 10) : -1;
+
+		if (number >= list->layers && end && *end == '.' && number < INT32_MAX)
+			list->layers = number + 1;
+	}
+}
+
+static void list_add(struct name_list *list, const char *name)
+{
+	list_note_layer(list, name);
+	if (list->count++ < NAMES_SHOWN)
+		str_printf(
+		        &list->text, "%s%s", list->count > 1 ? ", " : "", safetensors_name_show(name).text);
+}
+
+static void list_end(struct name_list *list)
+{
+	if (list->count > NAMES_SHOWN)
+		str_printf(&list->text, " and %" PRId64 " more", list->count - NAMES_SHOWN);
+}
+
+/* What ferry does not read. A text model has no other parts. */
+struct unknown {
+	struct name_list own, others;
+};
+
+/* The list of a tensor's part: of the text, or of images and sound. */
+static struct name_list *list_of(struct unknown *unknown, const struct model *model, const char *name)
+{
+	size_t len = model->whole ? strlen(model->prefix) : 0;
+	int is_own = !model->whole || model_text_name(name) != name ||
+	             (!strncmp(name, model->prefix, len) && !strncmp(name + len, "layers.", 7));
+
+	return is_own ? &unknown->own : &unknown->others;
+}
+
+/* Adds a tensor of the files to the layout. */
+static int place_tensor(struct hf_import *import, const struct found *found, const struct tied *tied,
+        struct file_ranges *ranges, struct unknown *unknown)
+{
+	const char *name = found->tensor->name;
+	int err = model_find_ranges(ranges, import->model, name), is_head, embed;
+
+	if (err)
+		return err;
+	if (ranges->count)
+		return hf_layout_add(&import->layout, found->file, found->file_index, found->tensor, ranges);
+	is_head = tied->is_head_alone && found->tensor == tied->head.tensor;
+	if (is_head || (ranges->is_buffer && families_have_head(model_text_name(name)))) {
+		embed = model_tensor_of(import->model, ROLE_EMBED, -1);
+		err = model_find_ranges(ranges, import->model, import->model->tensors[embed].name);
+		if (!err)
+			err = (is_head ? hf_layout_add : hf_layout_add_copy)(
+			        &import->layout, found->file, found->file_index, found->tensor, ranges);
+		return err;
+	}
+	if (!ranges->is_buffer) {
+		list_add(list_of(unknown, import->model, name), name);
+		err = check_foreign(found->file, name);
+	}
+	return err ? err
+	           : hf_layout_add(&import->layout, found->file, found->file_index, found->tensor, NULL);
+}
+
+static void say_unread(
+        const struct hf_import *import, const struct name_list *own, const struct name_list *others)
+{
+	const struct model *model = import->model;
+	const char *dir = import->dir->path;
+
+	if (others->count)
+		log_info("%s: reading the text part of a %s model; %" PRId64
+		         " tensor%s of its other parts stay%s unchanged: %s",
+		        dir, model->whole, others->count, plural_s(others->count),
+		        others->count == 1 ? "s" : "", others->text.data);
+	if (own->count && own->layers > model->config.L)
+		log_warn("%s: config.json has %d layers, the files %ld; leaving %" PRId64
+		         " tensor%s unused and unchanged: %s",
+		        dir, (int)model->config.L, own->layers, own->count, plural_s(own->count),
+		        own->text.data);
+	else if (own->count)
+		log_warn("%s: leaving %" PRId64
+		         " tensor%s unused and unchanged that a %s model does not have: %s",
+		        dir, own->count, plural_s(own->count), model->config.model_type, own->text.data);
+}
+
+static int check_complete(struct hf_import *import, struct unknown *unknown)
+{
+	const struct model *model = import->model;
+	const struct name_list *found = unknown->own.count ? &unknown->own : &unknown->others;
+	struct name_list missing = {0};
+	int err = 0, head = 0;
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		int64_t parts;
+
+		(void)hf_layout_parts(&import->layout, t, &parts);
+		if (parts || model_tensor_is_adapter(&model->tensors[t]))
+			continue;
+		list_add(&missing, model->tensors[t].name);
+		head |= model->tensors[t].role == ROLE_HEAD_W;
+	}
+	list_end(&missing);
+	list_end(&unknown->own);
+	list_end(&unknown->others);
+	err = str_check(&missing.text);
+	if (!err)
+		err = str_check(&unknown->own.text);
+	if (!err)
+		err = str_check(&unknown->others.text);
+	if (err)
+		goto out;
+	if (missing.count == 1 && head)
+		err = err_set(ERR_INPUT,
+		        "%s: tensor %s is missing; if the head is the embedding, set "
+		        "\"tie_word_embeddings\": true in config.json",
+		        import->dir->path, missing.text.data);
+	else if (missing.count)
+		err = err_set(ERR_INPUT, "%s: %" PRId64 " of %d tensors are missing: %s%s%s",
+		        import->dir->path, missing.count, model->tensor_count, missing.text.data,
+		        found->count ? "; the files contain: " : "", found->count ? found->text.data : "");
+	else
+		say_unread(import, &unknown->own, &unknown->others);
+out:
+	str_free(&missing.text);
+	return err;
+}
+
+static int match(struct hf_import *import, struct model *model)
+{
+	struct unknown unknown = {0};
+	struct file_ranges ranges = {0};
+	struct tied tied = {0};
+	int err = model->config.tied ? settle_tied_head(import, &tied, model) : 0;
+
+	for (int f = 0; !err && f < import->dir->file_count; f++) {
+		const struct safetensors *file = import->dir->files[f];
+
+		for (int64_t i = 0; !err && i < file->tensor_count; i++)
+			err = place_tensor(import, &(struct found){file, &file->tensors[i], f}, &tied,
+			        &ranges, &unknown);
+	}
+	if (!err)
+		err = hf_layout_end(&import->layout, model, import->dir->path);
+	if (!err)
+		err = check_complete(import, &unknown);
+	mem_free(ranges.range);
+	str_free(&unknown.own.text);
+	str_free(&unknown.others.text);
+	return err;
+}
+
+/* The format of a tensor's first values: of its parts the one that holds most. */
+static void set_storage(struct model *model, const struct hf_layout *layout)
+{
+	for (int t = 0; t < model->tensor_count; t++) {
+		int64_t parts;
+		const struct hf_part *part = hf_layout_parts(layout, t, &parts);
+
+		for (int64_t i = 0; i < parts && !model->tensors[t].in_adapter; i++)
+			if (!i || part[i].format != model->tensors[t].storage)
+				model->tensors[t].storage = i ? FORMAT_F32 : part[i].format;
+	}
+}
+
+int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
+{
+	struct hf_import *import = mem_alloc(1, sizeof(*import));
+	int err;
+
+	*out = NULL;
+	if (!import)
+		return ERR_NOMEM;
+	import->model = model;
+	err = hf_dir_open(&import->dir, dir);
+	if (err)
+		goto out;
+	import->raw = mem_alloc(PLANE_PIECE_COUNT, 4);
+	import->value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*import->value));
+	if (!import->raw || !import->value) {
+		err = ERR_NOMEM;
+		goto out;
+	}
+	err = match(import, model);
+	if (!err)
+		set_storage(model, &import->layout);
+out:
+	if (err)
+		hf_import_close(import);
+	else
+		*out = import;
+	return err;
+}
+
+void hf_import_close(struct hf_import *import)
+{
+	if (!import)
+		return;
+	hf_dir_close(import->dir);
+	hf_layout_free(&import->layout);
+	mem_free(import->raw);
+	mem_free(import->value);
+	mem_free(import);
+}
+
+const struct hf_layout *hf_import_layout(const struct hf_import *import)
+{
+	return import && !import->layout.is_plain ? &import->layout : NULL;
+}
+
+int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count)
+{
+	assert(count <= PLANE_PIECE_COUNT && first >= 0 &&
+	        first <= import->model->tensors[tensor].count - count);
+	return hf_layout_read(&import->layout, dst, import->raw, tensor, first, count);
+}

@@ -1,0 +1,216 @@
+/* Loads weights of a HuggingFace directory into planes, on several threads. */
+#include "checkpoint/file/parallel.h"
+#include "checkpoint/file/shard_reader.h"
+#include "checkpoint/file/weights.h"
+#include "checkpoint/hf/hf_import_parts.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A job is a piece of one tensor; jobs are in the order of the files' bytes. A job moves its bytes in chunks
+ * that stay in a core's cache from the read to the split. */
+enum { JOB_BYTES = 16 << 20 };
+
+struct job {
+	const struct hf_part *part;
+	int64_t first, count; /* elements of the part's tensor of the table */
+};
+
+/* Memory of one thread. */
+struct scratch {
+	char raw[LOAD_CHUNK_BYTES];
+};
+
+_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES,
+        "load_memory_bytes counts them");
+
+struct load {
+	struct weights_target target;
+	struct job *jobs;
+	int64_t job_count;
+	struct scratch *scratch; /* [workers] */
+	struct shard_readers readers;
+};
+
+/* ---- one job ---- */
+
+/* The byte range of elements of a tensor. */
+static struct shard_range range_of(const struct hf_part *part, int64_t first, int64_t count)
+{
+	int64_t begin = hf_part_offset(part, first);
+
+	return (struct shard_range){part->file, begin, begin + count * hf_part_element_bytes(part)};
+}
+
+static void job_expect(const struct load *load, int64_t index)
+{
+	const struct job *job = &load->jobs[index];
+	struct shard_range range;
+
+	if (index >= load->job_count)
+		return;
+	range = range_of(job->part, job->first, job->count);
+	shard_reader_expect(&range);
+}
+
+/* Fails with the first of `count` elements that is not finite; there is one. */
+static int fail_first(const struct hf_part *part, const void *raw, int64_t first, int64_t count)
+{
+	int64_t width = hf_part_element_bytes(part), i;
+	float value = 0;
+
+	for (i = 0; i < count; i++) {
+		hf_part_widen(part, &value, (const char *)raw + i * width, 1);
+		if ((f32_bits(value) & 0x7f800000) == 0x7f800000)
+			break;
+	}
+	return hf_part_fail_value(part, first + i, value);
+}
+
+static int load_chunk(struct load *load, const struct job *job, int worker, int64_t first, int64_t count)
+{
+	const struct hf_part *part = job->part;
+	void *raw = load->scratch[worker].raw,
+	     *in_place = weights_place(&load->target, part->format, part->of, first, count);
+	struct shard_range chunk = range_of(part, first, count),
+	                   whole = range_of(part, job->first, job->count);
+	const unsigned char *src;
+	int err = shard_reader_get(
+	        &load->readers.reader[worker], &src, in_place ? in_place : raw, &chunk, &whole);
+
+	if (err)
+		return err_note(err, "tensor %s", safetensors_name_show(part->tensor->name).text);
+	if ((uintptr_t)src % 4) { /* the file format does not align tensors */
+		memcpy(raw, src, (size_t)(chunk.end_bytes - chunk.begin_bytes));
+		src = raw;
+	}
+	err = weights_put(&load->target, part->format, part->of, first, count, src);
+	return err == WEIGHTS_NOT_FINITE ? fail_first(part, src, first, count) : err;
+}
+
+/* Elements of a job or chunk of at most `bytes`: whole granules, at least one. */
+static int64_t most_of(const struct load *load, const struct hf_part *part, int64_t bytes)
+{
+	int64_t most = bytes / hf_part_element_bytes(part),
+	        granule = weights_granule(&load->target, part->of);
+
+	return max_i64(most / granule, 1) * granule;
+}
+
+static int load_job(void *context, int64_t index, int worker)
+{
+	struct load *load = context;
+	const struct job *job = &load->jobs[index];
+	struct shard_range range = range_of(job->part, job->first, job->count);
+	int64_t most = most_of(load, job->part, LOAD_CHUNK_BYTES);
+	int err = 0;
+
+	if (most * hf_part_element_bytes(job->part) > LOAD_CHUNK_BYTES ||
+	        job->first % weights_granule(&load->target, job->part->of))
+		err = err_set(ERR_UNSUPPORTED, "tensor %s is too wide for its format in memory",
+		        safetensors_name_show(job->part->tensor->name).text);
+	job_expect(load, index + SHARD_AHEAD_JOBS);
+	for (int64_t at = 0, count; !err && at < job->count; at += count) {
+		count = min_i64(most, job->count - at);
+		err = load_chunk(load, job, worker, job->first + at, count);
+	}
+	shard_reader_done(&range);
+	return err;
+}
+
+/* ---- all jobs ---- */
+
+static int compare_jobs(const void *a, const void *b)
+{
+	const struct job *left = a, *right = b;
+	int64_t from = hf_part_offset(left->part, left->first),
+	        to = hf_part_offset(right->part, right->first);
+
+	if (left->part->file_index != right->part->file_index)
+		return left->part->file_index < right->part->file_index ? -1 : 1;
+	return from < to ? -1 : from > to;
+}
+
+/* Lists the jobs of a range, or only counts them: jobs NULL. */
+static int64_t jobs_of(const struct load *load, struct job *jobs, const struct hf_import *import,
+        const struct plane_range *range)
+{
+	int64_t parts, made = 0, end = range->first + range->count;
+	const struct hf_part *part = hf_layout_parts(&import->layout, range->tensor, &parts);
+
+	for (int64_t i = 0; i < parts; i++) {
+		int64_t most = most_of(load, &part[i], JOB_BYTES);
+		int64_t to = min_i64(end, part[i].first + part[i].count);
+
+		for (int64_t at = max_i64(range->first, part[i].first); at < to; at += most, made++)
+			if (jobs)
+				jobs[made] = (struct job){&part[i], at, min_i64(most, to - at)};
+	}
+	return made;
+}
+
+static int make_jobs(struct load *load, const struct hf_import *import, const struct plane_range *ranges,
+        int64_t range_count)
+{
+	int64_t count = 0;
+
+	for (int64_t r = 0; r < range_count; r++)
+		count += jobs_of(load, NULL, import, &ranges[r]);
+	load->jobs = mem_alloc((size_t)count, sizeof(*load->jobs));
+	if (!load->jobs)
+		return ERR_NOMEM;
+	for (int64_t r = 0; r < range_count; r++)
+		load->job_count += jobs_of(load, load->jobs + load->job_count, import, &ranges[r]);
+	qsort(load->jobs, (size_t)load->job_count, sizeof(*load->jobs), compare_jobs);
+	return 0;
+}
+
+static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
+        const struct plane_range *ranges, int64_t range_count, struct pool *pool)
+{
+	struct load load = {0};
+	int err;
+
+	weights_target_open(&load.target, sink, import->model);
+	err = make_jobs(&load, import, ranges, range_count);
+	if (!err) {
+		load.scratch = mem_alloc((size_t)parallel_worker_count(pool), sizeof(*load.scratch));
+		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
+	}
+	if (!err) {
+		for (int f = 0; f < import->dir->file_count; f++)
+			shard_reader_prepare(import->dir->files[f]);
+		for (int64_t i = 0; i < SHARD_AHEAD_JOBS; i++)
+			job_expect(&load, i);
+		err = parallel_run(pool, load.job_count, load_job, &load);
+	}
+	weights_target_close(&load.target);
+	shard_readers_close(&load.readers);
+	mem_free(load.scratch);
+	mem_free(load.jobs);
+	return err;
+}
+
+int hf_import_load(struct hf_import *import, const struct plane_sink *sink, const struct plane_range *ranges,
+        int64_t range_count, struct pool *pool)
+{
+	const struct model *model = import->model;
+	struct plane_range *all;
+	int err;
+
+	if (ranges)
+		return load_ranges(import, sink, ranges, range_count, pool);
+	all = mem_alloc((size_t)model->tensor_count, sizeof(*all));
+	if (!all)
+		return ERR_NOMEM;
+	for (int t = 0; t < model->tensor_count; t++)
+		all[t] = (struct plane_range){t, 0, model->tensors[t].count};
+	err = load_ranges(import, sink, all, model->tensor_count, pool);
+	mem_free(all);
+	return err;
+}

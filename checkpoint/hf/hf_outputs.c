@@ -1,0 +1,120 @@
+/* Lists the tensors of a result. */
+#include "checkpoint/hf/hf_outputs.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The tensor of `model` that is the one of the layout's model. */
+static int same_tensor(const struct hf_layout *l, const struct model *model, int tensor)
+{
+	const struct model_tensor *t = &l->model->tensors[tensor];
+
+	return l->model == model ? tensor : model_tensor_of(model, t->role, t->layer);
+}
+
+static void finish(struct hf_outputs *o, struct hf_output *out, enum safetensors_dtype dtype)
+{
+	out->place = out - o->output;
+	out->dtype = dtype;
+	out->count = 1;
+	for (int i = 0; i < out->rank; i++)
+		out->count *= out->shape[i];
+	out->bytes = out->carried ? out->carried->tensor->len_bytes
+	                          : out->count * safetensors_dtype_bits(dtype) / 8;
+	o->elements += out->count;
+	o->bytes += out->bytes;
+}
+
+static void of_table(struct hf_outputs *o, const struct model *model, enum safetensors_dtype dtype)
+{
+	for (int t = 0; t < model->tensor_count; t++) {
+		const struct model_tensor *tensor = &model->tensors[t];
+		struct hf_output *out = &o->output[o->count++];
+
+		o->ranges[t] = (struct file_range){t, 0, tensor->count};
+		*out = (struct hf_output){
+		        .name = tensor->name, .rank = tensor->rank, .range = &o->ranges[t], .range_count = 1};
+		memcpy(out->shape, tensor->shape, sizeof(tensor->shape));
+		finish(o, out, dtype);
+	}
+}
+
+static void of_files(struct hf_outputs *o, const struct hf_layout *l, const struct model *model,
+        enum safetensors_dtype dtype)
+{
+	for (int64_t e = 0; e < l->entry_count; e++) {
+		const struct hf_entry *entry = &l->entries[e];
+		struct hf_output *out = &o->output[o->count++];
+		int is_wide = l->format != FORMAT_F32 && entry->tensor->dtype == SAFETENSORS_F32;
+
+		*out = (struct hf_output){.name = entry->tensor->name,
+		        .rank = entry->tensor->rank,
+		        .carried = entry->range_count ? NULL : entry,
+		        .range = &o->ranges[entry->range],
+		        .range_count = entry->range_count};
+		memcpy(out->shape, entry->tensor->shape, sizeof(out->shape));
+		for (int r = 0; r < out->range_count; r++) {
+			out->range[r] = l->ranges[entry->range + r];
+			out->range[r].tensor = same_tensor(l, model, out->range[r].tensor);
+		}
+		finish(o, out, out->carried || is_wide ? entry->tensor->dtype : dtype);
+	}
+}
+
+/* By their first element in the table; carried ones stay in the files' order. */
+static int compare(const void *a, const void *b)
+{
+	const struct hf_output *left = a, *right = b;
+
+	if (!left->range_count != !right->range_count)
+		return left->range_count ? -1 : 1;
+	if (left->range_count && left->range->tensor != right->range->tensor)
+		return left->range->tensor < right->range->tensor ? -1 : 1;
+	if (left->range_count && left->range->first != right->range->first)
+		return left->range->first < right->range->first ? -1 : 1;
+	return left->place < right->place ? -1 : left->place > right->place;
+}
+
+static void deal_shards(struct hf_outputs *o, int64_t shard_bytes)
+{
+	int64_t limit = shard_bytes ? shard_bytes : INT64_MAX, filled = 0;
+
+	o->shard_count = 1;
+	for (int64_t i = 0; i < o->count; i++) {
+		if (filled && filled + o->output[i].bytes > limit) {
+			o->shard_count++;
+			filled = 0;
+		}
+		filled += o->output[i].bytes;
+		o->output[i].shard = o->shard_count - 1;
+	}
+}
+
+int hf_outputs_open(struct hf_outputs *o, const struct hf_layout *layout, const struct model *model,
+        enum safetensors_dtype dtype, int64_t shard_bytes)
+{
+	int64_t count = layout ? layout->entry_count : model->tensor_count;
+	int64_t ranges = layout ? layout->range_count : model->tensor_count;
+
+	*o = (struct hf_outputs){.output = mem_alloc((size_t)count + 1, sizeof(*o->output)),
+	        .ranges = mem_alloc((size_t)ranges + 1, sizeof(*o->ranges))};
+	if (!o->output || !o->ranges)
+		return ERR_NOMEM;
+	if (layout)
+		of_files(o, layout, model, dtype);
+	else
+		of_table(o, model, dtype);
+	qsort(o->output, (size_t)o->count, sizeof(*o->output), compare);
+	deal_shards(o, shard_bytes);
+	return 0;
+}
+
+void hf_outputs_close(struct hf_outputs *o)
+{
+	mem_free(o->output);
+	mem_free(o->ranges);
+	*o = (struct hf_outputs){0};
+}

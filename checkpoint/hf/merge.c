@@ -1,0 +1,187 @@
+/* Adds the products of adapters to the weights that are read. */
+#include "checkpoint/hf/merge.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "checkpoint/file/convert.h"
+#include "checkpoint/file/weights.h"
+#include "model/adapter.h"
+
+#include <string.h>
+
+/* The adapter of one matrix as it is stored: rows of `left` [rows, rank] times `right` [rank, cols]. */
+struct factors {
+	int tensor; /* -1: none yet */
+	float *left, *right;
+	int64_t rank;
+	float scale;
+};
+
+struct merge {
+	const struct model *model;
+	struct model *base;
+	const struct plane_source *from;
+	struct plane_source source;
+	struct pool *pool; /* may be NULL */
+	struct factors factors;
+	float *merged; /* the piece being merged: `count` elements of `tensor` from `first` on */
+	int tensor;
+	int64_t first, count;
+};
+
+/* dst [cols, rows] = src [rows, cols] turned, in new memory; frees src. NULL: no memory. */
+static float *turned(float *src, int64_t rows, int64_t cols)
+{
+	float *dst = src ? mem_alloc((size_t)(rows * cols), sizeof(*dst)) : NULL;
+
+	for (int64_t r = 0; r < rows && dst; r++)
+		for (int64_t c = 0; c < cols; c++)
+			dst[c * rows + r] = src[r * cols + c];
+	mem_free(src);
+	return dst;
+}
+
+static void factors_free(struct factors *f)
+{
+	mem_free(f->left);
+	mem_free(f->right);
+	*f = (struct factors){.tensor = -1};
+}
+
+/* Reads A [rank, in] and B [out, rank]. A matrix that is stored [in, out] takes both turned. */
+static int factors_read(struct merge *m, int tensor, int a)
+{
+	const struct model_tensor *matrix = &m->model->tensors[tensor], *of_a = &m->model->tensors[a],
+	                          *of_b = &m->model->tensors[a + 1];
+	struct factors *f = &m->factors;
+	float *values[2];
+	int err;
+
+	if (f->tensor == tensor)
+		return 0;
+	factors_free(f);
+	values[0] = mem_alloc((size_t)of_a->count, sizeof(float));
+	values[1] = mem_alloc((size_t)of_b->count, sizeof(float));
+	err = values[0] && values[1] ? 0 : ERR_NOMEM;
+	for (int i = 0; i < 2 && !err; i++)
+		err = weights_read(m->from, a + i, 0, m->model->tensors[a + i].count, values[i]);
+	if (model_matrix_is_turned(m->model, matrix)) {
+		f->left = turned(values[0], of_a->shape[0], of_a->shape[1]);
+		f->right = turned(values[1], of_b->shape[0], of_b->shape[1]);
+	} else {
+		f->left = values[1];
+		f->right = values[0];
+	}
+	if (!err && (!f->left || !f->right))
+		err = ERR_NOMEM;
+	if (err)
+		factors_free(f);
+	else
+		f->tensor = tensor;
+	f->rank = of_a->shape[0];
+	f->scale = (float)m->model->config.block[of_a->layer].adapter[of_a->role].scale;
+	return err;
+}
+
+enum { STRETCH = 2048 }; /* elements that a thread computes at once */
+
+/* Adds the products to elements [first, first + count) of a matrix with `cols` columns. The order of rounding
+ * is that of PEFT on a CPU: products summed by fused multiply-adds in the order of ranks, the scale, W. */
+static void add_products(float *merged, const struct factors *f, int64_t cols, int64_t first, int64_t count)
+{
+	float sum[STRETCH];
+
+	for (int64_t at = 0, run; at < count; at += run) {
+		int64_t row = (first + at) / cols, col = (first + at) % cols;
+
+		run = min_i64(cols - col, count - at);
+		memset(sum, 0, (size_t)run * sizeof(*sum));
+		for (int64_t k = 0; k < f->rank; k++)
+			convert_kernels()->add_product(
+			        sum, f->left[row * f->rank + k], f->right + k * cols + col, run);
+		for (int64_t j = 0; j < run; j++)
+			merged[at + j] += f->scale * sum[j];
+	}
+}
+
+static void merge_stretch(void *context, int64_t stretch, int worker)
+{
+	struct merge *m = context;
+	int64_t first = stretch * STRETCH, count = min_i64(STRETCH, m->count - first);
+
+	(void)worker;
+	add_products(m->merged + first, &m->factors, m->model->tensors[m->tensor].shape[1], m->first + first,
+	        count);
+}
+
+static int merged_piece(struct merge *m, int tensor, int a, int64_t first, int64_t count, float *dst)
+{
+	int64_t stretches = (count + STRETCH - 1) / STRETCH;
+	int err = factors_read(m, tensor, a);
+
+	if (!err)
+		err = weights_read(m->from, tensor, first, count, dst);
+	if (err)
+		return err;
+	m->merged = dst;
+	m->tensor = tensor;
+	m->first = first;
+	m->count = count;
+	for (int64_t i = 0; !m->pool && i < stretches; i++)
+		merge_stretch(m, i, 0);
+	if (m->pool)
+		pool_run(m->pool, stretches, merge_stretch, m);
+	return 0;
+}
+
+static int merged_floats(void *context, int tensor, int64_t first, int64_t count, float *dst)
+{
+	struct merge *m = context;
+	const struct model_tensor *t = &m->base->tensors[tensor];
+	int of_model = model_tensor_of(m->model, t->role, t->layer), a = model_adapter_of(m->model, of_model);
+
+	return a < 0 ? weights_read(m->from, of_model, first, count, dst)
+	             : merged_piece(m, of_model, a, first, count, dst);
+}
+
+int merge_open(
+        struct merge **merge, const struct model *model, const struct plane_source *source, struct pool *pool)
+{
+	struct merge *m = mem_alloc(1, sizeof(*m));
+	int err;
+
+	*merge = m;
+	if (!m)
+		return ERR_NOMEM;
+	m->model = model;
+	m->from = source;
+	m->source = (struct plane_source){.context = m, .floats = merged_floats};
+	m->pool = pool;
+	m->factors.tensor = -1;
+	err = model_base_open(&m->base, model);
+	if (err) {
+		merge_close(m);
+		*merge = NULL;
+	}
+	return err;
+}
+
+const struct model *merge_model(const struct merge *merge)
+{
+	return merge->base;
+}
+
+const struct plane_source *merge_source(const struct merge *merge)
+{
+	return &merge->source;
+}
+
+void merge_close(struct merge *merge)
+{
+	if (!merge)
+		return;
+	factors_free(&merge->factors);
+	model_base_close(merge->base);
+	mem_free(merge);
+}

@@ -1,0 +1,288 @@
+/* Writes adapters as PEFT does. */
+#include "checkpoint/hf/peft.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "checkpoint/file/convert.h"
+#include "checkpoint/file/safetensors.h"
+#include "checkpoint/file/weights.h"
+#include "checkpoint/hf/hf_config.h"
+#include "model/adapter.h"
+#include "model/families/text_part.h"
+#include "model/family.h"
+
+#include <string.h>
+
+/* The last `parts` parts of a module's name, of a tensor of it. */
+static json_t *module_name(const char *tensor_name, int parts)
+{
+	const char *end = strrchr(tensor_name, '.'), *begin = end;
+
+	for (; begin > tensor_name && (begin[-1] != '.' || --parts); begin--)
+		;
+	return json_stringn(begin, (size_t)(end - begin));
+}
+
+/* Whether a block has two modules of the same last part, as GPT-2's two c_proj. */
+static int is_ambiguous(const struct model *model, int tensor)
+{
+	json_t *name = module_name(model->tensors[tensor].name, 1);
+	int found = 0;
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		const struct model_tensor *other = &model->tensors[t];
+		json_t *its;
+
+		if (other->role == model->tensors[tensor].role || other->rank != 2 ||
+		        model_tensor_is_adapter(other))
+			continue;
+		its = module_name(other->name, 1);
+		found |= json_equal(its, name);
+		json_decref(its);
+	}
+	json_decref(name);
+	return found;
+}
+
+static int list_has(const json_t *list, const json_t *item)
+{
+	for (size_t i = 0; i < json_array_size(list); i++)
+		if (json_equal(json_array_get(list, i), item))
+			return 1;
+	return 0;
+}
+
+/* PEFT's name, by the modules of transformers: of the whole model, or of a text model (whole NULL). */
+static char *peft_name(const struct model *model, const char *whole, const char *name)
+{
+	static const char base[] = "model.";
+
+	if (model->family->head_alias && family_is_head(model->family, name))
+		name = model->family->head_alias;
+
+	if (!whole || strncmp(name, base, sizeof(base) - 1))
+		return mem_printf("%s%s", PEFT_PREFIX, name);
+	return mem_printf("%s%s%s", PEFT_PREFIX, text_part_modules(whole), name + sizeof(base) - 1);
+}
+
+/* The model_type of the whole model whose class the adapter is for, or NULL. */
+static const char *whole_of(const struct peft_export *o, const struct model *model)
+{
+	return o->is_text_only ? NULL : model->whole;
+}
+
+/* The module's whole name, as the other parts of a whole model may have modules of the same last name. */
+static json_t *whole_name(const struct model *model, const char *whole, int tensor)
+{
+	char *name = peft_name(model, whole, model->tensors[tensor].name);
+	json_t *module = name ? json_stringn(name + strlen(PEFT_PREFIX),
+	                                (size_t)(strrchr(name, '.') - name) - strlen(PEFT_PREFIX))
+	                      : NULL;
+
+	mem_free(name);
+	return module;
+}
+
+/* The modules with adapters, and where rank or alpha are not those of the first one. */
+struct modules {
+	int64_t rank; /* 0: none yet */
+	double scale;
+	json_t *names, *rank_pattern, *alpha_pattern, *saved;
+};
+
+static int modules_add(struct modules *m, const char *name, int64_t rank, double scale)
+{
+	json_t *alpha = json_of_number(scale * (double)rank), *first;
+	int err = 0;
+
+	if (!m->rank) {
+		m->rank = rank;
+		m->scale = scale;
+	}
+	first = json_of_number(m->scale * (double)m->rank);
+	if (rank != m->rank)
+		err = json_object_set_new(m->rank_pattern, name, json_integer((json_int_t)rank));
+	if (!err && !json_equal(alpha, first))
+		err = json_object_set(m->alpha_pattern, name, alpha);
+	json_decref(alpha);
+	json_decref(first);
+	return err ? ERR_NOMEM : 0;
+}
+
+/* A module that trains whole, once; takes the name. */
+static int saved_add(struct modules *m, json_t *name)
+{
+	if (name && list_has(m->saved, name)) {
+		json_decref(name);
+		return 0;
+	}
+	return !name || json_array_append_new(m->saved, name) ? ERR_NOMEM : 0;
+}
+
+static double scale_of(const struct model *model, int a)
+{
+	const struct model_tensor *t = &model->tensors[a];
+
+	return model->config.block[t->layer].adapter[t->role].scale;
+}
+
+/* Whether this matrix has the same adapter in every block, but for its values. */
+static int is_everywhere(const struct model *model, int tensor)
+{
+	int first = model_adapter_of(model, model_tensor_of(model, model->tensors[tensor].role, 0));
+
+	for (int l = 0; l < model->config.L && first >= 0; l++) {
+		int a = model_adapter_of(model, model_tensor_of(model, model->tensors[tensor].role, l));
+
+		if (a < 0 || model->tensors[a].shape[0] != model->tensors[first].shape[0] ||
+		        scale_of(model, a) != scale_of(model, first))
+			return 0;
+	}
+	return first >= 0;
+}
+
+/* The names are their last parts, each once; whole names of a text part, and where blocks differ. */
+static int modules_find(struct modules *m, const struct peft_export *o, const struct model *model)
+{
+	const char *whole = whole_of(o, model);
+	int err = 0;
+
+	*m = (struct modules){.rank = o->rank,
+	        .scale = o->scale,
+	        .names = json_array(),
+	        .rank_pattern = json_object(),
+	        .alpha_pattern = json_object(),
+	        .saved = json_array()};
+	for (int t = 0; t < model->tensor_count && !err; t++) {
+		int a = model_adapter_of(model, t), is_short;
+		json_t *name;
+
+		if (a < 0 && model->tensors[t].in_adapter == IN_ADAPTER_PART &&
+		        !model_tensor_is_adapter(&model->tensors[t]))
+			err = saved_add(m, whole_name(model, whole, t));
+		if (a < 0)
+			continue;
+		is_short = !whole && is_everywhere(model, t);
+		if (is_short && model->tensors[t].layer != 0)
+			continue;
+		name = is_short ? module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1)
+		                : whole_name(model, whole, t);
+		if (!name || (!list_has(m->names, name) && json_array_append(m->names, name)))
+			err = ERR_NOMEM;
+		if (!err)
+			err = modules_add(
+			        m, json_string_value(name), model->tensors[a].shape[0], scale_of(model, a));
+		json_decref(name);
+	}
+	return err;
+}
+
+static int write_config(const char *dir, const struct peft_export *o, const struct model *model)
+{
+	struct modules m;
+	int err = modules_find(&m, o, model);
+	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:o,s:f,s:s,s:o,s:o,s:o,s:b,s:b,s:b,s:b,s:b,s:o}",
+	        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
+	        json_of_text(o->base), "r", (json_int_t)m.rank, "lora_alpha",
+	        json_of_number(m.scale * (double)m.rank), "lora_dropout", 0.0, "bias", "none",
+	        "target_modules", m.names, "rank_pattern", m.rank_pattern, "alpha_pattern", m.alpha_pattern,
+	        "fan_in_fan_out", model->config.weight_in_out, "use_rslora", 0, "use_dora", 0,
+	        "inference_mode", 1, "init_lora_weights", 1, "modules_to_save",
+	        json_array_size(m.saved) ? json_incref(m.saved) : json_null());
+	char *path = file_join(dir, PEFT_CONFIG_NAME), *text = NULL;
+
+	if (!err)
+		err = json_write(&text, config, JSON_INDENT(2));
+	if (!err)
+		err = path ? file_write_all(path, text, strlen(text)) : ERR_NOMEM;
+	json_decref(m.saved);
+	json_decref(config);
+	mem_free(text);
+	mem_free(path);
+	return err;
+}
+
+static int append_tensor(struct safetensors_writer *writer, const struct model *model, int t,
+        const struct plane_source *source, float *value)
+{
+	int64_t total = model->tensors[t].count;
+	int err = 0;
+
+	for (int64_t at = 0, count; at < total && !err; at += count) {
+		count = min_i64(PLANE_PIECE_COUNT, total - at);
+		err = weights_read(source, t, at, count, value);
+		if (!err && convert_kernels()->check(value, count))
+			err = err_set(ERR_NONFINITE,
+			        "%s of the adapter is not finite; the training diverged, so it is not "
+			        "written",
+			        model->tensors[t].name);
+		if (!err)
+			err = safetensors_append(writer, value, (size_t)count * sizeof(*value));
+	}
+	return err;
+}
+
+static int write_weights(const char *dir, const struct peft_export *o, const struct model *model,
+        const struct plane_source *source)
+{
+	static const struct safetensors_text metadata = {"format", "pt"};
+	struct safetensors_decl *decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
+	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
+	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
+	struct safetensors_writer *writer = NULL;
+	int64_t count = 0;
+	int err = decls && value && path ? 0 : ERR_NOMEM;
+
+	for (int t = 0; t < model->tensor_count && !err; t++) {
+		const struct model_tensor *tensor = &model->tensors[t];
+
+		if (!tensor->in_adapter)
+			continue;
+		decls[count] =
+		        (struct safetensors_decl){.name = peft_name(model, whole_of(o, model), tensor->name),
+		                .dtype = SAFETENSORS_F32,
+		                .rank = tensor->rank};
+		memcpy(decls[count].shape, tensor->shape, sizeof(tensor->shape));
+		err = decls[count++].name ? 0 : ERR_NOMEM;
+	}
+	if (!err)
+		err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
+	for (int t = 0; t < model->tensor_count && !err; t++)
+		if (model->tensors[t].in_adapter)
+			err = append_tensor(writer, model, t, source, value);
+	if (!err)
+		err = safetensors_finish(writer);
+	safetensors_writer_free(writer);
+	for (int64_t i = 0; i < count; i++)
+		mem_free((char *)decls[i].name);
+	mem_free(decls);
+	mem_free(value);
+	mem_free(path);
+	return err;
+}
+
+int peft_write(
+        const struct peft_export *options, const struct model *model, const struct plane_source *source)
+{
+	struct result_dir dir;
+	int err = result_dir_open(&dir, options->dir, options->existing);
+
+	if (err)
+		return err;
+	err = write_config(dir.temp, options, model);
+	if (!err)
+		err = write_weights(dir.temp, options, model, source);
+	if (!err)
+		err = side_files_write(options->side, dir.temp, "config.json");
+	if (!err && options->is_text_only && model->whole)
+		err = hf_config_leave_text(dir.temp);
+	if (!err && options->may_appear)
+		err = options->may_appear();
+	if (!err)
+		err = result_dir_commit(&dir);
+	result_dir_close(&dir);
+	return err;
+}
