@@ -102,9 +102,9 @@ static void make_flat(
 		        kernel_take(p, count, DTYPE_BF16), kernel_take(p, count, DTYPE_I16), count};
 		break;
 	case OP_EXPAND:
-		op->expand = (struct op_expand){kernel_take(p, count, dtype), kernel_take(p, count, DTYPE_I8),
-		        kernel_take(p, s->tokens, DTYPE_F32), s->tokens, count / s->tokens, 1,
-		        count / s->tokens, dtype};
+		op->expand = (struct op_expand){kernel_take(p, count, dtype),
+		        kernel_take(p, count / 2, DTYPE_I8), kernel_take(p, count / 64, DTYPE_F32), DEV_NONE,
+		        1, count, 1, 64, CODE_NF4, CODE_SCALE_F32, dtype};
 		break;
 	case OP_ADD:
 		op->add = (struct op_add){kernel_take(p, count, dtype), kernel_take(p, count, dtype),

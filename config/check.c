@@ -140,6 +140,22 @@ static int check_adapters(const struct config *c)
 	return 0;
 }
 
+/* Keys of formats in blocks, in a run that has none. */
+static int check_base(const struct config *c)
+{
+	static const char *const keys[] = {"base_double_quant", "base_block_size"};
+	int has_blocks = c->base_format == CONFIG_BASE_FORMAT_NF4 || c->base_format == CONFIG_BASE_FORMAT_FP4;
+
+	if (c->base_block_size & (c->base_block_size - 1))
+		return contradiction(
+		        c, "base_block_size", "is not a power of two; use 32, 64, 128, ... 4096");
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && !has_blocks; i++)
+		if (strcmp(config_text(c, keys[i]), config_key_find(keys[i])->default_text) != 0)
+			log_warn("%s has no effect with base_format=%s", config_where(c, keys[i]),
+			        config_text(c, "base_format"));
+	return 0;
+}
+
 /* Numbers of a loss of pairs that this run does not compute. */
 static int check_preference(const struct config *c)
 {
@@ -205,7 +221,7 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	return check_preference(c) || check_adapters(c) ? ERR_INPUT : 0;
+	return check_preference(c) || check_adapters(c) || check_base(c) ? ERR_INPUT : 0;
 }
 
 static int check_generate(const struct config *c)

@@ -43,12 +43,24 @@ int op_describe_join(struct op_facts *f, const struct op_join *p)
 
 int op_describe_expand(struct op_facts *f, const struct op_expand *p)
 {
+	int64_t scale_rows, scale_cols;
+	int wide;
+
 	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(block_rows, 1) || SIZE(block_cols, 1) ||
 	        COMPUTE_DTYPE(dst_dtype))
 		return ERR_RANGE;
-	READ(codes, .dtype = DTYPE_I8, .rows = p->rows, .cols = p->cols);
-	READ(scales, .dtype = DTYPE_F32, .rows = (p->rows - 1) / p->block_rows + 1,
-	        .cols = (p->cols - 1) / p->block_cols + 1);
+	if ((unsigned)p->code >= CODE_COUNT || (unsigned)p->scale >= CODE_SCALE_COUNT)
+		return err_set(ERR_RANGE, "expand: code %d, scale %d", (int)p->code, (int)p->scale);
+	wide = code_bits(p->code) == 8;
+	if (!wide && p->rows > 1 && p->cols % 2)
+		return err_set(ERR_RANGE, "expand: rows of %lld codes of 4 bits", (long long)p->cols);
+	scale_rows = (p->rows - 1) / p->block_rows + 1;
+	scale_cols = (p->cols - 1) / p->block_cols + 1;
+	READ(codes, .dtype = DTYPE_U8, .rows = p->rows, .cols = code_bytes(p->code, p->cols));
+	READ(scales, .dtype = p->scale == CODE_SCALE_F32 ? DTYPE_F32 : DTYPE_U8, .rows = scale_rows,
+	        .cols = scale_cols);
+	if (p->scale == CODE_SCALE_NESTED)
+		READ(outer, .dtype = DTYPE_F32, .cols = nested_outer_count(scale_rows * scale_cols));
 	WRITE(dst, .dtype = p->dst_dtype, .rows = p->rows, .cols = p->cols);
 	return 0;
 }

@@ -2,6 +2,7 @@
 #ifndef FERRY_DEVICE_OP_MOVE_H
 #define FERRY_DEVICE_OP_MOVE_H
 
+#include "base/codes.h"
 #include "base/dtype.h"
 #include "device/addr.h"
 
@@ -42,11 +43,15 @@ struct op_join {
 	int64_t count;
 };
 
-/* dst[r,c] (dst dtype) = codes[r,c] (I8) * scale, an fp32 product rounded once. Blocks of block_rows x
- * block_cols elements share a scale (F32): scales [ceil(rows / block_rows), ceil(cols / block_cols)]. */
+/* dst[r,c] (dst dtype) = the value of codes[r,c] * scale, an fp32 product rounded once (base/codes.h). Blocks
+ * of block_rows x block_cols elements share a scale: scales [ceil(rows / block_rows), ceil(cols /
+ * block_cols)]. Codes of 4 bits: cols are even, or there is one row. `outer` (F32) belongs to NESTED
+ * scales. */
 struct op_expand {
-	dev_addr dst, codes, scales;
+	dev_addr dst, codes, scales, outer;
 	int64_t rows, cols, block_rows, block_cols;
+	enum code code;
+	enum code_scale scale;
 	enum dtype dst_dtype;
 };
 

@@ -13,22 +13,34 @@ struct plane_part {
 	int64_t at_bytes, skipped_bytes, bytes;
 };
 
-/* The same for codes and scales of whole rows of blocks; one rank has them all. */
+/* The same for codes and scales of whole rows of blocks; one rank has them all. NESTED scales are those of
+ * the whole tensor. */
 static void coded_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
         int64_t first, int64_t count)
 {
 	const struct unit *u = &e->map->units[part->unit];
-	int64_t cols = model_tensor_cols(&e->map->model->tensors[tensor]),
-	        skipped = weight_format_scales(u->format, first / cols, cols),
-	        scales = weight_format_scales(u->format, count / cols, cols);
+	const struct model_tensor *t = &e->map->model->tensors[tensor];
+	int64_t cols = model_tensor_cols(t), rows = model_tensor_rows(t);
 
 	part->skipped_bytes = 0;
 	if (plane == PLANE_CODES) {
 		part->at_bytes = unit_coded_bytes(u, plane, e->map->tensor_offset[tensor] + first);
 		part->bytes = unit_coded_bytes(u, plane, count);
+		return;
+	}
+	part->at_bytes = e->map->tensor_scale[tensor];
+	part->bytes = weight_format_scale_bytes(u->format, rows, cols);
+	if (u->format->scale == CODE_SCALE_NESTED)
+		return;
+	weight_format_shape(u->format, &rows, &cols);
+	if (u->format->is_flat) {
+		part->at_bytes += first / u->format->block_cols * code_scale_bytes(u->format->scale);
+		part->bytes = weight_format_scales(u->format, 1, count) * code_scale_bytes(u->format->scale);
 	} else {
-		part->at_bytes = (e->map->tensor_scale[tensor] + skipped) * (int64_t)sizeof(float);
-		part->bytes = scales * (int64_t)sizeof(float);
+		part->at_bytes += weight_format_scales(u->format, first / cols, cols) *
+		                  code_scale_bytes(u->format->scale);
+		part->bytes = weight_format_scales(u->format, count / cols, cols) *
+		              code_scale_bytes(u->format->scale);
 	}
 }
 

@@ -263,19 +263,26 @@ static int queue_codes(struct run *r, struct stream *q, const struct plan_op *op
 
 	for (int i = 0; i < u->tensor_count && !rc; i++) {
 		const struct model_tensor *t = &map->model->tensors[u->tensors[i]];
-		int64_t at = map->tensor_offset[u->tensors[i]], cols = model_tensor_cols(t);
+		int64_t at = map->tensor_offset[u->tensors[i]], rows = model_tensor_rows(t),
+		        cols = model_tensor_cols(t);
+		dev_addr scales =
+		        dev_at(run_arg_address(r, op, ARG_CODE_SCALE), map->tensor_scale[u->tensors[i]]);
+		int64_t begin = weight_format_scale_begin(u->format, rows, cols);
 		struct op expand = {.kind = OP_EXPAND};
 
+		weight_format_shape(u->format, &rows, &cols);
 		expand.expand = (struct op_expand){
 		        .dst = dev_at(run_arg_address(r, op, ARG_DST), at * dtype_bytes(dtype)),
 		        .codes = dev_at(
 		                run_arg_address(r, op, ARG_CODES), unit_coded_bytes(u, PLANE_CODES, at)),
-		        .scales = dev_at(run_arg_address(r, op, ARG_CODE_SCALE),
-		                map->tensor_scale[u->tensors[i]] * (int64_t)sizeof(float)),
-		        .rows = model_tensor_rows(t),
+		        .scales = dev_at(scales, begin),
+		        .outer = begin ? scales : DEV_NONE,
+		        .rows = rows,
 		        .cols = cols,
 		        .block_rows = u->format->block_rows,
 		        .block_cols = u->format->block_cols ? u->format->block_cols : cols,
+		        .code = u->format->code,
+		        .scale = u->format->scale,
 		        .dst_dtype = dtype};
 		rc = stream_op(q, &expand);
 	}

@@ -291,11 +291,11 @@ static int units_layout(struct unit_map *map)
 		u->format = model_tensor_format(&model->tensors[i], map->compute_dtype);
 		u->count += round_up(model->tensors[i].count, UNIT_ALIGN);
 		if (weight_format_is_coded(u->format)) {
-			map->tensor_scale[i] = u->scale_count;
-			u->scale_count += weight_format_scales(u->format,
+			map->tensor_scale[i] = u->scale_bytes;
+			u->scale_bytes += weight_format_scale_bytes(u->format,
 			        model_tensor_rows(&model->tensors[i]), model_tensor_cols(&model->tensors[i]));
 		}
-		if (u->scale_count && map->shard_ranks > 1)
+		if (u->scale_bytes && map->shard_ranks > 1)
 			return err_set(ERR_UNSUPPORTED,
 			        "weights in format %s cannot be divided among ranks yet", u->format->name);
 		u->tensor_count++;
@@ -387,8 +387,7 @@ unsigned unit_planes(const struct unit *u, enum adamw_state state)
 
 int64_t unit_coded_bytes(const struct unit *u, enum plane plane, int64_t count)
 {
-	return plane == PLANE_CODES ? count * u->format->code_bits / 8
-	                            : u->scale_count * (int64_t)sizeof(float);
+	return plane == PLANE_CODES ? code_bytes(u->format->code, count) : u->scale_bytes;
 }
 
 int unit_map_stage_trains(const struct unit_map *map, int stage)

@@ -28,7 +28,7 @@ struct unit {
 	int tensor_count;
 	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
-	int64_t scale_count; /* of all tensors, in a coded format; every rank has all of them */
+	int64_t scale_bytes; /* of all tensors, in a coded format; every rank has all of them */
 	int64_t first;       /* first element of this rank's shard in a store plane */
 	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
 };
@@ -43,7 +43,7 @@ struct unit_map {
 	int shard_rank, shard_ranks;
 	int *tensor_unit;       /* per tensor */
 	int64_t *tensor_offset; /* per tensor, elements from the start of its unit */
-	int64_t *tensor_scale;  /* per tensor of a coded format, scales from the start of its unit's */
+	int64_t *tensor_scale;  /* per tensor of a coded format, bytes from the start of its unit's scales */
 	int64_t shard_total;    /* sum of shard_count: elements of one store plane */
 };
 

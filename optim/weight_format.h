@@ -7,15 +7,16 @@
  * Trained weights are always fp32, in two halves, because AdamW needs them all. Frozen weights take the
  * smallest format that keeps what the run reads and writes.
  *
- * A format need not be in the list. One with codes (8-bit rows, blocks of fp8) is a struct of its own, which
- * the tensors' `kept` names (model/model.h); everything else follows from its fields.
- * tests/test_weight_format.c has one.
+ * A format with codes (base/codes.h) is not in this list: it is a struct of its own, which the tensors'
+ * `kept` names (model/model.h); everything else follows from its fields. weight_format_coded has those that
+ * files and the key base_format name; tests/test_weight_format.c has another.
  *
  * A row gives the identifier, the name, the widest numbers that the format keeps exactly, and its planes.
  */
 #ifndef FERRY_OPTIM_WEIGHT_FORMAT_H
 #define FERRY_OPTIM_WEIGHT_FORMAT_H
 
+#include "base/codes.h"
 #include "optim/plane.h"
 
 #define WEIGHT_FORMATS(ROW)                                                                                  \
@@ -30,12 +31,17 @@ struct weight_format {
 	const char *name;
 	enum dtype keeps; /* numbers of this type are kept exactly; codes: none, so an integer */
 	unsigned planes;  /* of a weight: bits 1 << enum plane */
-	/* With CODES: bits of a code, and the rows and columns of a matrix that share a scale (fp32),
-	 * from its first element on. block_cols 0: a whole row. */
-	int code_bits;
+	/* With CODES: what a code and a scale are, and the rows and columns of a matrix that share a scale,
+	 * from its first element on. block_cols 0: a whole row. Flat: blocks pass over the ends of rows; the
+	 * matrix counts as one row. */
+	enum code code;
+	enum code_scale scale;
 	int64_t block_rows, block_cols;
-	/* Makes codes and scales of whole blocks: rows [rows, cols] of a matrix. */
-	void (*put)(void *codes, float *scales, const float *src, int64_t rows, int64_t cols);
+	int is_flat;
+	/* Makes codes and fp32 scales of whole blocks: rows [rows, cols] of a matrix. Scales are then stored
+	 * as `scale` says. */
+	void (*put)(const struct weight_format *format, void *codes, float *scales, const float *src,
+	        int64_t rows, int64_t cols);
 };
 extern const struct weight_format weight_formats[WEIGHT_FORMAT_COUNT];
 
@@ -50,9 +56,21 @@ static inline int weight_format_is_coded(const struct weight_format *format)
 	return (format->planes & PLANES_CODED) != 0;
 }
 
+/* The rows and columns of a matrix as its blocks see them. */
+void weight_format_shape(const struct weight_format *format, int64_t *rows, int64_t *cols);
+
 /* Scales of a matrix in a coded format; and elements that its codes are made of at once: rows of blocks. */
 int64_t weight_format_scales(const struct weight_format *format, int64_t rows, int64_t cols);
 int64_t weight_format_granule(const struct weight_format *format, int64_t cols);
+
+/* Bytes of a matrix in plane CODE_SCALE: for NESTED the fp32 numbers of nested_outer_count, then the scales;
+ * rounded up so that the next matrix is aligned. And where the scales begin. */
+int64_t weight_format_scale_bytes(const struct weight_format *format, int64_t rows, int64_t cols);
+int64_t weight_format_scale_begin(const struct weight_format *format, int64_t rows, int64_t cols);
+
+/* The format with these codes: NF4 and FP4 in blocks of 32 to 4096 elements, scales F32 or NESTED; E4M3 in
+ * blocks of 128 x 128; I8 by row; E2M1 in blocks of 32. block 0: the usual one. NULL: there is none. */
+const struct weight_format *weight_format_coded(enum code code, enum code_scale scale, int64_t block);
 
 /* The planes of weights in this format, and of their optimizer state if they train; without the gradient. */
 unsigned planes_of_unit(const struct weight_format *format, int trainable, enum adamw_state state);

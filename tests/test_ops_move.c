@@ -112,39 +112,70 @@ static void test_join(void **state)
 	}
 }
 
+/* Byte `index` of a tensor of words of 4 bytes. */
+static uint8_t byte_of(struct tensor *t, int64_t index)
+{
+	return (uint8_t)(tensor_bits(t, index / 4) >> 8 * (index % 4));
+}
+
+/* Every code with every kind of scale; values and scales by base/codes.h, which test_codes checks. */
 static void test_expand(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < case_count(60); seed++) {
+	for (uint64_t seed = 0; seed < case_count(120); seed++) {
 		struct op op = {.kind = OP_EXPAND};
 		struct op_expand *o = &op.expand;
-		struct tensor *dst, *codes, *scales;
+		struct tensor *dst, *codes, *scales, *outer;
 		struct ops_case c;
-		int64_t across;
+		int64_t across, down, row_bytes;
 
 		case_begin(&c, "expand", seed);
+		o->code = (enum code)(seed % CODE_COUNT);
+		o->scale = (enum code_scale)(seed / CODE_COUNT % CODE_SCALE_COUNT);
 		o->rows = case_size(&c, 40);
-		o->cols = case_size(&c, seed % 10 ? 70 : 3000);
+		o->cols = case_size(&c, seed % 10 ? 70 : 5000);
+		if (code_bits(o->code) == 4 && case_int(&c, 0, 1))
+			o->rows = 1;
+		else if (code_bits(o->code) == 4)
+			o->cols += o->cols % 2;
 		o->block_rows = case_int(&c, 0, 1) ? 1 : case_size(&c, 16);
 		o->block_cols = case_int(&c, 0, 1) ? o->cols : case_size(&c, 64);
 		o->dst_dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
 		across = (o->cols - 1) / o->block_cols + 1;
-		codes = case_tensor(&c, (o->rows * o->cols + 3) / 4, DTYPE_F32, 1); /* four to a float */
-		scales = case_tensor(&c, ((o->rows - 1) / o->block_rows + 1) * across, DTYPE_F32, 1);
+		down = (o->rows - 1) / o->block_rows + 1;
+		row_bytes = code_bytes(o->code, o->cols);
+		codes = case_tensor(&c, (o->rows * row_bytes + 3) / 4, DTYPE_F32, 1); /* four to a float */
+		scales = case_tensor(&c, o->scale == CODE_SCALE_F32 ? down * across : (down * across + 3) / 4,
+		        DTYPE_F32, 1);
+		outer = case_tensor(&c, nested_outer_count(down * across), DTYPE_F32, 1);
 		dst = case_tensor(&c, o->rows * o->cols, o->dst_dtype, 1);
 		o->dst = tensor_addr(dst);
 		o->codes = tensor_addr(codes);
 		o->scales = tensor_addr(scales);
+		o->outer = tensor_addr(outer);
 		case_run(&c, &op);
 		for (int64_t i = 0; i < o->rows * o->cols; i++) {
-			int64_t r = i / o->cols, col = i % o->cols;
-			int8_t code = (int8_t)(uint8_t)(tensor_bits(codes, i / 4) >> 8 * (i % 4));
-			float scale = f32_from_bits((uint32_t)tensor_bits(
-			              scales, r / o->block_rows * across + col / o->block_cols)),
-			      want = (float)code * scale;
+			int64_t r = i / o->cols, col = i % o->cols,
+			        at = r / o->block_rows * across + col / o->block_cols;
+			int code = byte_of(codes, r * row_bytes + (code_bits(o->code) == 8 ? col : col / 2));
+			float scale = f32_from_bits((uint32_t)tensor_bits(scales, at)), want;
 
-			case_check_bits(&c, dst, i,
-			        o->dst_dtype == DTYPE_BF16 ? bf16_from_f32(want) : f32_bits(want), "dst");
+			if (code_bits(o->code) == 4)
+				code = col % 2 == code_first_is_high(o->code) ? code & 15 : code >> 4;
+			if (o->scale == CODE_SCALE_E8M0)
+				scale = code_e8m0(byte_of(scales, at));
+			if (o->scale == CODE_SCALE_NESTED) {
+				scale = nested_map()[byte_of(scales, at)] *
+				        f32_from_bits((uint32_t)tensor_bits(outer, 1 + at / NESTED_BLOCK));
+				scale += f32_from_bits((uint32_t)tensor_bits(outer, 0));
+			}
+			want = code_values(o->code)[code] * scale;
+			if (isnan(want) && isnan(tensor_get(dst, i)))
+				case_check_bits(&c, dst, i, tensor_bits(dst, i), "dst"); /* any NaN */
+			else
+				case_check_bits(&c, dst, i,
+				        o->dst_dtype == DTYPE_BF16 ? bf16_from_f32(want) : f32_bits(want),
+				        "dst");
 		}
 		case_end(&c);
 	}

@@ -1,7 +1,7 @@
 /* links: offload checkpoint model_families host_cpu */
-/* A format of frozen weights that is not in the list: 8-bit codes with a scale for each row. All that ferry
- * needs of it stands here. Steps are those of the weights that the codes stand for; no placement changes a
- * bit; files are read into it. */
+/* Formats of frozen weights: one that no list has, 8-bit codes with a scale for each row, of which all that
+ * ferry needs stands here; and those of base_format. Steps are those of the weights that the codes stand for;
+ * no placement changes a bit; files are read into it. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
 
@@ -25,8 +25,10 @@ static float row_scale(const float *row, int64_t cols)
 	return most / 127;
 }
 
-static void put_rows(void *codes, float *scales, const float *src, int64_t rows, int64_t cols)
+static void put_rows(const struct weight_format *format, void *codes, float *scales, const float *src,
+        int64_t rows, int64_t cols)
 {
+	(void)format;
 	for (int64_t r = 0; r < rows; r++) {
 		scales[r] = row_scale(src + r * cols, cols);
 		for (int64_t c = 0; c < cols; c++)
@@ -38,7 +40,8 @@ static void put_rows(void *codes, float *scales, const float *src, int64_t rows,
 static const struct weight_format int8_rows = {.name = "int8 by row",
         .keeps = DTYPE_I8,
         .planes = PLANES_CODED,
-        .code_bits = 8,
+        .code = CODE_I8,
+        .scale = CODE_SCALE_F32,
         .block_rows = 1,
         .put = put_rows};
 
@@ -60,7 +63,7 @@ static struct model *model_make(const struct weight_format *kept)
 	int64_t count;
 
 	snprintf(text, sizeof(text),
-	        "{\"model_type\":\"llama\",\"vocab_size\":70,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "{\"model_type\":\"llama\",\"vocab_size\":70,\"hidden_size\":32,\"intermediate_size\":64,"
 	        "\"num_hidden_layers\":%d,\"num_attention_heads\":4,\"max_position_embeddings\":64,"
 	        "\"tie_word_embeddings\":false}",
 	        LAYERS);
@@ -75,30 +78,45 @@ static struct model *model_make(const struct weight_format *kept)
 /* Initial values; those of a frozen tensor with `rounds` as the codes stand for them, in compute_dtype. */
 struct values {
 	const struct model *model;
-	int rounds;
+	const struct weight_format *rounds;
 	enum dtype dtype;
 };
+
+/* The values that codes of a whole matrix stand for. */
+static void values_round(float *value, const struct weight_format *f, int64_t rows, int64_t cols)
+{
+	static uint8_t codes[20000], nested[2000];
+	static float scales[2000], outer[100], all[20000];
+	int64_t count = rows * cols, scale_count = weight_format_scales(f, rows, cols), across;
+
+	assert_true(count <= 20000 && scale_count <= 2000);
+	memcpy(all, value, (size_t)count * sizeof(*all));
+	weight_format_shape(f, &rows, &cols);
+	across = f->block_cols ? (cols + f->block_cols - 1) / f->block_cols : 1;
+	f->put(f, codes, scales, all, rows, cols);
+	if (f->scale == CODE_SCALE_NESTED) {
+		nested_make(outer, nested, scales, scale_count);
+		code_scales_read(CODE_SCALE_NESTED, scales, nested, outer, 0, scale_count);
+	}
+	for (int64_t i = 0; i < count; i++)
+		value[i] = code_values(f->code)[code_at(f->code, codes, i)] *
+		           scales[i / cols / f->block_rows * across +
+		                   (f->block_cols ? i % cols / f->block_cols : 0)];
+}
 
 static int values_read(void *context, int tensor, int64_t first, int64_t count, float *dst)
 {
 	const struct values *v = context;
 	const struct model_tensor *t = &v->model->tensors[tensor];
-	int64_t cols = model_tensor_cols(t);
 
 	for (int64_t i = 0; i < count; i++)
 		dst[i] = model_init_value(v->model, tensor, first + i, 5);
-	for (int64_t at = 0; at < count && v->rounds && !t->trainable; at += cols) {
-		int8_t codes[128];
-		float scale;
-
-		assert_true(cols <= 128 && first % cols == 0 && count % cols == 0);
-		put_rows(codes, &scale, dst + at, 1, cols);
-		for (int64_t c = 0; c < cols; c++) {
-			float value = (float)codes[c] * scale;
-
-			dst[at + c] = v->dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(value)) : value;
-		}
-	}
+	if (!v->rounds || t->trainable)
+		return 0;
+	assert_true(!first && count == t->count);
+	values_round(dst, v->rounds, model_tensor_rows(t), model_tensor_cols(t));
+	for (int64_t i = 0; i < count && v->dtype == DTYPE_BF16; i++)
+		dst[i] = bf16_to_f32(bf16_from_f32(dst[i]));
 	return 0;
 }
 
@@ -179,10 +197,12 @@ static void engine_end(struct engine *e, const struct engine_options *o)
 	pool_close(o->pool);
 }
 
-static void steps_run(struct outcome *out, const struct weight_format *kept, const struct plan_policy *policy)
+/* `kept` or, as plain weights, the values that `rounds` makes. */
+static void steps_run(struct outcome *out, const struct weight_format *kept,
+        const struct weight_format *rounds, const struct plan_policy *policy)
 {
 	struct model *model = model_make(kept);
-	struct values values = {model, !kept, policy->compute_dtype};
+	struct values values = {model, rounds, policy->compute_dtype};
 	struct host_batch micro[MICROS] = {batch_make(), batch_make()};
 	struct engine_options o;
 	const struct plan *plan;
@@ -230,48 +250,80 @@ static void assert_same(const struct outcome *a, const struct outcome *b, const 
 		fail_msg("%s, %d: losses %.17g and %.17g", why, n, a->loss[STEPS - 1], b->loss[STEPS - 1]);
 }
 
+static void steps_compare(const struct weight_format *format, enum dtype dtype, int ways)
+{
+	struct plan_policy policy = streamed, other;
+	struct outcome on, got, plain;
+
+	policy.compute_dtype = policy.gradient_dtype = dtype;
+	steps_run(&on, format, NULL, &policy);
+	assert_true(on.loss[0] > 0 && on.loss[STEPS - 1] < on.loss[0]);
+	/* the same as weights of these values */
+	steps_run(&plain, NULL, format, &policy);
+	assert_same(&on, &plain, format->name, (int)dtype);
+	assert_int_equal(plain.code_bytes, 0);
+	assert_true(on.code_bytes > 0 && on.half_bytes < plain.half_bytes);
+	assert_int_equal(on.code_bytes * 16, (plain.half_bytes - on.half_bytes) * code_bits(format->code));
+	assert_true(on.h2d_bytes < plain.h2d_bytes);
+	/* off, in part, without prefetch, with weights that stay */
+	for (int way = 0; way < ways; way++) {
+		other = policy;
+		if (way == 0 || way == 1)
+			other.offload_params = HOME_DEVICE;
+		if (way == 0)
+			other.offload_gradients = other.offload_optimizer = HOME_DEVICE;
+		if (way == 2)
+			other.forward_prefetch = 0;
+		if (way == 3)
+			other.resident_weights = 3;
+		if (way == 4)
+			other.resident_states = 2;
+		steps_run(&got, format, NULL, &other);
+		assert_same(&on, &got, format->name, way);
+	}
+}
+
 static void test_steps(void **state)
 {
 	(void)state;
-	for (int n = 0; n < 2; n++) {
-		struct plan_policy policy = streamed, other;
-		struct outcome on, got, plain;
+	steps_compare(&int8_rows, DTYPE_BF16, 5);
+	steps_compare(&int8_rows, DTYPE_F32, 5);
+}
 
-		policy.compute_dtype = policy.gradient_dtype = n ? DTYPE_F32 : DTYPE_BF16;
-		steps_run(&on, &int8_rows, &policy);
-		assert_true(on.loss[0] > 0 && on.loss[STEPS - 1] < on.loss[0]);
-		/* the same as weights of these values */
-		steps_run(&plain, NULL, &policy);
-		assert_same(&on, &plain, "plain weights", n);
-		assert_int_equal(plain.code_bytes, 0);
-		assert_true(on.code_bytes > 0 && on.half_bytes < plain.half_bytes);
-		assert_int_equal(2 * on.code_bytes, plain.half_bytes - on.half_bytes);
-		assert_true(on.h2d_bytes < plain.h2d_bytes);
-		/* off, in part, without prefetch, with weights that stay */
-		for (int way = 0; way < 5; way++) {
-			other = policy;
-			if (way == 0 || way == 1)
-				other.offload_params = HOME_DEVICE;
-			if (way == 0)
-				other.offload_gradients = other.offload_optimizer = HOME_DEVICE;
-			if (way == 2)
-				other.forward_prefetch = 0;
-			if (way == 3)
-				other.resident_weights = 3;
-			if (way == 4)
-				other.resident_states = 2;
-			steps_run(&got, &int8_rows, &other);
-			assert_same(&on, &got, "elsewhere", way);
-		}
+/* Every format that base_format can name. */
+static const struct weight_format *named(int n)
+{
+	static const struct {
+		enum code code;
+		enum code_scale scale;
+		int64_t block;
+	} all[] = {{CODE_NF4, CODE_SCALE_F32, 64}, {CODE_NF4, CODE_SCALE_NESTED, 64},
+	        {CODE_NF4, CODE_SCALE_NESTED, 32}, {CODE_NF4, CODE_SCALE_F32, 4096},
+	        {CODE_FP4, CODE_SCALE_F32, 128}, {CODE_FP4, CODE_SCALE_NESTED, 64},
+	        {CODE_E4M3, CODE_SCALE_F32, 0}, {CODE_I8, CODE_SCALE_F32, 0},
+	        {CODE_E2M1, CODE_SCALE_E8M0, 0}};
+
+	if (n == (int)(sizeof(all) / sizeof(*all)))
+		return NULL;
+	assert_non_null(weight_format_coded(all[n].code, all[n].scale, all[n].block));
+	return weight_format_coded(all[n].code, all[n].scale, all[n].block);
+}
+
+static void test_named(void **state)
+{
+	(void)state;
+	for (int n = 0; named(n); n++) {
+		steps_compare(named(n), DTYPE_BF16, 1);
+		steps_compare(named(n), DTYPE_F32, 0);
 	}
 }
 
 /* Loading a file gives the codes that weights_put makes. */
-static void test_file(void **state)
+static void file_compare(const struct weight_format *format)
 {
 	char dir[] = "/tmp/ferry-format-XXXXXX", path[64];
-	struct model *model = model_make(&int8_rows);
-	struct values values = {model, 0, DTYPE_BF16};
+	struct model *model = model_make(format);
+	struct values values = {model, NULL, DTYPE_BF16};
 	const struct plane_source source = {.context = &values, .floats = values_read};
 	struct hf_export export = {.dir = path, .dtype = SAFETENSORS_F32};
 	struct plan_policy policy = streamed;
@@ -279,7 +331,6 @@ static void test_file(void **state)
 	struct engine_options o[2];
 	struct engine *e[2];
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/model", dir);
 	check_ok(hf_export_write(&export, model, &source));
@@ -314,6 +365,14 @@ static void test_file(void **state)
 	assert_int_equal(file_remove_tree(dir), 0);
 }
 
+static void test_file(void **state)
+{
+	(void)state;
+	file_compare(&int8_rows);
+	for (int n = 0; named(n); n++)
+		file_compare(named(n));
+}
+
 /* Ranks would have to share scales; until they do, the format is refused by name. */
 static void test_ranks(void **state)
 {
@@ -330,6 +389,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_steps),
+	        cmocka_unit_test(test_named),
 	        cmocka_unit_test(test_file),
 	        cmocka_unit_test(test_ranks),
 	};

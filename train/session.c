@@ -2,6 +2,7 @@
 #include "train/session.h"
 
 #include "train/adapters.h"
+#include "train/base_format.h"
 #include "train/context_length.h"
 #include "train/data_config.h"
 #include "train/devices.h"
@@ -82,9 +83,11 @@ int session_freeze(struct session *s)
 	if (!rc && s->model->config.adapter_rank)
 		rc = adapters_pattern(&trainable, s);
 	if (rc || (!c->freeze && !c->trainable && !trainable))
-		return rc;
+		return rc ? rc : base_format_set(s->model, c, session_leaves_base(s));
 	formats_find(s);
 	rc = model_freeze(s->model, c->freeze, trainable ? trainable : c->trainable);
+	if (!rc)
+		rc = base_format_set(s->model, c, session_leaves_base(s));
 	mem_free(trainable);
 	return rc;
 }

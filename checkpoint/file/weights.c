@@ -2,6 +2,7 @@
 #include "checkpoint/file/weights.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
 #include "checkpoint/file/convert.h"
@@ -19,11 +20,15 @@ void weights_target_open(
 {
 	target->sink = sink;
 	target->model = model;
+	target->pending = NULL;
 	pthread_mutex_init(&target->lock, NULL);
 }
 
 void weights_target_close(struct weights_target *target)
 {
+	for (int t = 0; target->pending && t < target->model->tensor_count; t++)
+		mem_free(target->pending[t].scales);
+	mem_free(target->pending);
 	pthread_mutex_destroy(&target->lock);
 }
 
@@ -99,30 +104,158 @@ static int widen(float *dst, enum format format, const void *src, int64_t count)
 	return is_finite ? 0 : WEIGHTS_NOT_FINITE;
 }
 
+/* ---- codes ---- */
+
+/* Blocks that are made at once: some rows of a matrix, cut into strips of columns where these are many. */
+struct strips {
+	const struct weight_format *kept;
+	int64_t cols, rows, width; /* of the piece; of a strip */
+};
+
+static struct strips strips_of(const struct weight_format *kept, int64_t cols, int64_t count)
+{
+	struct strips s = {kept, kept->is_flat ? count : cols, 1, 0};
+
+	s.rows = count / s.cols;
+	s.width = s.cols;
+	if (count > PUT_COUNT)
+		s.width = PUT_COUNT / s.rows / kept->block_cols * kept->block_cols;
+	return s;
+}
+
+/* Elements of a piece: as many rows of blocks as a strip has room for, at least one. */
+static int64_t piece_most(int64_t granule)
+{
+	return max_i64(PUT_COUNT / granule, 1) * granule;
+}
+
+/* Whether pieces fit the buffers: rows of whole blocks can be cut, blocks cannot. */
+static int pieces_fit(const struct weight_format *kept, int64_t granule)
+{
+	int64_t narrowest = granule <= PUT_COUNT ? granule : kept->block_rows * kept->block_cols;
+
+	return narrowest > 0 && narrowest <= PUT_COUNT;
+}
+
+/* Makes codes and scales of a piece. Codes of a strip lie beside those of the others. */
+static int make_codes(
+        const struct strips *s, enum format format, const char *src, uint8_t *codes, float *scales)
+{
+	enum code code = s->kept->code;
+	int64_t width = dtype_bytes(format_facts[format].element);
+	int64_t across = weight_format_scales(s->kept, s->kept->block_rows, s->cols);
+	float value[PUT_COUNT];
+	uint8_t own[PUT_COUNT];
+
+	if (s->width == s->cols) {
+		int err = widen(value, format, src, s->rows * s->cols);
+
+		if (!err)
+			s->kept->put(s->kept, codes, scales, value, s->rows, s->cols);
+		return err;
+	}
+	for (int64_t c = 0; c < s->cols; c += s->width) { /* one row of blocks */
+		int64_t n = min_i64(s->width, s->cols - c);
+
+		for (int64_t r = 0; r < s->rows; r++)
+			if (widen(value + r * n, format, src + (r * s->cols + c) * width, n))
+				return WEIGHTS_NOT_FINITE;
+		assert(c / s->kept->block_cols < across);
+		s->kept->put(s->kept, own, scales + c / s->kept->block_cols, value, s->rows, n);
+		for (int64_t r = 0; r < s->rows; r++)
+			memcpy(codes + code_bytes(code, r * s->cols + c), own + r * code_bytes(code, n),
+			        (size_t)code_bytes(code, n));
+	}
+	return 0;
+}
+
+/* Keeps the scales of a tensor until all are there, then makes NESTED ones. */
+static int put_nested(struct weights_target *t, int tensor, int64_t first, int64_t count, const float *scales)
+{
+	const struct model_tensor *m = &t->model->tensors[tensor];
+	const struct weight_format *kept = kept_of(t, tensor);
+	int64_t rows = model_tensor_rows(m), cols = model_tensor_cols(m),
+	        all = weight_format_scales(kept, rows, cols), put;
+	struct weights_pending *p;
+	char *bytes;
+	int err = 0;
+
+	pthread_mutex_lock(&t->lock);
+	if (!t->pending)
+		t->pending = mem_alloc((size_t)t->model->tensor_count, sizeof(*t->pending));
+	p = t->pending ? &t->pending[tensor] : NULL;
+	if (p && !p->scales)
+		p->scales = mem_alloc((size_t)all, sizeof(*p->scales));
+	if (!p || !p->scales)
+		err = ERR_NOMEM;
+	else
+		memcpy(p->scales + first / kept->block_cols, scales,
+		        (size_t)weight_format_scales(kept, 1, count) * sizeof(*scales));
+	put = err ? 0 : (p->put_count += count);
+	pthread_mutex_unlock(&t->lock);
+	if (err || put < m->count)
+		return err;
+	bytes = mem_alloc((size_t)weight_format_scale_bytes(kept, rows, cols), 1);
+	if (!bytes)
+		return ERR_NOMEM;
+	nested_make((float *)(void *)bytes, (uint8_t *)bytes + weight_format_scale_begin(kept, rows, cols),
+	        p->scales, all);
+	err = write_plane(t, tensor, PLANE_CODE_SCALE, 0, m->count, bytes);
+	mem_free(bytes);
+	mem_free(p->scales);
+	*p = (struct weights_pending){0};
+	return err;
+}
+
+/* Writes the scales of a piece in the form in which they are kept. */
+static int put_scales(struct weights_target *t, int tensor, int64_t first, int64_t count, float *scales,
+        int64_t scale_count)
+{
+	const struct weight_format *kept = kept_of(t, tensor);
+	uint8_t *bytes = (uint8_t *)scales;
+
+	if (kept->scale == CODE_SCALE_NESTED)
+		return put_nested(t, tensor, first, count, scales);
+	if (kept->scale == CODE_SCALE_E8M0) /* powers of two; in place */
+		for (int64_t i = 0; i < scale_count; i++)
+			bytes[i] = (uint8_t)(f32_bits(scales[i]) >> 23);
+	return write_plane(t, tensor, PLANE_CODE_SCALE, first, count, scales);
+}
+
 /* Makes codes and scales, some rows of blocks at once. */
 static int put_codes(struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count,
         const void *src)
 {
 	const struct weight_format *kept = kept_of(t, tensor);
 	int64_t cols = model_tensor_cols(&t->model->tensors[tensor]), granule = weights_granule(t, tensor),
-	        most = PUT_COUNT / granule * granule, width = dtype_bytes(format_facts[format].element);
-	float value[PUT_COUNT], scales[PUT_COUNT / 8];
-	char codes[PUT_COUNT];
+	        most = piece_most(granule), width = dtype_bytes(format_facts[format].element);
+	int64_t scale_count = weight_format_scales(kept, most / cols, cols);
+	uint8_t *codes;
+	float *scales;
 	int err = 0;
 
-	if (!most || weight_format_scales(kept, most / cols, cols) > PUT_COUNT / 8 || kept->code_bits > 8)
+	if (!pieces_fit(kept, granule))
 		return err_set(ERR_UNSUPPORTED, "tensor %s is too wide for the format %s",
 		        t->model->tensors[tensor].name, kept->name);
+	if (kept->is_flat)
+		scale_count = weight_format_scales(kept, 1, most);
+	codes = mem_alloc((size_t)code_bytes(kept->code, most), 1);
+	scales = mem_alloc((size_t)scale_count, sizeof(*scales));
+	err = codes && scales ? 0 : ERR_NOMEM;
 	for (int64_t at = 0, part; at < count && !err; at += part) {
+		struct strips s;
+
 		part = min_i64(most, count - at);
-		err = widen(value, format, (const char *)src + at * width, part);
-		if (err)
-			break;
-		kept->put(codes, scales, value, part / cols, cols);
-		err = write_plane(t, tensor, PLANE_CODES, first + at, part, codes);
+		s = strips_of(kept, cols, part);
+		err = make_codes(&s, format, (const char *)src + at * width, codes, scales);
 		if (!err)
-			err = write_plane(t, tensor, PLANE_CODE_SCALE, first + at, part, scales);
+			err = write_plane(t, tensor, PLANE_CODES, first + at, part, codes);
+		if (!err)
+			err = put_scales(t, tensor, first + at, part, scales,
+			        weight_format_scales(kept, s.rows, s.cols));
 	}
+	mem_free(codes);
+	mem_free(scales);
 	return err;
 }
 

@@ -23,6 +23,12 @@ struct weights_target {
 	const struct plane_sink *sink;
 	const struct model *model;
 	pthread_mutex_t lock; /* held while the sink writes */
+	/* [tensor_count]: fp32 scales of tensors that need all of them at once (NESTED), while they are
+	 * put. */
+	struct weights_pending {
+		float *scales;
+		int64_t put_count; /* elements */
+	} * pending;
 };
 void weights_target_open(
         struct weights_target *target, const struct plane_sink *sink, const struct model *model);

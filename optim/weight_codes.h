@@ -1,0 +1,18 @@
+/* Makes the codes of weights: the formats that base_format names (optim/weight_format.h).
+ *
+ * Sources: NF4 and FP4 as bitsandbytes 0.50 makes them (functional.py, csrc/kernels.cu): a block's largest
+ * |x| is its scale, x * (1 / scale) takes the nearest value of the table; at a midpoint the lower one. A
+ * block of zeros gets the code of 0. I8: scale = largest |x| / 127, to nearest even (LLM.int8() without
+ * outliers). E4M3: scale = largest |x| / 448, as DeepSeek-V3 publishes. E2M1: OCP Microscaling Formats 1.0,
+ * 6.3: the exponent of the largest |x| less 2, to nearest even, at most 6.
+ */
+#ifndef FERRY_OPTIM_WEIGHT_CODES_H
+#define FERRY_OPTIM_WEIGHT_CODES_H
+
+#include "optim/weight_format.h"
+
+/* All have the signature of weight_format.put. */
+void weight_codes_put(const struct weight_format *format, void *codes, float *scales, const float *src,
+        int64_t rows, int64_t cols);
+
+#endif

@@ -1,0 +1,96 @@
+/* Chooses the format of frozen matrices in memory. */
+#include "train/base_format.h"
+
+#include "base/err.h"
+#include "comm/world.h"
+
+#include <inttypes.h>
+
+int base_format_is_of(const struct model_tensor *t)
+{
+	const struct role_facts *role = &role_facts[t->role];
+
+	return !t->trainable && role->scope == SCOPE_BLOCK &&
+	       (role->kind == KIND_MATRIX || role->kind == KIND_RESIDUAL);
+}
+
+/* The format that the keys name; NULL: none. */
+static const struct weight_format *format_asked(const struct config *c)
+{
+	enum code_scale of_blocks = c->base_double_quant ? CODE_SCALE_NESTED : CODE_SCALE_F32;
+
+	switch (c->base_format) {
+	case CONFIG_BASE_FORMAT_NF4:
+		return weight_format_coded(CODE_NF4, of_blocks, c->base_block_size);
+	case CONFIG_BASE_FORMAT_FP4:
+		return weight_format_coded(CODE_FP4, of_blocks, c->base_block_size);
+	case CONFIG_BASE_FORMAT_INT8:
+		return weight_format_coded(CODE_I8, CODE_SCALE_F32, 0);
+	case CONFIG_BASE_FORMAT_FP8:
+		return weight_format_coded(CODE_E4M3, CODE_SCALE_F32, 0);
+	case CONFIG_BASE_FORMAT_MXFP4:
+		return weight_format_coded(CODE_E2M1, CODE_SCALE_E8M0, 0);
+	case CONFIG_BASE_FORMAT_AUTO:
+	case CONFIG_BASE_FORMAT_BF16:
+		break;
+	}
+	return NULL;
+}
+
+static int check_run(const struct config *c, int is_frozen, int leaves_base)
+{
+	const char *where = config_where(c, "base_format"), *text = config_text(c, "base_format");
+
+	if (!is_frozen)
+		return err_set(ERR_INPUT,
+		        "%s=%s: quantized weights cannot be trained, and every matrix of the blocks trains; "
+		        "set "
+		        "lora_rank, or leave base_format out",
+		        where, text);
+	if (!leaves_base)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s=%s needs a base from the model's files, which %s; leave base_format out", where,
+		        text,
+		        c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
+		                ? "init_weights=random is not"
+		                : "this run's checkpoints hold instead");
+	if (world_self()->size > 1)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s=%s is not supported with several ranks yet; leave it out, or run on one GPU",
+		        where, text);
+	return 0;
+}
+
+static int check_matrix(const struct config *c, const struct model_tensor *t, const struct weight_format *f)
+{
+	int64_t cols = model_tensor_cols(t);
+
+	if (f->code == CODE_E2M1 && cols % f->block_cols)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s=%s needs rows of a multiple of %d elements; %s has rows of %" PRId64
+		        "; set another format",
+		        config_where(c, "base_format"), config_text(c, "base_format"), (int)f->block_cols,
+		        t->name, cols);
+	return 0;
+}
+
+int base_format_set(struct model *model, const struct config *c, int leaves_base)
+{
+	const struct weight_format *format = format_asked(c);
+	int frozen = 0, rc;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		frozen += base_format_is_of(&model->tensors[t]);
+	if (!format)
+		return 0;
+	rc = check_run(c, frozen, leaves_base);
+	for (int t = 0; t < model->tensor_count && !rc; t++) {
+		struct model_tensor *tensor = &model->tensors[t];
+
+		if (!base_format_is_of(tensor))
+			continue;
+		rc = check_matrix(c, tensor, format);
+		tensor->kept = format;
+	}
+	return rc;
+}
