@@ -4,6 +4,7 @@
 #include "placement/budget.h"
 #include "placement/ranks.h"
 #include "placement/simulate.h"
+#include "placement/smaller.h"
 
 #include "base/err.h"
 #include "base/quantity.h"
@@ -21,10 +22,10 @@ struct trial {
 	int offload_on, wrap_size; /* 0 or 1 */
 	enum keeping keeping;
 	enum ahead ahead;
-	int64_t batch_divisor, eval_divisor, length_divisor;
+	struct smaller less;
 };
 
-enum { WRAP_MIN_PARAMS = 1000000, LENGTH_MIN = 64 };
+enum { WRAP_MIN_PARAMS = 1000000 };
 
 struct search {
 	struct device_found *found;
@@ -45,23 +46,6 @@ struct search {
 static int trains(const struct config *c)
 {
 	return c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
-}
-
-static int64_t divided(int64_t value, int64_t divisor)
-{
-	return (value + divisor - 1) / divisor;
-}
-
-/* Upper bounds of a micro-batch with fewer rows, each cut to row_tokens. */
-static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, int64_t rows, int64_t row_tokens)
-{
-	struct engine_sizes less = *sizes;
-
-	if (rows * row_tokens < less.max_tokens)
-		less.max_tokens = rows * row_tokens;
-	if (less.max_targets > less.max_tokens)
-		less.max_targets = less.max_tokens;
-	return less;
 }
 
 /* The configuration with the keys that a trial leaves to the budget set to auto. */
@@ -97,8 +81,6 @@ static void trial_policy(struct plan_policy *p, const struct trial *t, const str
 static void trial_options(struct engine_options *o, const struct trial *t, const struct search *s)
 {
 	const struct engine_options *base = s->base;
-	const struct config *c = s->config;
-	int64_t row_tokens = c->packing == CONFIG_PACKING_BFD ? c->max_length : base->policy.rope_positions;
 	struct plan_policy *p = &o->policy;
 
 	*o = *base;
@@ -111,11 +93,7 @@ static void trial_options(struct engine_options *o, const struct trial *t, const
 		o->wrap = WRAP_SIZE;
 		o->min_num_params = WRAP_MIN_PARAMS;
 	}
-	row_tokens = divided(row_tokens, t->length_divisor);
-	o->train = sizes_cut(&base->train, c->per_device_train_batch_size / t->batch_divisor, row_tokens);
-	o->eval = sizes_cut(&base->eval, c->per_device_eval_batch_size / t->eval_divisor, row_tokens);
-	p->micro_batches *= (int)t->batch_divisor;
-	p->rope_positions = divided(p->rope_positions, t->length_divisor);
+	smaller_apply(o, &t->less, base, s->config);
 }
 
 static int keeping_changes(enum keeping keeping, const struct search *s)
@@ -278,38 +256,10 @@ static int sizes_judge(struct search *s, const struct trial *sizes)
 	return rc || !s->best_ms ? rc : sizes_judge_all(s, sizes, trial_judge);
 }
 
-/* The next divisor of `value` above `divisor`, or 0. */
-static int64_t next_divisor(int64_t value, int64_t divisor)
-{
-	while (++divisor <= value)
-		if (value % divisor == 0)
-			return divisor;
-	return 0;
-}
-
-/* Moves to the next smaller sizes; 0 if there are none. */
-static int sizes_lower(struct trial *t, const struct search *s)
-{
-	const struct engine_options *base = s->base;
-	const struct config *c = s->config;
-	int64_t fewer_rows = trains(c) ? next_divisor(c->per_device_train_batch_size, t->batch_divisor) : 0;
-
-	if (base->eval.max_tokens && c->per_device_eval_batch_size >= 2 * t->eval_divisor)
-		t->eval_divisor *= 2;
-	else if (fewer_rows)
-		t->batch_divisor = fewer_rows;
-	else if (c->verb != VERB_GENERATE &&
-	         base->policy.rope_positions / (2 * t->length_divisor) >= LENGTH_MIN)
-		t->length_divisor *= 2;
-	else
-		return 0;
-	return 1;
-}
-
 /* Restores sizes that were lowered early, if the later ones made that unnecessary. */
 static int sizes_raise(struct search *s)
 {
-	int64_t *const divisors[] = {&s->best.eval_divisor, &s->best.batch_divisor};
+	int64_t *const divisors[] = {&s->best.less.eval, &s->best.less.batch};
 	int rc = 0;
 
 	for (int i = 0; i < 2 && !rc; i++) {
@@ -387,14 +337,6 @@ static int best_spend(struct search *s)
 	return rc;
 }
 
-/* A length above the model's max_positions is no better than max_positions. */
-static int64_t most_length(const struct search *s, int64_t length)
-{
-	int64_t positions = s->base->model->config.max_positions;
-
-	return positions > 0 && positions < length ? positions : length;
-}
-
 static void settings_text(struct str *out, const struct search *s)
 {
 	const struct trial *t = &s->best;
@@ -416,24 +358,14 @@ static void settings_text(struct str *out, const struct search *s)
 		str_printf(out, " prefetch_units=auto");
 	if (t->wrap_size)
 		str_printf(out, " wrap_policy=size min_num_params=%d", WRAP_MIN_PARAMS);
-	if (t->batch_divisor > 1)
-		str_printf(out,
-		        " per_device_train_batch_size=%" PRId64 " gradient_accumulation_steps=%" PRId64,
-		        c->per_device_train_batch_size / t->batch_divisor,
-		        c->gradient_accumulation_steps * t->batch_divisor);
-	if (t->eval_divisor > 1)
-		str_printf(out, " per_device_eval_batch_size=%" PRId64,
-		        c->per_device_eval_batch_size / t->eval_divisor);
-	if (t->length_divisor > 1)
-		str_printf(out, " max_length=%" PRId64,
-		        most_length(s, divided(s->base->policy.rope_positions, t->length_divisor)));
+	smaller_text(out, &t->less, s->base, c);
 }
 
 int device_search(struct device_found *found, const struct config *c, const struct engine_options *base,
         const struct device_memory *device, const struct machine *machine)
 {
 	int64_t limit_bytes = device->limit_bytes - device->reserve_bytes;
-	struct trial t = {.batch_divisor = 1, .eval_divisor = 1, .length_divisor = 1};
+	struct trial t = {.less = SMALLER_NONE};
 	struct search s = {.found = found,
 	        .limit_bytes = limit_bytes,
 	        .config = c,
@@ -458,7 +390,7 @@ int device_search(struct device_found *found, const struct config *c, const stru
 	do {
 		if (!rc)
 			rc = sizes_judge(&s, &t);
-	} while (!rc && !s.best_ms && sizes_lower(&t, &s));
+	} while (!rc && !s.best_ms && smaller_next(&t.less, base, c, 0));
 	if (!rc && s.best_ms)
 		rc = sizes_raise(&s);
 	if (!rc && s.best_ms && s.spends && trains(c))

@@ -3,6 +3,7 @@
 
 #include "placement/budget.h"
 #include "placement/simulate.h"
+#include "placement/smaller.h"
 
 #include "base/err.h"
 #include "base/quantity.h"
@@ -105,6 +106,7 @@ struct host_search {
 	const struct device_memory *device;
 	const struct machine *machine;
 	struct device *meta;
+	struct smaller less;  /* the sizes that are tried */
 	unsigned best, least; /* sets of changes */
 	double best_ms;       /* 0: none fits yet */
 };
@@ -115,6 +117,8 @@ static int changes_make(struct tried *t, unsigned changes, const struct host_sea
 	t->options = *s->base;
 	t->options.device = s->meta;
 	t->options.check_plans = 0;
+	if (!s->base->policy.inference)
+		smaller_apply(&t->options, &s->less, s->base, s->config);
 	for (int i = 0; i < CHANGES; i++)
 		if (changes & 1u << i && !change_make(t, (enum change)i))
 			return 0;
@@ -209,39 +213,104 @@ static unsigned changes_most(const struct host_search *s)
 	return changes;
 }
 
-/* Judges all changes at once. If they do not fit, drops those that make no difference, so that the message
- * does not name them. */
-static int changes_judge_most(struct host_search *s)
-{
-	unsigned changes = changes_most(s);
-	int rc = changes_judge(s, changes);
-	int64_t least = s->found->least_bytes;
+/* A size is named only if it saves more than this part. */
+static const double size_share = 0.01;
 
-	for (int i = 0; i < CHANGES && !rc && !s->best_ms && s->least; i++) {
+/* Raises the size that *divisor divides as far as that costs little. */
+static int size_restore(struct host_search *s, int64_t *divisor)
+{
+	int64_t kept = *divisor, least = s->found->least_bytes;
+	int64_t most = least + (int64_t)(size_share * (double)least);
+	int rc = 0;
+
+	for (*divisor = 1; *divisor < kept && !rc; ++*divisor) {
+		if (kept % *divisor)
+			continue;
+		s->found->least_bytes = most;
+		rc = changes_judge(s, s->least);
+		if (s->found->least_bytes < most)
+			return rc;
+	}
+	s->found->least_bytes = least;
+	return rc;
+}
+
+/* The smallest plan does not fit: drops what makes no difference, so that the message does not name it. */
+static int least_tidy(struct host_search *s)
+{
+	int64_t *const divisors[] = {&s->less.length, &s->less.accumulation, &s->less.batch, &s->less.eval};
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(divisors) / sizeof(*divisors) && !rc; i++)
+		rc = size_restore(s, divisors[i]);
+	for (int i = 0; i < CHANGES && !rc; i++) {
+		int64_t least = s->found->least_bytes;
+
 		if (!(s->least & 1u << i))
 			continue;
-		changes = s->least & ~(1u << i);
 		s->found->least_bytes = least + 1;
-		rc = changes_judge(s, changes);
+		rc = changes_judge(s, s->least & ~(1u << i));
 		if (s->found->least_bytes > least)
 			s->found->least_bytes = least;
-		least = s->found->least_bytes;
 	}
+	return rc;
+}
+
+/* Judges all changes at the run's sizes; if these do not fit, at the smallest, and if those do, at the
+ * largest that fit. */
+static int sizes_judge(struct host_search *s)
+{
+	unsigned most = changes_most(s);
+	int rc = changes_judge(s, most);
+
+	if (rc || s->best_ms)
+		return rc;
+	while (smaller_next(&s->less, s->base, s->config, 1))
+		;
+	rc = changes_judge(s, most);
+	if (rc || !s->best_ms)
+		return rc;
+	s->best_ms = 0;
+	for (s->less = (struct smaller)SMALLER_NONE;
+	        !rc && !s->best_ms && smaller_next(&s->less, s->base, s->config, 1);)
+		rc = changes_judge(s, most);
+	return rc;
+}
+
+/* Restores sizes that were lowered early, if the later ones made that unnecessary. */
+static int sizes_raise(struct host_search *s)
+{
+	int64_t *const divisors[] = {&s->less.eval, &s->less.batch, &s->less.accumulation};
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(divisors) / sizeof(*divisors) && !rc; i++) {
+		int64_t kept = *divisors[i];
+
+		*divisors[i] = 1;
+		s->best_ms = 0;
+		if (kept > 1)
+			rc = changes_judge(s, s->best);
+		if (kept > 1 && !s->best_ms)
+			*divisors[i] = kept;
+	}
+	s->best_ms = 1;
 	return rc;
 }
 
 static int changes_judge_all(struct host_search *s)
 {
-	int rc = changes_judge_most(s), most_fits = s->best_ms > 0;
+	int rc = sizes_judge(s);
 
-	if (rc || (!most_fits && s->found->least_bytes < INT64_MAX))
-		return rc;
+	if (!rc && !s->best_ms && s->found->least_bytes < INT64_MAX)
+		return least_tidy(s);
+	if (!s->best_ms) /* the device had no room for any */
+		s->less = (struct smaller)SMALLER_NONE;
 	s->best_ms = 0;
 	for (int count = 0; count <= CHANGES && !rc && !s->best_ms; count++)
 		for (unsigned changes = 0; changes < 1u << CHANGES && !rc; changes++)
 			if (bits_of(changes) == count)
 				rc = changes_judge(s, changes);
-	return rc;
+	return rc || !s->best_ms ? rc : sizes_raise(s);
 }
 
 static void changes_text(struct str *out, unsigned changes)
@@ -254,8 +323,12 @@ static void changes_text(struct str *out, unsigned changes)
 int host_search(struct host_found *found, const struct config *c, const struct engine_options *base,
         const struct device_memory *device, const struct machine *machine)
 {
-	struct host_search s = {
-	        .found = found, .config = c, .base = base, .device = device, .machine = machine};
+	struct host_search s = {.found = found,
+	        .config = c,
+	        .base = base,
+	        .device = device,
+	        .machine = machine,
+	        .less = SMALLER_NONE};
 	struct device_options o = {.pool = base->pool};
 	int rc;
 
@@ -273,6 +346,7 @@ int host_search(struct host_found *found, const struct config *c, const struct e
 		found->bytes = found->least_bytes;
 	if (!rc) {
 		changes_text(&found->settings, found->fits ? s.best : s.least);
+		smaller_text(&found->settings, &s.less, base, c);
 		rc = str_check(&found->settings);
 	}
 	device_close(s.meta);

@@ -1,7 +1,8 @@
 /* Searches settings that need less host memory than those of a run.
  *
  * It takes the smallest set of changes that fits, and among those the one with the shortest simulated step.
- * It plans each with budgets spent as in a run. */
+ * It plans each with budgets spent as in a run. If all changes together do not fit, micro-batches, steps and
+ * rows get smaller (placement/smaller.h). */
 #ifndef FERRY_PLACEMENT_HOST_SEARCH_H
 #define FERRY_PLACEMENT_HOST_SEARCH_H
 

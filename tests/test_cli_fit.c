@@ -300,6 +300,42 @@ static void least_is_exact(const char *words, const char *budget)
 	assert_ferry(5, NULL, "plan %s %s %s=%" PRId64, words, with, budget, least - 1);
 }
 
+/* A shorter step and shorter rows are tried where nothing else is enough: what is said fits. */
+static void test_smaller_steps_are_tried(void **state)
+{
+	static const struct {
+		const char *settings, *said; /* said: the last of the settings */
+	} rows[] = {
+	        {"gradient_accumulation_steps=16 max_length=8192 ram_budget=52GiB",
+	                "gradient_accumulation_steps="},
+	        {"gradient_accumulation_steps=8 max_length=8192 ram_budget=42GiB", "max_length="},
+	        {"gradient_accumulation_steps=8 max_length=8192 ram_budget=20GiB", "max_length="},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i += (size_t)sparing(3)) {
+		char words[1000], with[300];
+		const char *set, *last;
+
+		snprintf(words, sizeof(words), "%s/llama-3-8b.json machine=%s/pc-rtx-4070.yaml %s", models,
+		        machines, rows[i].settings);
+		assert_ferry(5, NULL, "plan %s", words);
+		set = strstr(ferry_said(), "; set ");
+		if (!set) { /* the smallest plan is no smaller for what it leaves out */
+			assert_true(all_said("smallest plan: | with "));
+			assert_non_null(strstr(ferry_said(), rows[i].said));
+			continue;
+		}
+		snprintf(with, sizeof(with), "%.*s", (int)strcspn(set + 6, "("), set + 6);
+		last = strrchr(with, ' ');
+		while (last && last > with && *--last != ' ')
+			;
+		if (!last || !strstr(last, rows[i].said))
+			fail_msg("%s: %s", rows[i].settings, with);
+		assert_ferry(0, NULL, "plan %s %s", words, with);
+	}
+}
+
 /* Where units move to a device that has room, and where all of them there take less than some. */
 static void test_the_least_of_the_host_is_exact(void **state)
 {
@@ -349,6 +385,7 @@ int main(void)
 	        cmocka_unit_test(test_the_fastest_that_fits_is_named),
 	        cmocka_unit_test(test_weights_that_can_only_be_counted),
 	        cmocka_unit_test(test_budgets_that_are_too_small),
+	        cmocka_unit_test(test_smaller_steps_are_tried),
 	        cmocka_unit_test(test_the_least_of_the_host_is_exact),
 	        cmocka_unit_test(test_the_least_of_the_device_is_exact),
 	        cmocka_unit_test(test_a_budget_is_spent_by_simulation),
