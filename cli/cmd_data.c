@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "data/packing.h"
-#include "train/data_cache.h"
-#include "train/data_config.h"
+#include "train/inputs/data_cache.h"
+#include "train/inputs/data_config.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "host/topology.h"
 #include "model/families/open.h"
 #include "train/adapters.h"
-#include "train/tokenizer_fit.h"
+#include "train/inputs/tokenizer_fit.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "checkpoint/hf/peft.h"
 #include "host/topology.h"
 #include "model/families/open.h"
-#include "train/tokenizer_fit.h"
+#include "train/inputs/tokenizer_fit.h"
 
 /* What a merge reads. */
 struct parts {

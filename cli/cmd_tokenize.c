@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/chat/chat_lost.h"
-#include "train/data_config.h"
+#include "train/inputs/data_config.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -13,7 +13,7 @@
 #include "comm/world.h"
 #include "model/freeze.h"
 #include "placement/host_memory.h"
-#include "train/data_config.h"
+#include "train/inputs/data_config.h"
 #include "train/train.h"
 
 #include <inttypes.h>

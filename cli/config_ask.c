@@ -12,7 +12,7 @@
 #include "config/table.h"
 #include "config/write.h"
 #include "placement/host_memory.h"
-#include "train/paths.h"
+#include "train/inputs/paths.h"
 #include "train/preflight.h"
 
 #include <inttypes.h>

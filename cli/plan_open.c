@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "placement/options.h"
-#include "train/paths.h"
+#include "train/inputs/paths.h"
 #include "train/sample.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #include "data/source/bytes.h"
 #include "data/source/records.h"
 #include "data/source/window.h"
-#include "train/data_config.h"
+#include "train/inputs/data_config.h"
 #include "train/sample.h"
 
 #include <errno.h>

@@ -38,7 +38,7 @@ static inline int config_type_is_text(enum config_type type)
 
 enum { VERB_SETTING_ONCE = 1 << 16 }; /* flag in config_key.verbs: concerns one call, not the run */
 
-/* The kind of file or directory that a key names (train/paths.h resolves relative ones). */
+/* The kind of file or directory that a key names (train/inputs/paths.h resolves relative ones). */
 enum config_path {
 	CONFIG_PATH_NONE,
 	CONFIG_PATH_MODEL, /* read; may be a model's hub id */

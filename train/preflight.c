@@ -1,7 +1,7 @@
 /* Checks that the files of a configuration exist. */
 #include "train/preflight.h"
 
-#include "train/paths.h"
+#include "train/inputs/paths.h"
 #include "train/run_dir.h"
 
 #include "base/err.h"

@@ -7,7 +7,7 @@
 #include "checkpoint/hf/hf_import_parts.h"
 #include "checkpoint/load.h"
 #include "comm/world.h"
-#include "train/file_hash.h"
+#include "train/inputs/file_hash.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Compares a run with the checkpoint that it resumes. */
-#include "train/chat_date.h"
+#include "train/inputs/chat_date.h"
 #include "train/train.h"
 
 #include "base/err.h"

@@ -2,7 +2,7 @@
 #include "train/run_dir.h"
 
 #include "train/events.h"
-#include "train/paths.h"
+#include "train/inputs/paths.h"
 #include "train/reference.h"
 #include "train/run_inputs.h"
 #include "train/run_note.h"

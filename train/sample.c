@@ -1,7 +1,7 @@
 /* Continues a prompt while a model trains. */
 #include "train/sample.h"
 
-#include "train/data_config.h"
+#include "train/inputs/data_config.h"
 #include "train/ranks_share.h"
 
 #include "base/err.h"

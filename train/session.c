@@ -3,12 +3,12 @@
 
 #include "train/adapters.h"
 #include "train/base_format.h"
-#include "train/context_length.h"
-#include "train/data_config.h"
 #include "train/devices.h"
+#include "train/inputs/context_length.h"
+#include "train/inputs/data_config.h"
+#include "train/inputs/tokenizer_fit.h"
 #include "train/planes.h"
 #include "train/ranks_load.h"
-#include "train/tokenizer_fit.h"
 #include "train/world_hooks.h"
 
 #include "base/err.h"

@@ -1,10 +1,10 @@
 /* Reads the rows of a session, and makes those of a damaged data_cache again. */
 #include "train/session.h"
 
-#include "train/data_cache.h"
-#include "train/data_config.h"
+#include "train/inputs/data_cache.h"
+#include "train/inputs/data_config.h"
+#include "train/inputs/tokenizer_fit.h"
 #include "train/ranks_share.h"
-#include "train/tokenizer_fit.h"
 
 #include "base/err.h"
 #include "base/file.h"

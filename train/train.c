@@ -2,8 +2,8 @@
 #include "train/train.h"
 
 #include "train/adapters.h"
-#include "train/chat_date.h"
-#include "train/data_config.h"
+#include "train/inputs/chat_date.h"
+#include "train/inputs/data_config.h"
 #include "train/memory_report.h"
 #include "train/ranks_compare.h"
 #include "train/ranks_share.h"

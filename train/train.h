@@ -35,7 +35,7 @@ struct trainer {
 	struct checkpoint *checkpoint; /* to resume; NULL otherwise, and on ranks without files */
 	json_t *resumed;               /* its training state; NULL: no resume */
 	struct config own; /* the caller's with `date`; config points to it once the checkpoint is open */
-	char *date;        /* of the run's chats: train/chat_date.h */
+	char *date;        /* of the run's chats: train/inputs/chat_date.h */
 	struct run_branch branch; /* rank 0 */
 	struct lr_schedule schedule;
 	struct metrics *metrics;

@@ -1,6 +1,6 @@
 /* The memory limit of tokenized rows, and the directory for rows beyond it. */
-#ifndef FERRY_TRAIN_DATA_CACHE_H
-#define FERRY_TRAIN_DATA_CACHE_H
+#ifndef FERRY_TRAIN_INPUTS_DATA_CACHE_H
+#define FERRY_TRAIN_INPUTS_DATA_CACHE_H
 
 #include "config/config.h"
 #include "data/rows/dataset.h"

@@ -3,8 +3,8 @@
  * Vocabularies of models are often padded, so a smaller tokenizer is fine. A larger one has tokens without a
  * row in the embedding: rows that use one are refused, and generation fails. ferry warns of it before.
  */
-#ifndef FERRY_TRAIN_TOKENIZER_FIT_H
-#define FERRY_TRAIN_TOKENIZER_FIT_H
+#ifndef FERRY_TRAIN_INPUTS_TOKENIZER_FIT_H
+#define FERRY_TRAIN_INPUTS_TOKENIZER_FIT_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* Compares a tokenizer's ids with a model's vocabulary. */
-#include "train/tokenizer_fit.h"
+#include "train/inputs/tokenizer_fit.h"
 
 #include "base/err.h"
 #include "base/file.h"

@@ -1,6 +1,6 @@
 /* Checks rows and prompts against the model's number of positions. */
-#ifndef FERRY_TRAIN_CONTEXT_LENGTH_H
-#define FERRY_TRAIN_CONTEXT_LENGTH_H
+#ifndef FERRY_TRAIN_INPUTS_CONTEXT_LENGTH_H
+#define FERRY_TRAIN_INPUTS_CONTEXT_LENGTH_H
 
 #include "config/config.h"
 #include "data/rows/dataset.h"

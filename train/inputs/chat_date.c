@@ -1,5 +1,5 @@
 /* Finds the date that the chat template of a run writes. */
-#include "train/chat_date.h"
+#include "train/inputs/chat_date.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -3,8 +3,8 @@
  * A template may write today's date. Rows that are rendered on another day are other rows, so a run keeps the
  * date that it began with in its key chat_template_date: in config.yaml, and in the settings of checkpoints.
  */
-#ifndef FERRY_TRAIN_CHAT_DATE_H
-#define FERRY_TRAIN_CHAT_DATE_H
+#ifndef FERRY_TRAIN_INPUTS_CHAT_DATE_H
+#define FERRY_TRAIN_INPUTS_CHAT_DATE_H
 
 #include "config/config.h"
 

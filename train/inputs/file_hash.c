@@ -1,5 +1,5 @@
 /* Computes the checksum of a file. */
-#include "train/file_hash.h"
+#include "train/inputs/file_hash.h"
 
 #include "base/err.h"
 #include "base/file.h"

@@ -1,5 +1,5 @@
 /* Reads dataset_info.json. */
-#include "train/dataset_info.h"
+#include "train/inputs/dataset_info.h"
 
 #include "base/err.h"
 #include "base/file.h"

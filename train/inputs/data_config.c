@@ -1,5 +1,5 @@
 /* Opens the tokenizer and template of a configuration, and makes the options of a dataset. */
-#include "train/data_config.h"
+#include "train/inputs/data_config.h"
 
 #include "base/err.h"
 #include "base/file.h"

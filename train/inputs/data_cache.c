@@ -1,5 +1,5 @@
 /* Chooses data_memory and data_cache, and describes the sources of rows. */
-#include "train/data_cache.h"
+#include "train/inputs/data_cache.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -9,7 +9,7 @@
 #include "data/chat/chat_template.h"
 #include "host/topology.h"
 #include "placement/ranks.h"
-#include "train/file_hash.h"
+#include "train/inputs/file_hash.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

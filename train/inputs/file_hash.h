@@ -1,6 +1,6 @@
 /* The checksum of a file. Two files with equal checksum and length count as equal. */
-#ifndef FERRY_TRAIN_FILE_HASH_H
-#define FERRY_TRAIN_FILE_HASH_H
+#ifndef FERRY_TRAIN_INPUTS_FILE_HASH_H
+#define FERRY_TRAIN_INPUTS_FILE_HASH_H
 
 #include <stdint.h>
 

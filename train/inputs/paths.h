@@ -1,7 +1,7 @@
 /* Turns a path as the user writes it into the path that it means: ~/x, a name beside the configuration file,
  * a hub id in the HuggingFace cache. */
-#ifndef FERRY_TRAIN_PATHS_H
-#define FERRY_TRAIN_PATHS_H
+#ifndef FERRY_TRAIN_INPUTS_PATHS_H
+#define FERRY_TRAIN_INPUTS_PATHS_H
 
 #include "base/str.h"
 #include "config/config.h"

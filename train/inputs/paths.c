@@ -1,5 +1,5 @@
 /* Resolves the paths of a configuration. */
-#include "train/paths.h"
+#include "train/inputs/paths.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -8,7 +8,7 @@
 #include "checkpoint/hf/hub_cache.h"
 #include "config/table.h"
 #include "data/source/sets.h"
-#include "train/dataset_info.h"
+#include "train/inputs/dataset_info.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Checks the length of rows and prompts against the model's positions. */
-#include "train/context_length.h"
+#include "train/inputs/context_length.h"
 
 #include "base/err.h"
 #include "base/log.h"

@@ -3,8 +3,8 @@
  *     {"support": {"file_name": "support.json", "formatting": "sharegpt",
  *                  "columns": {"messages": "chat"}, "tags": {"role_tag": "who", "user_tag": "guest"}}}
  */
-#ifndef FERRY_TRAIN_DATASET_INFO_H
-#define FERRY_TRAIN_DATASET_INFO_H
+#ifndef FERRY_TRAIN_INPUTS_DATASET_INFO_H
+#define FERRY_TRAIN_INPUTS_DATASET_INFO_H
 
 #include "config/config.h"
 

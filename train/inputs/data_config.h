@@ -1,6 +1,6 @@
 /* Opens the tokenizer, chat template and rows of a configuration. */
-#ifndef FERRY_TRAIN_DATA_CONFIG_H
-#define FERRY_TRAIN_DATA_CONFIG_H
+#ifndef FERRY_TRAIN_INPUTS_DATA_CONFIG_H
+#define FERRY_TRAIN_INPUTS_DATA_CONFIG_H
 
 #include "config/config.h"
 #include "data/chat/chat_template.h"
