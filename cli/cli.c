@@ -21,7 +21,7 @@
 #include "train/inputs/paths.h"
 #include "train/preflight.h"
 #include "train/ranks_compare.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_owner.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -9,7 +9,7 @@
 #include "train/evaluate.h"
 #include "train/ranks_compare.h"
 #include "train/ranks_share.h"
-#include "train/run_dir.h"
+#include "train/run_dir/run_dir.h"
 
 #include <inttypes.h>
 #include <math.h>

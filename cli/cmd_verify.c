@@ -10,7 +10,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "train/reference.h"
-#include "train/run_dir.h"
+#include "train/run_dir/run_dir.h"
 
 #include <inttypes.h>
 #include <string.h>

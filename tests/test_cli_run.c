@@ -14,7 +14,7 @@
 #include "tests/check.h"
 #include "train/metrics.h"
 #include "train/preflight.h"
-#include "train/run_dir.h"
+#include "train/run_dir/run_dir.h"
 
 #include <math.h>
 #include <signal.h>

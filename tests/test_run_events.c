@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "train/events.h"
+#include "train/run_dir/run_dir.h"
 
 #include <errno.h>
 

@@ -5,7 +5,7 @@
 
 #include "base/dir_lock.h"
 #include "base/err.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_owner.h"
 
 #include <sys/prctl.h>
 

@@ -1,5 +1,6 @@
 /* Makes the event file of TensorBoard from metrics.jsonl. */
 #include "train/events.h"
+#include "train/run_dir/run_dir.h"
 
 #include "base/err.h"
 #include "base/file.h"

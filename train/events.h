@@ -15,8 +15,6 @@
 #include "base/json.h"
 #include "base/str.h"
 
-#define EVENTS_NAME "events.out.tfevents.ferry"
-
 struct events;
 
 /* For the rows of `metrics`. Writes nothing. NULL: out of memory. */

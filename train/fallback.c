@@ -3,7 +3,7 @@
 
 #include "train/place.h"
 #include "train/reference.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_owner.h"
 
 #include "base/err.h"
 #include "base/log.h"

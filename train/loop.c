@@ -2,7 +2,7 @@
 #include "train/evaluate.h"
 #include "train/place.h"
 #include "train/replicas.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_owner.h"
 #include "train/sample.h"
 #include "train/trace.h"
 #include "train/train.h"

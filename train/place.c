@@ -2,9 +2,9 @@
 #include "train/place.h"
 
 #include "train/reference.h"
-#include "train/run_dir.h"
-#include "train/run_note.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_dir.h"
+#include "train/run_dir/run_note.h"
+#include "train/run_dir/run_owner.h"
 
 #include "base/err.h"
 #include "base/mem.h"

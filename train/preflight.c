@@ -2,7 +2,7 @@
 #include "train/preflight.h"
 
 #include "train/inputs/paths.h"
-#include "train/run_dir.h"
+#include "train/run_dir/run_dir.h"
 
 #include "base/err.h"
 #include "base/file.h"

@@ -8,9 +8,8 @@
 #ifndef FERRY_TRAIN_REFERENCE_H
 #define FERRY_TRAIN_REFERENCE_H
 
+#include "train/run_dir/run_dir.h"
 #include "train/session.h"
-
-#define REFERENCE_NAME "reference.safetensors"
 
 /* Without a loss of pairs that has a reference, the first three do nothing.
  *

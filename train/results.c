@@ -4,8 +4,8 @@
 #include "train/fallback.h"
 #include "train/place.h"
 #include "train/planes.h"
-#include "train/run_dir.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_dir.h"
+#include "train/run_dir/run_owner.h"
 #include "train/train.h"
 
 #include "base/err.h"

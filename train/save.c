@@ -4,7 +4,7 @@
 #include "train/fallback.h"
 #include "train/place.h"
 #include "train/planes.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_owner.h"
 #include "train/train.h"
 #include "train/world_hooks.h"
 

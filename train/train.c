@@ -8,9 +8,9 @@
 #include "train/ranks_compare.h"
 #include "train/ranks_share.h"
 #include "train/reference.h"
-#include "train/run_dir.h"
-#include "train/run_note.h"
-#include "train/run_owner.h"
+#include "train/run_dir/run_dir.h"
+#include "train/run_dir/run_note.h"
+#include "train/run_dir/run_owner.h"
 #include "train/sample.h"
 
 #include "base/err.h"

@@ -14,7 +14,7 @@
 #include "train/best.h"
 #include "train/events.h"
 #include "train/metrics.h"
-#include "train/run_branch.h"
+#include "train/run_dir/run_branch.h"
 #include "train/save_trouble.h"
 #include "train/session.h"
 

@@ -1,5 +1,5 @@
 /* Writes run.json: version, time, host, device, command and rows of a run. */
-#include "train/run_note.h"
+#include "train/run_dir/run_note.h"
 
 #include "base/err.h"
 #include "base/file.h"

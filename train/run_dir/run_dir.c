@@ -1,11 +1,9 @@
 /* Checks, makes and empties the output directory. */
-#include "train/run_dir.h"
+#include "train/run_dir/run_dir.h"
 
-#include "train/events.h"
 #include "train/inputs/paths.h"
-#include "train/reference.h"
-#include "train/run_inputs.h"
-#include "train/run_note.h"
+#include "train/run_dir/run_inputs.h"
+#include "train/run_dir/run_note.h"
 
 #include "base/err.h"
 #include "base/file.h"

@@ -1,8 +1,7 @@
 /* Chooses the line that a run continues, and moves abandoned files away. */
-#include "train/run_branch.h"
+#include "train/run_dir/run_branch.h"
 
-#include "train/reference.h"
-#include "train/run_dir.h"
+#include "train/run_dir/run_dir.h"
 
 #include "base/err.h"
 #include "base/file.h"

@@ -11,11 +11,11 @@
  *
  * Only rank 0 calls these functions.
  */
-#ifndef FERRY_TRAIN_RUN_OWNER_H
-#define FERRY_TRAIN_RUN_OWNER_H
+#ifndef FERRY_TRAIN_RUN_DIR_RUN_OWNER_H
+#define FERRY_TRAIN_RUN_DIR_RUN_OWNER_H
 
 #include "config/config.h"
-#include "train/run_branch.h"
+#include "train/run_dir/run_branch.h"
 
 /* Takes output_dir for this process if the verb writes into one. ERR_INPUT names the process that owns it. */
 int run_owner_take(const struct config *c);

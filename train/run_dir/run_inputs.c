@@ -1,5 +1,5 @@
 /* Refuses to replace what a call reads. */
-#include "train/run_inputs.h"
+#include "train/run_dir/run_inputs.h"
 
 #include "base/err.h"
 #include "base/file.h"

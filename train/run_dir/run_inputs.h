@@ -1,6 +1,6 @@
 /* What a call reads must not be where its result goes. */
-#ifndef FERRY_TRAIN_RUN_INPUTS_H
-#define FERRY_TRAIN_RUN_INPUTS_H
+#ifndef FERRY_TRAIN_RUN_DIR_RUN_INPUTS_H
+#define FERRY_TRAIN_RUN_DIR_RUN_INPUTS_H
 
 #include "config/config.h"
 

@@ -4,11 +4,15 @@
  * resume_from_checkpoint or overwrite_output_dir. Overwriting removes the files of ferry's runs by name, and
  * nothing else.
  */
-#ifndef FERRY_TRAIN_RUN_DIR_H
-#define FERRY_TRAIN_RUN_DIR_H
+#ifndef FERRY_TRAIN_RUN_DIR_RUN_DIR_H
+#define FERRY_TRAIN_RUN_DIR_RUN_DIR_H
 
 #include "config/config.h"
-#include "train/run_branch.h"
+#include "train/run_dir/run_branch.h"
+
+/* Files in it whose writers stand above: train/reference.h, train/events.h. */
+#define REFERENCE_NAME "reference.safetensors"
+#define EVENTS_NAME "events.out.tfevents.ferry"
 
 /* Checks that the run may use `output_dir`. Writes nothing. ERR_INPUT names both remedies. */
 int run_dir_check(const struct config *c);

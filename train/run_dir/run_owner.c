@@ -1,7 +1,7 @@
 /* Takes and keeps the ownership of a run's directory. */
-#include "train/run_owner.h"
+#include "train/run_dir/run_owner.h"
 
-#include "train/run_dir.h"
+#include "train/run_dir/run_dir.h"
 
 #include "base/dir_lock.h"
 #include "base/err.h"

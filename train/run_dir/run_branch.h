@@ -6,8 +6,8 @@
  * reads branch.json and moves the rest. So the checkpoint-* in an output directory always belong to one line,
  * and rotation and `auto` need no second rule.
  */
-#ifndef FERRY_TRAIN_RUN_BRANCH_H
-#define FERRY_TRAIN_RUN_BRANCH_H
+#ifndef FERRY_TRAIN_RUN_DIR_RUN_BRANCH_H
+#define FERRY_TRAIN_RUN_DIR_RUN_BRANCH_H
 
 #include "config/config.h"
 

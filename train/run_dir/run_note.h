@@ -8,8 +8,8 @@
  * A resumed run keeps what the first process wrote and adds itself to `resumed`. It is for people and
  * scripts: ferry never reads a setting from it, and a file that is damaged is begun anew.
  */
-#ifndef FERRY_TRAIN_RUN_NOTE_H
-#define FERRY_TRAIN_RUN_NOTE_H
+#ifndef FERRY_TRAIN_RUN_DIR_RUN_NOTE_H
+#define FERRY_TRAIN_RUN_DIR_RUN_NOTE_H
 
 #include "base/json.h"
 
