@@ -20,7 +20,7 @@
 #include "train/inputs/chat_date.h"
 #include "train/inputs/paths.h"
 #include "train/preflight.h"
-#include "train/ranks_compare.h"
+#include "train/ranks/ranks_compare.h"
 #include "train/run_dir/run_owner.h"
 
 #include <fcntl.h>

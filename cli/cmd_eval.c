@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "comm/world.h"
 #include "train/evaluate.h"
-#include "train/ranks_compare.h"
-#include "train/ranks_share.h"
+#include "train/ranks/ranks_compare.h"
+#include "train/ranks/ranks_share.h"
 #include "train/run_dir/run_dir.h"
 
 #include <inttypes.h>
@@ -190,11 +190,13 @@ int cli_eval(const struct config *c)
 	struct evaluation result;
 	json_t *token_losses = NULL;
 	struct row_losses rows = {0};
+	struct ranks_inputs inputs;
 	int rc = inputs_open(&s, c);
 
 	if (!rc)
 		say_what(c);
-	rc = ranks_check_inputs(c, &s, NULL, rc);
+	inputs = session_inputs(&s, NULL);
+	rc = ranks_check_inputs(c, &inputs, rc);
 	if (!rc)
 		rc = world_agree(engine_prepare(&s));
 	if (!rc)

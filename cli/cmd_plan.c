@@ -16,7 +16,7 @@
 #include "placement/simulate.h"
 #include "train/adapters.h"
 #include "train/devices.h"
-#include "train/planes.h"
+#include "train/ranks/planes.h"
 #include "train/trace.h"
 
 #include <inttypes.h>

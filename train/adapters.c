@@ -14,7 +14,7 @@
 #include "comm/world.h"
 #include "model/adapter.h"
 #include "placement/ranks.h"
-#include "train/planes.h"
+#include "train/ranks/planes.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Finds the best evaluation of a run, stops early, and loads the best checkpoint. */
 #include "train/best.h"
 
-#include "train/ranks_load.h"
+#include "train/ranks/ranks_load.h"
 #include "train/train.h"
 
 #include "base/err.h"

@@ -1,7 +1,7 @@
 /* Runs the steps of training, and evaluates, samples, logs and saves between them. */
 #include "train/evaluate.h"
 #include "train/place.h"
-#include "train/replicas.h"
+#include "train/ranks/replicas.h"
 #include "train/run_dir/run_owner.h"
 #include "train/sample.h"
 #include "train/trace.h"

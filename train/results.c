@@ -1,9 +1,9 @@
 /* Writes results besides checkpoints: the model, and the gradients of a step. */
 #include "train/adapters.h"
-#include "train/collect.h"
 #include "train/fallback.h"
 #include "train/place.h"
-#include "train/planes.h"
+#include "train/ranks/collect.h"
+#include "train/ranks/planes.h"
 #include "train/run_dir/run_dir.h"
 #include "train/run_dir/run_owner.h"
 #include "train/train.h"

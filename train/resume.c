@@ -1,8 +1,8 @@
 /* Writes and restores the training state of checkpoints. */
 #include "train/adapters.h"
-#include "train/planes.h"
-#include "train/ranks_load.h"
-#include "train/ranks_share.h"
+#include "train/ranks/planes.h"
+#include "train/ranks/ranks_load.h"
+#include "train/ranks/ranks_share.h"
 #include "train/state_convert.h"
 #include "train/train.h"
 

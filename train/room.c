@@ -1,6 +1,6 @@
 /* Checks the room on the disk against the plan's bytes. */
 #include "train/adapters.h"
-#include "train/planes.h"
+#include "train/ranks/planes.h"
 #include "train/train.h"
 
 #include "base/err.h"

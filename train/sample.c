@@ -2,7 +2,7 @@
 #include "train/sample.h"
 
 #include "train/inputs/data_config.h"
-#include "train/ranks_share.h"
+#include "train/ranks/ranks_share.h"
 
 #include "base/err.h"
 #include "base/size.h"

@@ -1,12 +1,12 @@
 /* Writes checkpoints while the steps go on. */
 #include "train/adapters.h"
-#include "train/collect.h"
 #include "train/fallback.h"
 #include "train/place.h"
-#include "train/planes.h"
+#include "train/ranks/collect.h"
+#include "train/ranks/planes.h"
+#include "train/ranks/world_hooks.h"
 #include "train/run_dir/run_owner.h"
 #include "train/train.h"
-#include "train/world_hooks.h"
 
 #include "base/clock.h"
 #include "base/err.h"

@@ -7,9 +7,9 @@
 #include "train/inputs/context_length.h"
 #include "train/inputs/data_config.h"
 #include "train/inputs/tokenizer_fit.h"
-#include "train/planes.h"
-#include "train/ranks_load.h"
-#include "train/world_hooks.h"
+#include "train/ranks/planes.h"
+#include "train/ranks/ranks_load.h"
+#include "train/ranks/world_hooks.h"
 
 #include "base/err.h"
 #include "base/file.h"

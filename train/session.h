@@ -19,6 +19,7 @@
 #include "placement/choice.h"
 #include "placement/device_memory.h"
 #include "placement/machine.h"
+#include "train/ranks/ranks_compare.h"
 
 /* Rows and their micro-batches. */
 struct session_rows {
@@ -105,6 +106,15 @@ int session_read_rows(struct session *s, struct dataset **data, const char *path
 /* Keeps the template and end ids of the training rows for the result, so that it can be used as it was
  * trained. */
 int session_keep_chat(struct session *s, const struct dataset *d, const struct chat_template *t);
+
+/* What ranks compare of an open session; `resumed`: its checkpoint, or NULL. */
+static inline struct ranks_inputs session_inputs(const struct session *s, const struct checkpoint *resumed)
+{
+	return (struct ranks_inputs){.import = s->import,
+	        .resumed = resumed,
+	        .train = {s->train.data, s->train.hash},
+	        .eval = {s->eval.data, s->eval.hash}};
+}
 
 /* Reads the model's other files into s->side, for checkpoints and the result. Call after the rows are open.
  */

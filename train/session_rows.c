@@ -4,7 +4,7 @@
 #include "train/inputs/data_cache.h"
 #include "train/inputs/data_config.h"
 #include "train/inputs/tokenizer_fit.h"
-#include "train/ranks_share.h"
+#include "train/ranks/ranks_share.h"
 
 #include "base/err.h"
 #include "base/file.h"

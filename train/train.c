@@ -5,8 +5,8 @@
 #include "train/inputs/chat_date.h"
 #include "train/inputs/data_config.h"
 #include "train/memory_report.h"
-#include "train/ranks_compare.h"
-#include "train/ranks_share.h"
+#include "train/ranks/ranks_compare.h"
+#include "train/ranks/ranks_share.h"
 #include "train/reference.h"
 #include "train/run_dir/run_dir.h"
 #include "train/run_dir/run_note.h"
@@ -163,11 +163,13 @@ static int engine_prepare(struct trainer *t)
 
 int train_open(struct trainer *t)
 {
+	struct ranks_inputs inputs;
 	int rc;
 
 	t->output_dir = mem_strdup(t->config->output_dir);
 	rc = t->output_dir ? inputs_open(t) : ERR_NOMEM;
-	rc = ranks_check_inputs(t->config, &t->session, t->checkpoint, rc);
+	inputs = session_inputs(&t->session, t->checkpoint);
+	rc = ranks_check_inputs(t->config, &inputs, rc);
 	return rc ? rc : world_agree(engine_prepare(t));
 }
 

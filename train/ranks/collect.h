@@ -3,8 +3,8 @@
  * Rank 0 writes the files with whole tensors: the exported model, a full checkpoint, a dump of gradients. It
  * gets the other ranks' ranges piece by piece.
  */
-#ifndef FERRY_TRAIN_COLLECT_H
-#define FERRY_TRAIN_COLLECT_H
+#ifndef FERRY_TRAIN_RANKS_COLLECT_H
+#define FERRY_TRAIN_RANKS_COLLECT_H
 
 #include "checkpoint/file/plane_io.h"
 #include "offload/engine.h"

@@ -1,7 +1,7 @@
 /* Sends the small inputs that only rank 0 reads (load=rank0_only) to all ranks. Each function is then
  * collective. It returns 0 at once if all ranks read files (placement/ranks.h, ranks_reads_files). */
-#ifndef FERRY_TRAIN_RANKS_SHARE_H
-#define FERRY_TRAIN_RANKS_SHARE_H
+#ifndef FERRY_TRAIN_RANKS_RANKS_SHARE_H
+#define FERRY_TRAIN_RANKS_RANKS_SHARE_H
 
 #include "config/config.h"
 #include "data/rows/dataset.h"

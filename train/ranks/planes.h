@@ -4,8 +4,8 @@
  * AdamW and their scales (checkpoint/file/plane_io.h). Each rank owns a shard of every unit, and so a
  * range of most tensors.
  */
-#ifndef FERRY_TRAIN_PLANES_H
-#define FERRY_TRAIN_PLANES_H
+#ifndef FERRY_TRAIN_RANKS_PLANES_H
+#define FERRY_TRAIN_RANKS_PLANES_H
 
 #include "checkpoint/file/plane_io.h"
 #include "config/config.h"

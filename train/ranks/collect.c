@@ -1,7 +1,7 @@
 /* Lets rank 0 read the other ranks' ranges, piece by piece. */
-#include "train/collect.h"
+#include "train/ranks/collect.h"
 
-#include "train/planes.h"
+#include "train/ranks/planes.h"
 
 #include "base/err.h"
 #include "base/mem.h"

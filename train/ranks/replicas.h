@@ -1,6 +1,6 @@
 /* Checks that ranks with the same shards have the same weights. */
-#ifndef FERRY_TRAIN_REPLICAS_H
-#define FERRY_TRAIN_REPLICAS_H
+#ifndef FERRY_TRAIN_RANKS_REPLICAS_H
+#define FERRY_TRAIN_RANKS_REPLICAS_H
 
 #include "offload/engine.h"
 

@@ -1,5 +1,5 @@
 /* Gives checkpoint/ an engine's planes as source and sink. */
-#include "train/planes.h"
+#include "train/ranks/planes.h"
 
 #include "base/err.h"
 #include "base/mem.h"

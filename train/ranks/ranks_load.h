@@ -5,8 +5,8 @@
  * LOAD_CHUNK_BYTES); its own pieces go directly to their place. The other ranks receive into their planes.
  * So a rank's memory is its share and the staging of a load, for any size of tensors and model.
  */
-#ifndef FERRY_TRAIN_RANKS_LOAD_H
-#define FERRY_TRAIN_RANKS_LOAD_H
+#ifndef FERRY_TRAIN_RANKS_RANKS_LOAD_H
+#define FERRY_TRAIN_RANKS_RANKS_LOAD_H
 
 #include "checkpoint/file/plane_io.h"
 #include "config/config.h"

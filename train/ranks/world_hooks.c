@@ -1,5 +1,5 @@
 /* Callbacks that connect lower folders to the ranks. */
-#include "train/world_hooks.h"
+#include "train/ranks/world_hooks.h"
 
 #include "comm/world.h"
 

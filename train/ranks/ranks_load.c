@@ -1,7 +1,7 @@
 /* Fills the planes of all ranks from files, read by each rank or by rank 0. */
-#include "train/ranks_load.h"
+#include "train/ranks/ranks_load.h"
 
-#include "train/planes.h"
+#include "train/ranks/planes.h"
 
 #include "base/clock.h"
 #include "base/err.h"

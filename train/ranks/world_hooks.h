@@ -1,6 +1,6 @@
 /* Callbacks that give lower folders access to the ranks (comm/world.h). */
-#ifndef FERRY_TRAIN_WORLD_HOOKS_H
-#define FERRY_TRAIN_WORLD_HOOKS_H
+#ifndef FERRY_TRAIN_RANKS_WORLD_HOOKS_H
+#define FERRY_TRAIN_RANKS_WORLD_HOOKS_H
 
 #include "checkpoint/save.h"
 #include "device/device.h"

@@ -1,5 +1,5 @@
 /* Compares the inputs of all ranks with rank 0's at the start, before anything is written. */
-#include "train/ranks_compare.h"
+#include "train/ranks/ranks_compare.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -102,14 +102,13 @@ static int add_weights(struct str *text, const struct hf_dir *dir)
 	return rc;
 }
 
-static int add_model(struct str *text, const struct session *s)
+static int add_model(struct str *text, const char *model, const struct hf_import *import)
 {
-	const char *model = s->config->model;
 	char *path = file_kind_of(model) == FILE_DIR ? file_join(model, "config.json") : mem_strdup(model);
 	int rc = path ? add_file_hash(text, "config.json of the model", path) : ERR_NOMEM;
 
 	mem_free(path);
-	return rc || !s->import ? rc : add_weights(text, s->import->dir);
+	return rc || !import ? rc : add_weights(text, import->dir);
 }
 
 static int add_checkpoint(struct str *text, const struct checkpoint *checkpoint)
@@ -129,7 +128,7 @@ static int add_checkpoint(struct str *text, const struct checkpoint *checkpoint)
 	return rc;
 }
 
-static void add_rows(struct str *text, const char *key, const char *path, const struct session_rows *rows)
+static void add_rows(struct str *text, const char *key, const char *path, const struct ranks_rows *rows)
 {
 	const struct dataset *d = rows->data;
 
@@ -139,21 +138,20 @@ static void add_rows(struct str *text, const char *key, const char *path, const 
 		        path ? path : "", d->row_count, d->token_count, rows->hash);
 }
 
-int ranks_check_inputs(
-        const struct config *c, const struct session *s, const struct checkpoint *resumed, int code)
+int ranks_check_inputs(const struct config *c, const struct ranks_inputs *inputs, int code)
 {
 	struct str text = {0};
 	int rc;
 
 	if (world_self()->size == 1 || c->load == CONFIG_LOAD_RANK0_ONLY)
 		return code;
-	rc = text_compare("model", &text, code ? code : add_model(&text, s));
+	rc = text_compare("model", &text, code ? code : add_model(&text, c->model, inputs->import));
 	if (!rc && c->verb == VERB_TRAIN)
-		rc = text_compare("checkpoint", &text, add_checkpoint(&text, resumed));
+		rc = text_compare("checkpoint", &text, add_checkpoint(&text, inputs->resumed));
 	if (rc)
 		return rc;
-	add_rows(&text, "data", c->data, &s->train);
-	add_rows(&text, s->train.data ? "eval_data" : "data", s->train.data ? c->eval_data : c->data,
-	        &s->eval);
+	add_rows(&text, "data", c->data, &inputs->train);
+	add_rows(&text, inputs->train.data ? "eval_data" : "data",
+	        inputs->train.data ? c->eval_data : c->data, &inputs->eval);
 	return text_compare("data", &text, 0);
 }

@@ -1,7 +1,7 @@
 /* Compares hashes of the weights between the ranks that hold the same shards. */
-#include "train/replicas.h"
+#include "train/ranks/replicas.h"
 
-#include "train/planes.h"
+#include "train/ranks/planes.h"
 
 #include "base/err.h"
 #include "base/mem.h"

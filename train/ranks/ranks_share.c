@@ -1,5 +1,5 @@
 /* Sends the inputs that only rank 0 reads to the other ranks. */
-#include "train/ranks_share.h"
+#include "train/ranks/ranks_share.h"
 
 #include "base/err.h"
 #include "base/file.h"
