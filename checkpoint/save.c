@@ -138,6 +138,7 @@ static int write_model_dir(const char *dir, const struct checkpoint_save *save)
 	export.dir = dir;
 	export.existing = HF_EXPORT_REFUSE;
 	export.side = save->side;
+	export.is_in_checkpoint = 1;
 	return hf_export_write(
 	        &export, save->model, save->weights_source ? save->weights_source : save->source);
 }

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "comm/launch.h"
+#include "config/embedding.h"
 #include "data/source/files.h"
 #include "data/source/split_part.h"
 #include "data/template/moment.h"
@@ -221,7 +222,8 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	return check_preference(c) || check_adapters(c) || check_base(c) ? ERR_INPUT : 0;
+	return check_preference(c) || embedding_check(c) || check_adapters(c) || check_base(c) ? ERR_INPUT
+	                                                                                       : 0;
 }
 
 static int check_generate(const struct config *c)

@@ -4,6 +4,8 @@
 #include "data/chat/label.h"       /* IWYU pragma: keep */
 #include "data/rows/row_formats.h" /* IWYU pragma: keep */
 #include "data/template/builtin.h" /* IWYU pragma: keep */
+#include "device/contrast_kind.h"  /* IWYU pragma: keep */
+#include "device/pool_mode.h"      /* IWYU pragma: keep */
 #include "device/preference.h"     /* IWYU pragma: keep */
 #include "optim/schedule.h"        /* IWYU pragma: keep */
 #include "optim/state_format.h"    /* IWYU pragma: keep */
@@ -46,6 +48,7 @@
 #define REFUSED(value, name, aliases, why) {name, value, aliases, why},
 #define FORMAT_WORD(id, name, aliases, function, fields, is_mine) WORD(DATASET_FORMAT_##id, name, aliases)
 #define PREFERENCE_WORD(id, name, other, ...) WORD(PREFERENCE_##id, name, other)
+#define CONTRAST_WORD(id, name, others, ...) WORD(CONTRAST_##id, name, others)
 #define STATE_WORD(id, format, name, other, ...) WORD(ADAMW_STATE_##id, name, other)
 #include "config/keys.inc"
 

@@ -176,10 +176,11 @@ void micro_batch_free(struct micro_batch *mb)
 }
 
 /* Appends one row of the dataset as one document. */
-static int add_document(struct micro_batch *mb, const struct batch_source *src, int64_t row)
+static int add_document(struct micro_batch *mb, const struct batch_source *src, int64_t row, int64_t place)
 {
 	struct batch_document document = {.first_token = (int32_t)mb->token_count,
 	        .index = mb->doc_count,
+	        .place = place,
 	        .value = src->row_value ? src->row_value[row] : 0};
 	int32_t start = document.first_token, count;
 	int rc = dataset_row_read(&document.row, &mb->buffer, src->data, row);
@@ -224,7 +225,7 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 		int64_t first = 0, docs = drawn_docs(src, mb->rows[i], &first);
 
 		for (int64_t k = 0; k < docs; k++) {
-			int rc = add_document(mb, src, drawn_doc(src, mb->rows[i], first, k));
+			int rc = add_document(mb, src, drawn_doc(src, mb->rows[i], first, k), k);
 
 			if (rc)
 				return rc;

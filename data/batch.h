@@ -62,6 +62,7 @@ struct batch_document {
 	struct row_view row;
 	int32_t first_token;
 	int64_t index; /* among the documents of the micro-batch */
+	int64_t place; /* among those of its drawn row or bin */
 	double value;  /* the row's, or 0 */
 };
 

@@ -205,20 +205,21 @@ int packing_build_parts(
 	return 0;
 }
 
-int packing_build_pairs(struct packing **out, int64_t *starts, int part_count)
+int packing_build_groups(struct packing **out, int64_t *starts, int part_count, int64_t each)
 {
 	int64_t row_count = starts[part_count];
 	struct packing *p;
 
 	*out = NULL;
 	for (int i = 0; i <= part_count; i++)
-		if (starts[i] % 2)
-			return err_set(ERR_RANGE, "a pair is torn at row %lld", (long long)starts[i]);
+		if (starts[i] % each)
+			return err_set(ERR_RANGE, "%s is torn at row %lld",
+			        each == 2 ? "a pair" : "a row of texts", (long long)starts[i]);
 	p = mem_alloc(1, sizeof(*p));
 	if (!p)
 		return ERR_NOMEM;
 	p->row_count = row_count;
-	p->bin_count = row_count / 2;
+	p->bin_count = row_count / each;
 	p->bin_start = mem_alloc((size_t)p->bin_count + 1, sizeof(*p->bin_start));
 	p->rows = mem_alloc((size_t)row_count, sizeof(*p->rows));
 	if (!p->bin_start || !p->rows) {
@@ -228,9 +229,9 @@ int packing_build_pairs(struct packing **out, int64_t *starts, int part_count)
 	for (int64_t i = 0; i < row_count; i++)
 		p->rows[i] = i;
 	for (int64_t i = 0; i <= p->bin_count; i++)
-		p->bin_start[i] = 2 * i;
+		p->bin_start[i] = each * i;
 	for (int i = 0; i <= part_count; i++)
-		starts[i] /= 2;
+		starts[i] /= each;
 	*out = p;
 	return 0;
 }

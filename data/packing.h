@@ -24,9 +24,13 @@ int packing_build(struct packing **p, const int64_t *row_tokens, int64_t row_cou
  * starts[i] is the first bin of part i, and starts[part_count] the number of bins. */
 int packing_build_parts(
         struct packing **p, const int64_t *row_tokens, int64_t *starts, int part_count, int64_t max_tokens);
-/* The same interface for pairs: bin b holds rows 2b and 2b + 1. The parts have an even number of rows each,
- * else ERR_RANGE. */
-int packing_build_pairs(struct packing **p, int64_t *starts, int part_count);
+/* The same interface for rows that stay together: bin b holds rows each * b up to each * (b + 1). The parts
+ * have a multiple of that number of rows, else ERR_RANGE. */
+int packing_build_groups(struct packing **p, int64_t *starts, int part_count, int64_t each);
+static inline int packing_build_pairs(struct packing **p, int64_t *starts, int part_count)
+{
+	return packing_build_groups(p, starts, part_count, 2);
+}
 void packing_free(struct packing *p);
 
 #endif

@@ -36,6 +36,7 @@ static const struct field model_fields[] = {
         MODEL("final_logit_softcapping", REAL, logit_cap),
         MODEL("the first row of learned positions", I64, position_offset),
         MODEL("pad_token_id", I64, pad_id),
+        MODEL("the pooling", INT, pool),
         MODEL("hidden_size_per_layer_input", I64, input_columns),
 };
 

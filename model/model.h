@@ -156,6 +156,10 @@ const char *model_text_name(const char *name);
  * ERR_RANGE if it has too many parameters. */
 int model_untie(struct model *model);
 
+/* Gives the model a head that makes a vector of a document, instead of logits. Call before anything uses the
+ * tables. Errors and effect as model_untie. */
+int model_pool(struct model *model, enum pool_mode mode);
+
 /* Builds the tables again for this config: that of the model with other tensors. Tensors of both keep
  * `trainable` and `storage`. Errors and effect as model_untie. */
 int model_rebuild(struct model *model, const struct model_config *config);

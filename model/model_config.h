@@ -8,6 +8,7 @@
 
 #include "device/act_kind.h"
 #include "device/attention_mask.h"
+#include "device/pool_mode.h"
 #include "device/rope_pairs.h"
 #include "model/roles.h"
 
@@ -150,6 +151,7 @@ struct model_config {
 	                          1 */
 	double logit_divisor;  /* divides all logits, before their cap; 0: 1 */
 	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: no cap */
+	enum pool_mode pool;   /* of an embedder or a classifier */
 	int tied;              /* the head is the embedding */
 	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
 	int64_t adapter_rank;  /* the largest of all adapters; 0: none (model/adapter.h) */

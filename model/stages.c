@@ -135,7 +135,8 @@ int model_stages_build(struct model *model)
 			for (int l = 0; l < c->L && !blocks_done; l++)
 				block_add(model, &next, l);
 			blocks_done = 1;
-		} else if (has_tensor(c->has, (enum stage_kind)kind, NEED_ANY)) {
+		} else if (has_tensor(c->has, (enum stage_kind)kind, NEED_ANY) ||
+		           (kind == STAGE_HEAD && c->pool != POOL_NONE)) {
 			group_begin(model, -1, 0);
 			stage_add(model, &next, &one, (enum stage_kind)kind, -1);
 		}

@@ -19,7 +19,8 @@
 /* The list. The first is what a run does that chooses no other. */
 #define OBJECTIVE_LIST(ROW)                                                                                  \
 	ROW(tokens)                                                                                          \
-	ROW(pairs)
+	ROW(pairs)                                                                                           \
+	ROW(embedding)
 
 enum { OBJECTIVE_SETTINGS_MAX = 8, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
 
@@ -27,6 +28,28 @@ enum { OBJECTIVE_SETTINGS_MAX = 8, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX
 struct objective_means {
 	double loss, metric[OBJECTIVE_METRICS_MAX];
 	int64_t count, targets; /* what they are means over; targets, for text */
+};
+
+/* Losses over the vectors of all documents of a step, on all ranks: documents of one row follow each other.
+ * Every rank computes all of them, so several ranks train as one. */
+struct pool; /* host/pool.h */
+struct judgement {
+	const double *settings;
+	const struct model *model;
+	int64_t count, width;
+	float **row;     /* [count] a vector, then its facts */
+	float **loss;    /* [count] where its loss goes; NULL: another rank's */
+	float *gradient; /* [count, width] zeros; NULL: not wanted */
+	double grad_scale;
+	struct pool *pool;
+	/* Calls fn(context, task, worker) for each task, on several threads. */
+	void (*each)(struct pool *pool, int64_t task_count,
+	        void (*fn)(void *context, int64_t task, int worker), void *context);
+};
+struct vectors_pass {
+	int64_t (*width)(const struct model *model);
+	int (*judge)(struct judgement *j);
+	int is_of_step; /* 1: documents of a step are compared, so that all of its micro-batches go together */
 };
 
 struct objective {
@@ -42,7 +65,10 @@ struct objective {
 	                                                first step; NULL: it never does */
 	int (*check)(const struct model *model);     /* ERR_UNSUPPORTED: cannot train it; NULL: always can */
 	const struct head_pass *head;                /* its losses: F32 [targets] */
-	int sum_count;                               /* sums over steps and ranks; the first is of the loss */
+	const struct vectors_pass
+	        *vectors; /* losses on the host, from the head's vectors; NULL: the head has them.
+	                                       A document has one target then */
+	int sum_count;    /* sums over steps and ranks; the first is of the loss */
 	void (*sums_add)(
 	        double *sums, const double *settings, const struct host_batch *batch, const float *losses);
 	const char *metrics[OBJECTIVE_METRICS_MAX]; /* names, up to the first NULL */

@@ -128,6 +128,7 @@ int engine_open(struct engine **out, const struct engine_options *options)
 		        options->shard_ranks);
 	}
 	e->options.policy.replicas = options->world_size / e->options.shard_ranks;
+	e->options.policy.replica = options->rank / e->options.shard_ranks;
 	rc = unit_map_open(&e->map, options->model, options->wrap, options->min_num_params,
 	        options->policy.compute_dtype, options->rank % e->options.shard_ranks,
 	        e->options.shard_ranks);

@@ -57,6 +57,7 @@ struct plan_policy {
 	 * keep_gathered 1: gathered weights stay from forward to backward. */
 	enum dtype reduce_dtype;
 	int replicas; /* 0 means 1 */
+	int replica;  /* the group of shards that this rank is in */
 	int keep_gathered;
 	enum adamw_state state;          /* format of m and v (optim/state_format.h) */
 	int micro_batches;               /* per step, >= 1 */
@@ -86,6 +87,11 @@ enum plan_kind {
 	X(EXPAND, "comm", "planes of a unit -> weights in compute_dtype")                                    \
 	X(FORWARD, "compute", "one stage of one micro-batch")                                                \
 	X(HEAD, "compute", "head of one micro-batch: loss and, in training, its backward")                   \
+	X(VECTORS, "compute", "head of one micro-batch: vectors of its documents")                           \
+	X(COLLECT, "comm", "all_gather of the vectors of all ranks")                                         \
+	X(SHOW, "d2h", "vectors to the host")                                                                \
+	X(JUDGE, "cpu", "losses of all vectors, and the vectors' gradients in their place")                  \
+	X(GUIDE, "h2d", "gradients of vectors from the host")                                                \
 	X(LOGITS, "compute", "logits of chosen rows")                                                        \
 	X(RECOMPUTE, "compute", "forward of a stage again, for its backward")                                \
 	X(BACKWARD, "compute", "one stage of one micro-batch")                                               \
@@ -134,6 +140,7 @@ enum plan_space {
 	ROLE(DX, "dx")                                                                                       \
 	ROLE(BATCH, "batch")                                                                                 \
 	ROLE(LOSS, "loss")                                                                                   \
+	ROLE(VECTORS, "vectors")                                                                             \
 	ROLE(NORM, "norm")                                                                                   \
 	ROLE(CACHE, "cache")                                                                                 \
 	ROLE(VALUE, "value")                                                                                 \
@@ -177,6 +184,7 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(INPUT_GRADIENTS, "block input gradients", ACTIVATIONS)                                             \
 	X(VALUES, "values of layers", ACTIVATIONS)                                                           \
 	X(VALUE_GRADIENTS, "gradients of values", ACTIVATIONS)                                               \
+	X(VECTORS, "vectors", ACTIVATIONS)                                                                   \
 	X(CACHE, "cache", CACHE)                                                                             \
 	X(SCRATCH, "scratch", WORKSPACE)                                                                     \
 	X(ROPE_TABLE, "rope table", WORKSPACE)                                                               \
@@ -323,6 +331,11 @@ struct plan_batch {
 };
 struct plan_batch plan_batch_of(const struct plan_policy *policy);
 int64_t plan_batch_bytes(const struct plan_policy *policy);
+
+/* Vectors (struct vectors_pass): ranks whose vectors a pass compares, floats of a row, and bytes of all. */
+int plan_vector_ranks(const struct plan *plan);
+int64_t plan_vector_stride(const struct plan *plan);
+int64_t plan_vectors_bytes(const struct plan *plan, int micros);
 
 /* Layout of the sums of squares: tensor t's blocks of 64K elements start at first[t] of the NORM buffer
  * (doubles). Returns the total number. first: NULL, or room for all tensors. */

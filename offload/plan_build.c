@@ -53,7 +53,14 @@ static void state_add(struct builder *b)
 		        p, BUFFER_BATCH, SPACE_STAGING, LAYOUT_PERSISTENT, plan_batch_bytes(o));
 		b->state.loss_host[m] =
 		        plan_add_buffer(p, BUFFER_LOSS, SPACE_STAGING, LAYOUT_PERSISTENT, loss_bytes);
+		if (b->state.loss_host[m] >= 0)
+			p->buffers[b->state.loss_host[m]].micro = m;
 	}
+	if (objective_type(&o->objective)->vectors)
+		b->state.vectors_host = plan_add_buffer(p, BUFFER_VECTORS, SPACE_STAGING, LAYOUT_PERSISTENT,
+		        plan_vectors_bytes(p, o->order == ORDER_LAYER_MAJOR && p->kind == PLAN_TRAIN
+		                                      ? o->micro_batches
+		                                      : 1));
 }
 static void plan_emit(struct builder *b)
 {

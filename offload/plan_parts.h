@@ -43,7 +43,7 @@ struct update_list {
 struct plan_state {
 	struct unit_state *units;
 	int *batch, *batch_host, *loss_host; /* per micro */
-	int rope, norm, norm_host;
+	int rope, norm, norm_host, vectors_host;
 	int *cache;    /* per stage: its state of generation */
 	int norm_sums; /* sums of squares from the cpu queue; norm_host unless the device makes some too */
 	struct update_list updates;
@@ -149,6 +149,13 @@ int whole_buffer(
 
 /* plan_visits.c: lists the pass of micro-batches m0 up to m1. */
 void pass_emit(struct builder *b, int m0, int m1);
+
+/* What the head reads, and the gradient that it writes: buffers. */
+int visit_input(const struct builder *b, int group, int micro);
+int visit_dx(struct builder *b, int micro);
+
+/* plan_vectors.c: the head's visit for an objective over vectors. */
+void visit_vectors(struct builder *b, int v, int m0, int m1, int scratch);
 
 /* plan_home.c: adds the persistent buffers of all planes, by the homes of their units. homes_check:
  * ERR_UNSUPPORTED, ERR_RANGE for homes that no plan has. */

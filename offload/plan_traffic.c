@@ -77,6 +77,14 @@ void plan_traffic_find(struct plan_traffic *t, const struct plan *p, const struc
 		if (op->kind == PLAN_OP_GATHER) {
 			comm_traffic_find(&sent, COMM_ALL_GATHER, b->bytes, element_bytes, shards);
 			sent_add(&t->gather_node_bytes, &t->gather_network_bytes, &sent);
+		} else if (op->kind == PLAN_OP_COLLECT) {
+			comm_traffic_find(&sent, COMM_ALL_GATHER,
+			        b->bytes / (p->policy.replicas > 1 ? p->policy.replicas : 1), 4, shards);
+			sent_add(&t->gather_node_bytes, &t->gather_network_bytes, &sent);
+			if (p->policy.replicas > 1) {
+				comm_traffic_find(&sent, COMM_ALL_GATHER, b->bytes, 4, replicas);
+				sent_add(&t->gather_node_bytes, &t->gather_network_bytes, &sent);
+			}
 		} else if (op->kind == PLAN_OP_SCATTER) {
 			comm_traffic_find(&sent, COMM_REDUCE_SCATTER, b->bytes, element_bytes, shards);
 			sent_add(&t->sum_node_bytes, &t->sum_network_bytes, &sent);

@@ -140,6 +140,16 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 	group_forward(b, v, m, PLAN_OP_FORWARD, acts, scratch);
 }
 
+int visit_input(const struct builder *b, int group, int micro)
+{
+	return *slot(b->x, b, group, micro);
+}
+
+int visit_dx(struct builder *b, int micro)
+{
+	return device_buffer(b, BUFFER_INPUT_GRADIENTS, LAYOUT_STREAM, stream_bytes(b), micro);
+}
+
 static void visit_head(struct builder *b, int v, int m, int scratch)
 {
 	struct plan *p = b->p;
@@ -150,9 +160,7 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 
 	if (train) {
 		gradients_open(b, s);
-		b->dx[m] = g > b->train_group ? device_buffer(b, BUFFER_INPUT_GRADIENTS, LAYOUT_STREAM,
-		                                        stream_bytes(b), m)
-		                              : -1;
+		b->dx[m] = g > b->train_group ? visit_dx(b, m) : -1;
 	}
 	plan_add_op(p, logits ? PLAN_OP_LOGITS : PLAN_OP_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
@@ -245,12 +253,15 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 {
 	int g = visit_group(b, v);
 	int64_t bytes = scratch_bytes(b, g);
-	int scratch;
+	int scratch, has_vectors = group_is_head(b, g) && b->p->kind != PLAN_LOGITS &&
+	                           objective_type(&b->p->policy.objective)->vectors != NULL;
 
 	fetches_emit(b, v, EMIT_BEFORE);
 	refills_emit(b, v, m0, m1);
 	scratch = work_buffer(b, BUFFER_SCRATCH, bytes, -1);
-	for (int m = m0; m < m1; m++) {
+	if (has_vectors)
+		visit_vectors(b, v, m0, m1, scratch);
+	for (int m = m0; m < m1 && !has_vectors; m++) {
 		if (visit_is_backward(b, v))
 			visit_backward(b, v, m, scratch);
 		else if (group_is_head(b, g))

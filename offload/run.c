@@ -321,7 +321,13 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_RETURN:
 	case PLAN_OP_NORM:
 	case PLAN_OP_LOSS:
+	case PLAN_OP_SHOW:
+	case PLAN_OP_GUIDE:
 		return queue_copy(r, q, op);
+	case PLAN_OP_COLLECT:
+		return run_queue_collect(r, q, op);
+	case PLAN_OP_JUDGE:
+		return run_queue_judge(r, q, index);
 	case PLAN_OP_COPY:
 		return queue_copy_shard(r, q, op);
 	case PLAN_OP_GATHER:
@@ -339,6 +345,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 		return queue_expand(r, q, op);
 	case PLAN_OP_FORWARD:
 	case PLAN_OP_HEAD:
+	case PLAN_OP_VECTORS:
 	case PLAN_OP_LOGITS:
 	case PLAN_OP_RECOMPUTE:
 	case PLAN_OP_BACKWARD:
@@ -405,6 +412,8 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 	stream_get_work(q, &before);
 	if (!rc && !skip)
 		rc = queue_op(r, q, index);
+	if (!rc && op->kind == PLAN_OP_VECTORS)
+		rc = run_queue_no_vectors(r, q, op);
 	if (!rc && op_leaves_unwritten(r, op, skip))
 		rc = run_queue_unwritten(r, q, op);
 	stream_get_work(q, &after);
@@ -489,29 +498,6 @@ static int run_events_open(struct run *r)
 	return rc;
 }
 
-/* Finds the buffers with results. A tensor's sums of squares are in the buffer of its unit's FINISH or, if
- * the device summed them, in that of NORM. */
-static void run_results_find(struct run *r)
-{
-	const struct unit_map *map = r->plan->map;
-
-	for (int i = 0; i < r->plan->op_count; i++) {
-		const struct plan_op *op = &r->plan->ops[i];
-
-		if (op->kind == PLAN_OP_LOSS)
-			r->loss_host[op->micro] = run_arg(r, op, ARG_DST);
-		if (op->kind != PLAN_OP_NORM && op->kind != PLAN_OP_FINISH)
-			continue;
-		for (int t = 0; t < map->model->tensor_count; t++)
-			if (op->kind == PLAN_OP_NORM && r->norm_host[t] < 0)
-				r->norm_host[t] = run_arg(r, op, ARG_DST);
-			else if (op->kind == PLAN_OP_FINISH && map->tensor_unit[t] == op->unit) {
-				r->norm_host[t] = run_arg(r, op, ARG_NORM);
-				r->norm_by_finish[t] = 1;
-			}
-	}
-}
-
 int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 {
 	const struct model *model = plan->map->model;
@@ -563,37 +549,4 @@ void run_close(struct run *r)
 	mem_free(r->norm_by_finish);
 	mem_free(r->loss_host);
 	mem_free(r);
-}
-
-const float *run_losses(const struct run *r, int micro)
-{
-	return run_host_address(r, r->loss_host[micro]);
-}
-
-/* The range of a tensor's blocks with sums of this rank. SUMSQ counts blocks from the start of the part in
- * the shard, FINISH from the tensor's start. */
-static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t *end)
-{
-	const struct unit_map *map = r->plan->map;
-	int64_t at, held, skipped;
-
-	unit_map_locate(map, tensor, 0, map->model->tensors[tensor].count, &at, &held, &skipped);
-	if (!r->norm_by_finish[tensor])
-		skipped = 0;
-	*first = skipped / SUMSQ_BLOCK;
-	*end = held ? (skipped + held - 1) / SUMSQ_BLOCK + 1 : 0;
-}
-
-double run_norm_add(const struct run *r, int tensor, double sum)
-{
-	const double *partial;
-	int64_t first, end;
-
-	if (!r->plan->map->model->tensors[tensor].trainable)
-		return sum;
-	partial = run_host_address(r, r->norm_host[tensor]);
-	norm_blocks(r, tensor, &first, &end);
-	for (int64_t i = first; i < end; i++)
-		sum += partial[r->norm_first[tensor] + i];
-	return sum;
 }

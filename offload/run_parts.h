@@ -25,6 +25,9 @@ struct run {
 	const struct run_step *step;
 };
 
+/* Finds the buffers with results. */
+void run_results_find(struct run *r);
+
 /* First byte of a staging or store buffer. */
 void *run_host_address(const struct run *r, int buffer);
 
@@ -36,6 +39,12 @@ int run_arg(const struct run *r, const struct plan_op *op, enum plan_role role);
 
 /* Its address on the device, or DEV_NONE. */
 dev_addr run_arg_address(const struct run *r, const struct plan_op *op, enum plan_role role);
+
+/* Vectors of a micro-batch; facts of 0 for documents that it lacks; those of all ranks; their losses. */
+dev_addr run_vectors_address(const struct run *r, const struct plan_op *op);
+int run_queue_no_vectors(struct run *r, struct stream *q, const struct plan_op *op);
+int run_queue_collect(struct run *r, struct stream *q, const struct plan_op *op);
+int run_queue_judge(struct run *r, struct stream *q, int op);
 
 /* Queue forward, backward, loss or logits of a stage. */
 int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op);

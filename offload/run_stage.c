@@ -121,6 +121,9 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .y = run_arg_address(r, op, ARG_Y),
 	        .acts = run_arg_address(r, op, ARG_ACTS),
 	        .scratch = run_arg_address(r, op, ARG_SCRATCH),
+	        .vectors = op->kind == PLAN_OP_VECTORS || op->kind == PLAN_OP_HEAD
+	                           ? run_vectors_address(r, op)
+	                           : DEV_NONE,
 	        .dx = run_arg_address(r, op, ARG_DX),
 	        .rope_table = run_arg_address(r, op, ARG_ROPE),
 	        .loss = run_arg_address(r, op, ARG_LOSS),
@@ -137,9 +140,13 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	batch_addresses(r, op, &batch);
 	tensor_addresses(r, op);
 	value_addresses(r, op);
-	if (op->kind == PLAN_OP_HEAD)
+	if (op->kind == PLAN_OP_HEAD || op->kind == PLAN_OP_VECTORS)
 		return model_head(model, objective_type(&r->plan->policy.objective)->head,
-		        r->plan->kind == PLAN_TRAIN ? HEAD_TRAIN : HEAD_LOSS, q, &memory, &batch);
+		        op->kind == PLAN_OP_VECTORS    ? HEAD_VECTORS
+		        : !dev_is_none(memory.vectors) ? HEAD_GRADIENTS
+		        : r->plan->kind == PLAN_TRAIN  ? HEAD_TRAIN
+		                                       : HEAD_LOSS,
+		        q, &memory, &batch);
 	if (op->kind == PLAN_OP_LOGITS)
 		return model_logits(
 		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);

@@ -1,4 +1,5 @@
-/* An objective that ferry does not have, in one file: embeddings of documents, and InfoNCE over them.
+/* An objective that ferry does not have, in one file: embeddings of documents, and InfoNCE over those of a
+ * micro-batch, all of it on the device.
  *
  * The embedding of a document is the mean of its tokens' states behind the final norm, or the last of them,
  * divided by its length. Documents 2q and 2q + 1 are a query and its answer; all answers of the micro-batch
@@ -316,8 +317,8 @@ static void embedding_metrics(double *metrics, const double *sums, double count)
 	metrics[0] = sums[SUM_SURE] / count;
 }
 
-static const struct objective objective_embedding = {
-        .name = "embedding",
+static const struct objective objective_in_batch = {
+        .name = "in_batch",
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [DOCUMENT] = {"document", DTYPE_I32, PER_TOKEN},
                           [LAST] = {"last token", DTYPE_I32, PER_DOCUMENT}},

@@ -403,14 +403,14 @@ static void test_plan_takes_keys_of_train(void **state)
 	(void)state;
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
-		const char *value = *key->default_text           ? key->default_text
-		                    : strstr(key->name, "_date") ? "2026-11-27"
-		                                                 : "test";
+		const char *text = strstr(key->name, "_date") ? "2026-11-27" : "test";
+		const char *value = *key->default_text ? key->default_text : text;
 		int is_known = (key->verbs >> VERB_TRAIN & 1) || (key->verbs >> VERB_PLAN & 1), err;
 
 		snprintf(args, sizeof(args), "%s %s %s=%s", strcmp(key->name, "model") ? "model=m" : "",
 		        !strncmp(key->name, "lora_", 5) && strcmp(key->name, "lora_rank") ? "lora_rank=1"
-		                                                                          : "",
+		        : strstr(key->name, "_prompt") ? "embedding_loss=mnrl"
+		                                       : "",
 		        key->name, value);
 		err = parse(&c, VERB_PLAN, NULL, args);
 		if (!err)

@@ -311,7 +311,7 @@ static void train(struct outcome *out, const struct plan_policy *policy)
 	}
 	for (int m = 0; m < MICROS; m++) {
 		check_ok(engine_eval(e, &losses, &micro[m]));
-		objective_embedding.sums_add(sums, o.policy.objective.settings, &micro[m], losses);
+		objective_in_batch.sums_add(sums, o.policy.objective.settings, &micro[m], losses);
 	}
 	out->evaluated = sums[0] / (MICROS * QUERIES);
 	for (int step = 0; step < STEPS; step++) {
@@ -319,8 +319,7 @@ static void train(struct outcome *out, const struct plan_policy *policy)
 		struct objective_means means;
 
 		check_ok(engine_step(e, &result, micro, count, count * QUERIES, 1e-2, NULL));
-		means = objective_means_of(
-		        &objective_embedding, result.sums, count * QUERIES, result.targets);
+		means = objective_means_of(&objective_in_batch, result.sums, count * QUERIES, result.targets);
 		assert_true(means.loss == result.loss_sum / (count * QUERIES));
 		out->loss[step] = means.loss;
 		out->norm[step] = result.grad_norm;
@@ -344,7 +343,7 @@ static void test_training(void **state)
 		        .compute_dtype = DTYPE_F32,
 		        .gradient_dtype = DTYPE_F32,
 		        .reduce_dtype = DTYPE_F32,
-		        .objective = {&objective_embedding, {5, pooling}}};
+		        .objective = {&objective_in_batch, {5, pooling}}};
 		struct outcome kept, offloaded;
 
 		train(&kept, &policy);
@@ -366,11 +365,11 @@ static void test_training(void **state)
 /* Each objective refuses the head that it cannot use. */
 static void test_refusal(void **state)
 {
-	const struct objective *const types[] = {&objective_tokens, &objective_pairs, &objective_embedding};
+	const struct objective *const types[] = {&objective_tokens, &objective_pairs, &objective_in_batch};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
-		int is_embedding = types[i] == &objective_embedding;
+		int is_embedding = types[i] == &objective_in_batch;
 		struct model *model =
 		        is_embedding ? model_from("{\"model_type\":\"llama\",\"vocab_size\":70,"
 		                                  "\"hidden_size\":32,\"intermediate_size\":48,"
@@ -401,7 +400,7 @@ static void test_rows(void **state)
 {
 	char *path = file_join(*state, "rows.jsonl");
 	int64_t starts[] = {0, DOCUMENTS};
-	struct batch_source source = {.rule = &objective_embedding.batch};
+	struct batch_source source = {.rule = &objective_in_batch.batch};
 	struct dataset_options options = {.path = path, .vocab_count = VOCAB};
 	struct batch_limits limits;
 	struct packing *packing;

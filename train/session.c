@@ -6,6 +6,7 @@
 #include "train/devices.h"
 #include "train/inputs/context_length.h"
 #include "train/inputs/data_config.h"
+#include "train/inputs/sentence.h"
 #include "train/inputs/tokenizer_fit.h"
 #include "train/ranks/planes.h"
 #include "train/ranks/ranks_load.h"
@@ -52,6 +53,10 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	if (!s->model_dir)
 		return ERR_NOMEM;
 	rc = model_open_path(&s->model, c->model);
+	if (!rc && c->embedding_loss)
+		rc = sentence_open(&s->sentence, c);
+	if (!rc && c->embedding_loss)
+		rc = model_pool(s->model, s->sentence.pool);
 	if (!rc)
 		rc = session_adapt(s);
 	if (!rc && c->verb == VERB_TRAIN && s->model->config.dropout > 0)
@@ -564,6 +569,7 @@ void session_close(struct session *s)
 	tokenizer_close(s->tokenizer);
 	hf_chat_free(&s->chat);
 	side_files_free(&s->side);
+	sentence_dir_free(&s->sentence);
 	hf_import_close(s->import);
 	peft_config_free(&s->adapter);
 	json_decref(s->adapter_then);

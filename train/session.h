@@ -11,6 +11,7 @@
 #include "checkpoint/hf/hf_chat.h"
 #include "checkpoint/hf/hf_import.h"
 #include "checkpoint/hf/peft.h"
+#include "checkpoint/hf/sentence_dir.h"
 #include "config/config.h"
 #include "data/batch.h"
 #include "data/mix.h"
@@ -61,8 +62,9 @@ struct session {
 	char base[HF_HASH_BYTES];    /* with frozen weights: the hash of the model's files */
 	char carried[HF_HASH_BYTES]; /* the same where a result needs the files (train/adapters.h) */
 	int keeps_base;              /* 1: checkpoints have the frozen weights, as the one that was resumed */
-	struct hf_chat chat;         /* of the training chats; copied into the result */
-	struct side_files side;      /* files of checkpoints and result beside the weights; rank 0 */
+	struct sentence_dir sentence; /* of an embedder; empty without embedding_loss */
+	struct hf_chat chat;          /* of the training chats; copied into the result */
+	struct side_files side;       /* files of checkpoints and result beside the weights; rank 0 */
 	struct reference_facts reference;
 	struct session_rows train, eval;
 	int (*is_stopped)(

@@ -3,6 +3,7 @@
 
 #include "train/inputs/data_cache.h"
 #include "train/inputs/data_config.h"
+#include "train/inputs/sentence.h"
 #include "train/inputs/tokenizer_fit.h"
 #include "train/ranks/ranks_share.h"
 
@@ -34,6 +35,8 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	if (rc)
 		return rc;
 	o = data_config_options(c, path, s->tokenizer, chat_template, s->model->config.V);
+	if (c->embedding_loss)
+		sentence_rows(&o, &s->sentence, c);
 	o.no_tokenizer = &why;
 	o.refused = s->model->replaced;
 	o.refused_count = TEXT_PART_REPLACED;

@@ -42,6 +42,7 @@ struct hf_export {
 	   model. */
 	const struct hf_layout *layout;
 	const struct side_files *side; /* config.json, the tokenizer and so on; may be NULL */
+	int is_in_checkpoint;          /* 1: folders of its files are part of their names (side_files.h) */
 	int is_refused_without_room;   /* ERR_FIT before anything is written, if the disk lacks the room */
 	int (*may_appear)(void);       /* as in checkpoint/save.h */
 	struct pool *pool;             /* its threads merge adapters; NULL: this thread */

@@ -36,12 +36,13 @@ int result_dir_writes(const char *name)
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))
 			return 1;
-	return is_shard(name) || side_file_is(name);
+	return is_shard(name) || side_file_is(name) || side_folder_is(name);
 }
 
 static int is_own(const char *path, const char *name)
 {
-	return result_dir_writes(name) && file_kind_of(path) == FILE_REGULAR;
+	return result_dir_writes(name) &&
+	       file_kind_of(path) == (side_folder_is(name) ? FILE_DIR : FILE_REGULAR);
 }
 
 int result_dir_check(const char *dir)
@@ -165,9 +166,12 @@ static int fill(const struct result_dir *r)
 		err = in_both(remove_second, r->temp, r->final, config_name);
 	if (!err)
 		err = file_sync_dir(r->final);
-	for (size_t i = 0; i < count && !err; i++)
-		if (strcmp(names[i], config_name))
+	for (size_t i = 0; i < count && !err; i++) {
+		if (side_folder_is(names[i]))
+			err = in_both(remove_second, r->temp, r->final, names[i]);
+		if (!err && strcmp(names[i], config_name))
 			err = in_both(file_rename, r->temp, r->final, names[i]);
+	}
 	if (!err)
 		err = remove_stale(r, names, count);
 	if (!err)

@@ -33,6 +33,10 @@ static const struct side_row {
         {"vocab.txt", NULL, OF_TOKENIZER},
         {"merges.txt", NULL, OF_TOKENIZER},
         {"chat_template", "", OF_TOKENIZER},
+        {"modules.json", NULL, OF_MODEL},
+        {"config_sentence_transformers.json", NULL, OF_MODEL},
+        {"sentence_bert_config.json", NULL, OF_MODEL},
+        {"", SIDE_FILE_FOLDER "config.json", OF_MODEL},
 };
 
 /* NULL: no row. Hidden files belong to other programs ("._tokenizer.model"). */
@@ -114,6 +118,27 @@ static int is_utf8(const char *dir, const char *name)
 	return text != NULL;
 }
 
+int side_folder_is(const char *name)
+{
+	size_t digits = strspn(name, "0123456789");
+
+	return digits && name[digits] == '_';
+}
+
+/* A module's settings, from its folder. */
+static int read_folder(struct side_files *side, const char *path, const char *folder)
+{
+	char *file = file_join(path, "config.json"),
+	     *name = mem_printf("%s" SIDE_FILE_FOLDER "config.json", folder);
+	int err = file && name ? 0 : ERR_NOMEM;
+
+	if (!err && file_kind_of(file) == FILE_REGULAR)
+		err = read_one(side, file, name);
+	mem_free(file);
+	mem_free(name);
+	return err;
+}
+
 /* Reads the files of this kind in a directory. */
 static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 {
@@ -125,6 +150,10 @@ static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 		const struct side_row *row = row_of(names[i]);
 		char *path = NULL;
 
+		if (of == OF_MODEL && side_folder_is(names[i]) && (path = file_join(dir, names[i])) != NULL)
+			err = read_folder(side, path, names[i]);
+		mem_free(path);
+		path = NULL;
 		if (of == OF_TOKENIZER && !strcmp(names[i], "additional_chat_templates"))
 			log_warn("%s/%s is not copied to checkpoints and the result; copy it there", dir,
 			        names[i]);
@@ -245,6 +274,31 @@ int side_files_write(const struct side_files *side, const char *to, const char *
 		err = path ? file_write_all(path, side->files[i].data, side->files[i].len_bytes) : ERR_NOMEM;
 		mem_free(path);
 	}
+	return err;
+}
+
+static int write_in_folder(const struct side_file *file, const char *to)
+{
+	size_t folder = strcspn(file->name, SIDE_FILE_FOLDER);
+	char *dir = file->name[folder] ? mem_printf("%s/%.*s", to, (int)folder, file->name) : mem_strdup(to);
+	char *path = dir ? file_join(dir, file->name[folder] ? file->name + folder + 1 : file->name) : NULL;
+	int err = path ? 0 : ERR_NOMEM;
+
+	if (!err && file->name[folder])
+		err = file_make_dir(dir);
+	if (!err)
+		err = file_write_all(path, file->data, file->len_bytes);
+	mem_free(dir);
+	mem_free(path);
+	return err;
+}
+
+int side_files_write_result(const struct side_files *side, const char *to)
+{
+	int err = 0;
+
+	for (int i = 0; side && i < side->count && !err; i++)
+		err = write_in_folder(&side->files[i], to);
 	return err;
 }
 

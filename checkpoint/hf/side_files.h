@@ -17,6 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A file of a folder, such as 1_Pooling/config.json of sentence-transformers, is called
+ * 1_Pooling@config.json. Only results have the folders. */
+#define SIDE_FILE_FOLDER "@"
+
 struct side_file {
 	char *name, *data;
 	size_t len_bytes;
@@ -46,6 +50,12 @@ int side_files_read(struct side_files *side, const char *model, const char *toke
 /* Writes each file but `without` (NULL: all) into the existing directory `to` and fsyncs it, but not the
  * directory. side NULL: no files. */
 int side_files_write(const struct side_files *side, const char *to, const char *without);
+
+/* The same into a result, with folders. */
+int side_files_write_result(const struct side_files *side, const char *to);
+
+/* 1 if this is the name of a folder that side_files_write_result makes. */
+int side_folder_is(const char *name);
 
 /* NULL: no file with this name. Valid until side_files_put or free. */
 const struct side_file *side_files_find(const struct side_files *side, const char *name);

@@ -26,7 +26,11 @@
 	X(SYSTEM, system, "system")                                                                          \
 	X(HISTORY, history, "history")                                                                       \
 	X(TOOLS, tools, "tools")                                                                             \
-	X(TEXT, text, "text")
+	X(TEXT, text, "text")                                                                                \
+	X(ANCHOR, anchor, "anchor")                                                                          \
+	X(POSITIVE, positive, "positive")                                                                    \
+	X(NEGATIVE, negative, "negative")                                                                    \
+	X(SCORE, score, "score,scores,label,labels")
 
 /* X(name in the enum, name for users, as templates know it, usual names) */
 #define ROW_ROLES(X)                                                                                         \

@@ -102,6 +102,8 @@ static int check_result(const struct dataset_builder *b)
 
 	if (d->is_paired)
 		return check_pairs(b);
+	if (d->texts)
+		return 0;
 	if (d->row_count == 0)
 		return err_set(ERR_INPUT,
 		        "%s: no row is left: %" PRId64 " longer than max_length were dropped, %" PRId64
@@ -281,6 +283,8 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	str_printf(&text, "rows %zu %d %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n",
 	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
 	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
+	str_printf(&text, "texts %d %d\n%s\n%s\n", o->texts.least, o->texts.needs_score,
+	        o->texts.prompt[0] ? o->texts.prompt[0] : "", o->texts.prompt[1] ? o->texts.prompt[1] : "");
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)
 		str_printf(&text, "%s=%s\n", row_field_key((enum row_field)i),
 		        o->names.fields[i] ? o->names.fields[i] : "");

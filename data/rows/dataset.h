@@ -25,6 +25,9 @@
  * are DATASET_IGNORE unless `inputs` says otherwise. The chat template renders chats, which are tokenized
  * whole. The assistant's turns have labels, including their end-of-turn token (data/chat/chat_labels.h).
  *
+ *  texts              {"anchor", "positive"}, maybe negatives and a score, for an embedder; columns of other
+ *                     names by their order
+ *
  * A record with two answers becomes a *pair*: rows 2i (prompt and chosen answer) and 2i + 1 (prompt and
  * rejected answer). Only answers have labels. A pair is kept whole, with a target in each row, or left out.
  *
@@ -55,9 +58,16 @@ enum dataset_long_rows {
 };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
 /* Rows of pairs: whatever the data holds; none, or nothing else. */
-enum dataset_pairs { DATASET_PAIRS_ANY, DATASET_PAIRS_NONE, DATASET_PAIRS_ONLY };
+enum dataset_pairs { DATASET_PAIRS_ANY, DATASET_PAIRS_NONE, DATASET_PAIRS_ONLY, DATASET_TEXTS_ONLY };
 /* Stanford's words, these with a newline before the answer, or the chat template */
 enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, DATASET_ALPACA_CHAT };
+
+/* Rows of several texts: what the loss needs of them, and its name for messages. */
+struct dataset_texts {
+	const char *wanted_by; /* "embedding_loss=mnrl" */
+	int least, needs_score;
+	const char *prompt[2]; /* before the first text, before the others; NULL: none */
+};
 
 struct dataset_options {
 	const char *path;  /* one or several sets: data/source/sets.h */
@@ -65,6 +75,7 @@ struct dataset_options {
 	enum files_split split_want;
 	enum dataset_format format;
 	enum dataset_pairs pairs;
+	struct dataset_texts texts;        /* with DATASET_TEXTS_ONLY */
 	struct row_names names;            /* of columns and roles if not the usual ones */
 	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
 	const struct err *no_tokenizer;    /* the reason; NULL: not searched */
@@ -120,6 +131,7 @@ struct dataset_counts {
 
 struct dataset {
 	enum dataset_format format; /* the format of the first set */
+	int64_t texts;              /* of a record, each a row; 0: records are no lists of texts */
 	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
 	struct dataset_set sets[DATA_SETS_MAX];
 	int set_count, is_weighted;
@@ -141,12 +153,12 @@ void dataset_close(struct dataset *d);
 /* What stays together: a pair of rows, or a row; and its word for messages. */
 static inline int64_t dataset_unit_rows(const struct dataset *d)
 {
-	return d->is_paired ? 2 : 1;
+	return d->is_paired ? 2 : d->texts ? d->texts : 1;
 }
 
 static inline const char *dataset_unit(const struct dataset *d)
 {
-	return d->is_paired ? "pair" : "row";
+	return d->is_paired ? "pair" : "row"; /* of texts: a row of them */
 }
 
 static inline int64_t dataset_unit_count(const struct dataset *d)

@@ -328,6 +328,8 @@ static int append(
 		return rc;
 	for (int64_t t = 1; t < count; t++)
 		targets += labels ? labels[t] != DATASET_IGNORE : t >= masked;
+	if (d->texts)
+		targets = 1; /* its vector */
 	row_record_write(d->store->memory + b->record_bytes, ids, labels, count, masked, own);
 	b->entries[b->entry_count++] = (struct row_entry){.start_bytes = b->written_bytes + b->record_bytes,
 	        .token_count = (int32_t)count,
@@ -503,4 +505,30 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 		return 0;
 	return most && kept > most ? add_split(b, ids, labels, kept, masked)
 	                           : add_row(b, ids, labels, kept, masked);
+}
+
+int dataset_builder_fit_text(int64_t *kept, struct dataset_builder *b, int64_t token_count, int64_t around)
+{
+	int rc = fit(kept, b, token_count + around);
+
+	if (!rc && *kept && *kept <= around)
+		return err_set(ERR_INPUT, "%s: max_length=%" PRId64 " leaves no token of a text; raise it",
+		        b->where, b->options->max_length_tokens);
+	*kept = *kept > around ? *kept - around : 0;
+	return rc;
+}
+
+int dataset_builder_add_text(struct dataset_builder *b, const int32_t *ids, int64_t token_count, float label)
+{
+	int rc = check_row(b, ids, NULL, token_count);
+
+	b->targets->count = 0;
+	for (int64_t t = 0; t < token_count && !rc; t++)
+		rc = token_list_add(b->targets, DATASET_IGNORE);
+	if (rc || !token_count)
+		return rc;
+	if (label != 0)
+		memcpy(b->targets->ids, &label, sizeof(label));
+	rc = append(b, ids, b->targets->ids, token_count, 0);
+	return rc < 0 ? rc : 0;
 }

@@ -62,6 +62,11 @@ int row_ids_append(struct token_list *list, const json_t *array, const char *whe
 int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
         int64_t token_count, int64_t masked);
 
+/* Of a record of texts: how many of a text's tokens are kept beside `around` others (0 and a count of dropped
+ * ones: none); and appends one text with its label, 32 bits of a float. */
+int dataset_builder_fit_text(int64_t *kept, struct dataset_builder *b, int64_t token_count, int64_t around);
+int dataset_builder_add_text(struct dataset_builder *b, const int32_t *ids, int64_t token_count, float label);
+
 /* Begins a pair. The next two rows, with labels, are its chosen and its rejected one. Both are added after
  * the second, or none of them if one has no target or is dropped. */
 void dataset_builder_begin_pair(struct dataset_builder *b);

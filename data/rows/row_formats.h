@@ -27,7 +27,9 @@ struct dataset_builder;
 	        ROW_BIT(PROMPT) | ROW_BIT(COMPLETION), NULL)                                                 \
 	X(TEXT, "text", "completion pretrain pretraining", row_text, ROW_BIT(TEXT), NULL)                    \
 	X(PREFERENCE, "preference", "ranking dpo pairs", row_preference,                                     \
-	        ROW_BIT(CHOSEN) | ROW_BIT(REJECTED), NULL)
+	        ROW_BIT(CHOSEN) | ROW_BIT(REJECTED), NULL)                                                   \
+	X(TEXTS, "texts", "sentence_pairs embedding", row_texts, ROW_BIT(ANCHOR) | ROW_BIT(POSITIVE),        \
+	        row_texts_is_mine)
 
 enum dataset_format {
 	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt or .md */
@@ -43,5 +45,7 @@ ROW_FORMATS(ROW_FORMAT_DECLARE)
 /* 1 if this format reads a record that has all its fields: messages and sharegpt share their fields. */
 int row_messages_is_mine(const struct dataset_builder *b, const json_t *record);
 int row_sharegpt_is_mine(const struct dataset_builder *b, const json_t *record);
+/* Never: only an objective over texts wants them. */
+int row_texts_is_mine(const struct dataset_builder *b, const json_t *record);
 
 #endif

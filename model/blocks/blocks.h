@@ -46,6 +46,8 @@ static inline int64_t cache_texts(const struct cache_shape *shape)
  *                   micro-batch
  *   first_gradient  1: gradients that are products (model_gradient_is_product) are overwritten, not added
  *                   to
+ *   vectors         F32 [documents, width + VECTOR_FACTS], head only: vectors of documents, or their
+ *                   gradients
  *   head_rows       rows of logits that the head computes at once (model_head_rows)
  *   recompute       1: this forward only refills acts for a backward, at every stage of the group
  *
@@ -60,7 +62,7 @@ struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
 	const struct stage_value *value;
-	dev_addr x, y, acts, scratch, dx, rope_table, loss, state;
+	dev_addr x, y, acts, scratch, dx, rope_table, loss, state, vectors;
 	int64_t rope_positions, head_rows;
 	struct cache_shape cached;
 	float grad_scale;
@@ -76,8 +78,12 @@ int model_backward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch);
 
 /* The last stage: forward, losses and, with HEAD_TRAIN, backward in one call, as an objective does them
- * (objective/objective.h). Without any target a pass writes a dx of 0 and no gradients. */
-enum head_mode { HEAD_LOSS, HEAD_TRAIN };
+ * (objective/objective.h). Without any target a pass writes a dx of 0 and no gradients.
+ *
+ * An objective over vectors has two calls instead: HEAD_VECTORS writes those of a micro-batch's documents,
+ * and HEAD_GRADIENTS does backward from their gradients. Behind each vector are the facts of its document. */
+enum head_mode { HEAD_LOSS, HEAD_TRAIN, HEAD_VECTORS, HEAD_GRADIENTS };
+enum { VECTOR_LABEL, VECTOR_TOKENS, VECTOR_PLACE, VECTOR_FACTS };
 struct stage_call; /* model/blocks/block.h */
 struct head_pass {
 	void (*run)(struct stage_call *call, enum head_mode mode);

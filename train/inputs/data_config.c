@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/str.h"
+#include "config/embedding.h"
 #include "data/eval_split.h"
 #include "data/template/moment.h"
 #include "model/families/text_part.h"
@@ -190,9 +191,14 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                                        : "train",
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = (enum dataset_format)c->data_format,
-	        .pairs = c->verb == VERB_DATA                         ? DATASET_PAIRS_ANY
+	        .pairs = c->embedding_loss                            ? DATASET_TEXTS_ONLY
+	                 : c->verb == VERB_DATA                       ? DATASET_PAIRS_ANY
 	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
 	                                                              : DATASET_PAIRS_NONE,
+	        .texts = {.wanted_by = config_where(c, "embedding_loss"),
+	                .least = embedding_rows_of(c).texts,
+	                .needs_score = embedding_rows_of(c).has_score,
+	                .prompt = {c->query_prompt, c->document_prompt}},
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,
@@ -343,8 +349,8 @@ static int pack(struct packing **packing, struct mix *mix, const struct config *
 	if (mix && mix->set_count)
 		for (parts = 0; parts < mix->set_count; parts++)
 			starts[parts + 1] = starts[parts] + mix->sets[parts].row_count;
-	rc = d->is_paired ? packing_build_pairs(packing, starts, parts)
-	                  : packing_build_parts(packing, lengths, starts, parts, c->max_length);
+	rc = dataset_unit_rows(d) > 1 ? packing_build_groups(packing, starts, parts, dataset_unit_rows(d))
+	                              : packing_build_parts(packing, lengths, starts, parts, c->max_length);
 	mem_free(lengths);
 	for (int i = 0; !rc && mix && i < mix->set_count; i++) {
 		mix->sets[i].first = starts[i];
@@ -364,10 +370,11 @@ int data_config_pack(
 		if (!d->sets[i].row_count)
 			return err_set(
 			        ERR_INPUT, "%s has a weight, but none of its rows are left", d->sets[i].name);
-	if (c->packing == CONFIG_PACKING_BFD && d->is_paired)
-		return err_set(ERR_UNSUPPORTED, "%s=%s: pairs are not packed; set packing=off",
-		        config_where(c, "packing"), config_text(c, "packing"));
-	if (c->packing == CONFIG_PACKING_BFD || d->is_paired)
+	if (c->packing == CONFIG_PACKING_BFD && dataset_unit_rows(d) > 1)
+		return err_set(ERR_UNSUPPORTED, "%s=%s: %s are not packed; set packing=off",
+		        config_where(c, "packing"), config_text(c, "packing"),
+		        d->is_paired ? "pairs" : "texts of embedding_loss");
+	if (c->packing == CONFIG_PACKING_BFD || dataset_unit_rows(d) > 1)
 		rc = pack(packing, mix, c, d);
 	if (!rc && mix && mix->set_count && (rc = mix_make(mix, &bad)))
 		rc = err_note(rc, "%s", d->sets[bad].name);
@@ -376,7 +383,7 @@ int data_config_pack(
 
 const char *data_config_drawn(const struct dataset *d, const struct packing *packing)
 {
-	return d->is_paired ? "pairs" : packing ? "bins" : "rows";
+	return d->is_paired ? "pairs" : packing && !d->texts ? "bins" : "rows";
 }
 
 int data_config_vocab_count(int64_t *vocab_count, const char *model_path)

@@ -163,20 +163,27 @@ int ranks_share_model(const struct config *c, struct model **model)
 	char *text = NULL;
 	int64_t len_bytes = 0;
 	int rank = world_self()->rank, is_tied = 0, rc;
+	enum pool_mode pool = POOL_NONE;
 
 	if (!is_shared(c))
 		return 0;
 	rc = rank ? 0 : config_read(&text, &len_bytes, c->model);
 	if (!rank && !rc)
 		is_tied = (*model)->config.tied;
+	if (!rank && !rc)
+		pool = (*model)->config.pool;
 	if (!rc)
 		rc = ranks_share_block(c, &text, &len_bytes);
 	if (!rc)
 		rc = world_broadcast(&is_tied, sizeof(is_tied), 0);
 	if (!rc && rank)
 		rc = model_build(model, text, len_bytes);
-	if (!rc && rank && !is_tied)
+	if (!rc)
+		rc = world_broadcast(&pool, sizeof(pool), 0);
+	if (!rc && rank && !is_tied && pool == POOL_NONE)
 		rc = model_untie(*model);
+	if (!rc && rank && pool != POOL_NONE)
+		rc = model_pool(*model, pool);
 	mem_free(text);
 	return rc;
 }

@@ -1,0 +1,16 @@
+/* Keys of embedders (keys_embedding.inc). */
+#ifndef FERRY_CONFIG_EMBEDDING_H
+#define FERRY_CONFIG_EMBEDDING_H
+
+#include "config/config.h"
+
+/* What embedding_loss needs of each row: at least so many texts, and a score. */
+struct embedding_rows {
+	int texts, has_score;
+};
+struct embedding_rows embedding_rows_of(const struct config *c);
+
+/* ERR_INPUT: settings of an embedder that have no effect, or contradict each other. */
+int embedding_check(const struct config *c);
+
+#endif

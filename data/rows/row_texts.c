@@ -1,0 +1,227 @@
+/* Records of several texts that an embedder compares: an anchor, a positive, maybe negatives and a score. */
+#include "data/rows/row_formats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/rows/dataset_build.h"
+#include "data/tokenizer/token_list.h"
+#include "data/tokenizer/tokenizer.h"
+
+enum { TEXTS_MAX = 64 };
+
+/* The texts of a record in their order, and its score. */
+struct texts_record {
+	const char *key[TEXTS_MAX];
+	const json_t *text[TEXTS_MAX];
+	int64_t count;
+	const char *score_key;
+	const json_t *score;
+};
+
+/* sentence-transformers takes a column with one of these names for the label. */
+static int is_score_name(const char *name)
+{
+	return !strcmp(name, "label") || !strcmp(name, "labels") || !strcmp(name, "score") ||
+	       !strcmp(name, "scores");
+}
+
+static int take(struct texts_record *r, const struct dataset_builder *b, const char *key, const json_t *value)
+{
+	if (r->count == TEXTS_MAX)
+		return err_set(ERR_INPUT, "%s: the row has more than %d texts", b->where, TEXTS_MAX);
+	r->key[r->count] = key;
+	r->text[r->count++] = value;
+	return 0;
+}
+
+static int take_field(
+        struct texts_record *r, struct dataset_builder *b, const json_t *record, enum row_field field)
+{
+	const char *key = NULL;
+	const json_t *value = row_field(b->names, record, field, &key);
+
+	if (!value)
+		return dataset_builder_missing(b, record, field);
+	return take(r, b, key, value);
+}
+
+/* By the columns that the user named; by their order where none is named. */
+static int texts_find(struct texts_record *r, struct dataset_builder *b, const json_t *record)
+{
+	const char *const *named = b->names->fields, *key;
+	const json_t *value;
+	int rc = 0;
+
+	r->score = row_field(b->names, record, ROW_FIELD_SCORE, &r->score_key);
+	if (named[ROW_FIELD_SCORE] && !r->score)
+		return dataset_builder_missing(b, record, ROW_FIELD_SCORE);
+	if (named[ROW_FIELD_ANCHOR] || named[ROW_FIELD_POSITIVE] || named[ROW_FIELD_NEGATIVE]) {
+		rc = take_field(r, b, record, ROW_FIELD_ANCHOR);
+		if (!rc)
+			rc = take_field(r, b, record, ROW_FIELD_POSITIVE);
+		if (!rc && named[ROW_FIELD_NEGATIVE])
+			rc = take_field(r, b, record, ROW_FIELD_NEGATIVE);
+		return rc;
+	}
+	json_object_foreach((json_t *)(uintptr_t)record, key, value)
+	{
+		if (!rc && value != r->score && !is_score_name(key))
+			rc = take(r, b, key, value);
+	}
+	return rc;
+}
+
+static int texts_check(const struct texts_record *r, struct dataset_builder *b, const json_t *record)
+{
+	char columns[ROW_COLUMNS_BYTES];
+
+	row_columns(columns, record);
+	if (r->count < b->options->texts.least)
+		return err_set(ERR_INPUT,
+		        "%s: %s needs %d texts in a row, an anchor, a positive%s; the row has %s; name them "
+		        "with "
+		        "field_anchor, field_positive and field_negative",
+		        b->where, b->options->texts.wanted_by, b->options->texts.least,
+		        b->options->texts.least > 2 ? " and a negative" : "", columns);
+	for (int64_t i = 0; i < r->count; i++)
+		if (!json_is_string(r->text[i]))
+			return err_set(ERR_INPUT,
+			        "%s: \"%s\" is %s; expected a text; remove the column, or name those to read "
+			        "with "
+			        "field_anchor, field_positive and field_negative",
+			        b->where, r->key[i], json_kind_name(r->text[i]));
+	if (b->d->texts && b->d->texts != r->count)
+		return err_set(ERR_INPUT,
+		        "%s: the row has %lld texts and earlier rows have %lld; all must have the same",
+		        b->where, (long long)r->count, (long long)b->d->texts);
+	if (b->options->texts.needs_score && !r->score)
+		return err_set(ERR_INPUT,
+		        "%s: %s needs a score in each row; the row has %s; set field_score to the column "
+		        "that holds it",
+		        b->where, b->options->texts.wanted_by, columns);
+	return 0;
+}
+
+/* A number, also as a text, as in a CSV cell. */
+static int score_read(float *score, const struct texts_record *r, const struct dataset_builder *b)
+{
+	const char *text = json_string_value(r->score);
+	char *end = NULL;
+	double value = json_number_value(r->score);
+
+	*score = 0;
+	if (!r->score || !b->options->texts.needs_score)
+		return 0;
+	if (json_is_boolean(r->score))
+		value = json_is_true(r->score);
+	else if (text)
+		value = strtod(text, &end);
+	if ((!json_is_number(r->score) && !json_is_boolean(r->score) && !text) ||
+	        (text && (end == text || end[strspn(end, " \t")])) || !isfinite(value))
+		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected a number", b->where, r->score_key,
+		        text ? text : json_kind_name(r->score));
+	*score = (float)value;
+	return 0;
+}
+
+/* The tokens that the tokenizer puts around any text: `before` of them first. */
+static int around_find(struct token_list *around, int64_t *before, const struct tokenizer *t)
+{
+	struct token_list first = {0};
+	int rc = tokenizer_encode(t, &first, "", 0, ADD_SPECIAL_BEFORE);
+
+	*before = first.count;
+	token_list_free(&first);
+	return rc ? rc : tokenizer_encode(t, around, "", 0, ADD_SPECIAL_ALL);
+}
+
+static int append_all(struct token_list *to, const int32_t *ids, int64_t count)
+{
+	int rc = 0;
+
+	for (int64_t i = 0; i < count && !rc; i++)
+		rc = token_list_add(to, ids[i]);
+	return rc;
+}
+
+/* Appends a text with its prompt. A longer one loses the end of its own tokens, not those around it. */
+static int encode(struct dataset_builder *b, struct token_list *ids, const struct token_list *around,
+        int64_t before, const json_t *text, const char *prompt)
+{
+	struct token_list body = {0};
+	size_t prompt_bytes = prompt ? strlen(prompt) : 0, bytes = json_string_length(text);
+	char *whole = mem_alloc(prompt_bytes + bytes + 1, 1);
+	int64_t kept;
+	int rc = whole ? 0 : ERR_NOMEM;
+
+	if (!rc) {
+		memcpy(whole, prompt ? prompt : "", prompt_bytes);
+		memcpy(whole + prompt_bytes, json_string_value(text), bytes);
+		rc = tokenizer_encode(
+		        b->options->tokenizer, &body, whole, prompt_bytes + bytes, ADD_SPECIAL_NONE);
+		rc = rc ? err_note(rc, "%s", b->where) : 0;
+	}
+	kept = body.count;
+	if (!rc)
+		rc = dataset_builder_fit_text(&kept, b, body.count, around->count);
+	if (!rc)
+		rc = append_all(ids, around->ids, before);
+	if (!rc)
+		rc = append_all(ids, body.ids, kept);
+	if (!rc)
+		rc = append_all(ids, around->ids + before, around->count - before);
+	token_list_free(&body);
+	mem_free(whole);
+	return rc;
+}
+
+int row_texts_read(struct dataset_builder *b, const json_t *record)
+{
+	struct texts_record r = {0};
+	struct token_list around = {0};
+	int64_t before = 0, end[TEXTS_MAX + 1] = {0}, dropped = b->d->counts.dropped;
+	float score = 0;
+	int rc = dataset_builder_need_tokenizer(b);
+
+	if (!rc)
+		rc = texts_find(&r, b, record);
+	if (!rc)
+		rc = texts_check(&r, b, record);
+	if (!rc)
+		rc = score_read(&score, &r, b);
+	if (!rc)
+		rc = around_find(&around, &before, b->options->tokenizer);
+	for (int64_t i = 0; i < r.count && !rc; i++) {
+		dataset_builder_note_read(b, r.key[i]);
+		rc = encode(b, b->ids, &around, before, r.text[i], b->options->texts.prompt[i > 0]);
+		end[i + 1] = b->ids->count;
+		if (!rc && end[i + 1] == end[i])
+			rc = err_set(
+			        ERR_INPUT, "%s: \"%s\" has no tokens; remove the row", b->where, r.key[i]);
+	}
+	if (r.score && b->options->texts.needs_score)
+		dataset_builder_note_read(b, r.score_key);
+	token_list_free(&around);
+	if (rc || b->d->counts.dropped > dropped) {
+		b->d->counts.dropped = dropped + (b->d->counts.dropped > dropped);
+		return rc;
+	}
+	b->seen |= 1u << ROW_FIELD_ANCHOR | 1u << ROW_FIELD_POSITIVE | 1u << ROW_FIELD_NEGATIVE |
+	           1u << ROW_FIELD_SCORE;
+	b->d->texts = r.count;
+	for (int64_t i = 0; i < r.count && !rc; i++)
+		rc = dataset_builder_add_text(b, b->ids->ids + end[i], end[i + 1] - end[i], i ? 0 : score);
+	return rc;
+}
+
+int row_texts_is_mine(const struct dataset_builder *b, const json_t *record)
+{
+	(void)b;
+	(void)record;
+	return 0;
+}

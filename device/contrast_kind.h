@@ -1,0 +1,29 @@
+/* Losses of embeddings (objective/contrast.h says what they are). */
+#ifndef FERRY_DEVICE_CONTRAST_KIND_H
+#define FERRY_DEVICE_CONTRAST_KIND_H
+
+/* Identifier, name, other names, whether rows have a score, the margin if none is set (0: it has none). */
+#define CONTRAST_LOSSES(ROW)                                                                                 \
+	ROW(MNRL, "mnrl", "multiple_negatives_ranking cached_mnrl infonce info_nce", 0, 0)                   \
+	ROW(SYMMETRIC_MNRL, "symmetric_mnrl", "multiple_negatives_symmetric_ranking", 0, 0)                  \
+	ROW(COSENT, "cosent", NULL, 1, 0)                                                                    \
+	ROW(COSINE, "cosine", "cosine_similarity", 1, 0)                                                     \
+	ROW(CONTRASTIVE, "contrastive", NULL, 1, 0.5)                                                        \
+	ROW(TRIPLET, "triplet", NULL, 0, 5)
+
+enum contrast_kind {
+	CONTRAST_OFF,
+#define CONTRAST_ENUM(id, ...) CONTRAST_##id,
+	CONTRAST_LOSSES(CONTRAST_ENUM)
+#undef CONTRAST_ENUM
+};
+
+static inline int contrast_has_score(enum contrast_kind kind)
+{
+#define CONTRAST_SCORE(id, name, others, score, margin) [CONTRAST_##id] = score,
+	static const int has[] = {0, CONTRAST_LOSSES(CONTRAST_SCORE)};
+#undef CONTRAST_SCORE
+	return has[kind];
+}
+
+#endif

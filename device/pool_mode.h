@@ -1,0 +1,7 @@
+/* How the states of a text's tokens become its vector. NONE: the model has a head that gives logits. */
+#ifndef FERRY_DEVICE_POOL_MODE_H
+#define FERRY_DEVICE_POOL_MODE_H
+
+enum pool_mode { POOL_NONE, POOL_CLS, POOL_LASTTOKEN, POOL_MEAN, POOL_MEAN_SQRT_LEN };
+
+#endif

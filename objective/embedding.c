@@ -1,0 +1,106 @@
+/* Embeddings: texts of a row near to each other, and far from those of other rows. */
+#include "objective/contrast.h"
+#include "objective/vectors.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/batch.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const keys[] = {"embedding_loss", "embedding_scale", "embedding_margin", NULL};
+
+/* The texts of each row. ERR_INTERNAL: a row is not whole. */
+static int row_texts(int64_t *each, const struct judgement *j)
+{
+	*each = 0;
+	for (int64_t i = 0; i < j->count && (i == 0 || j->row[i][j->width + VECTOR_PLACE] != 0); i++)
+		(*each)++;
+	for (int64_t i = 0; i < j->count; i++)
+		if (j->row[i][j->width + VECTOR_PLACE] != (float)(i % *each) || j->count % *each)
+			return err_set(ERR_INTERNAL, "embeddings: text %lld of %lld is not where its row is",
+			        (long long)i, (long long)j->count);
+	return 0;
+}
+
+/* Vectors as the pooling gives them. */
+static void vectors_take(float *to, const struct judgement *j, double *factor)
+{
+	for (int64_t n = 0; n < j->count; n++) {
+		const float *row = j->row[n];
+
+		factor[n] = vectors_scale(j->model, (double)row[j->width + VECTOR_TOKENS]);
+		for (int64_t i = 0; i < j->width; i++)
+			to[n * j->width + i] = (float)(factor[n] * (double)row[i]);
+	}
+}
+
+static void losses_give(const struct judgement *j, const double *loss, int64_t each)
+{
+	for (int64_t n = 0; n < j->count; n++)
+		if (j->loss[n])
+			*j->loss[n] = n % each ? 0 : (float)loss[n / each];
+}
+
+static int judge(struct judgement *j)
+{
+	float *vectors = mem_alloc((size_t)(j->count * j->width), sizeof(*vectors));
+	float *score = mem_alloc((size_t)j->count, sizeof(*score));
+	double *loss = mem_alloc((size_t)j->count, sizeof(*loss)),
+	       *factor = mem_alloc((size_t)j->count, sizeof(*factor));
+	struct contrast c = {.kind = (enum contrast_kind)j->settings[0],
+	        .scale = j->settings[1],
+	        .margin = j->settings[2],
+	        .width = j->width,
+	        .stride = j->width,
+	        .vectors = vectors,
+	        .score = score,
+	        .loss = loss,
+	        .gradient = j->gradient,
+	        .weight = j->grad_scale,
+	        .pool = j->pool,
+	        .each_task = j->each};
+	int rc = vectors && score && loss && factor ? row_texts(&c.each, j) : ERR_NOMEM;
+
+	if (!rc) {
+		c.rows = j->count / c.each;
+		vectors_take(vectors, j, factor);
+		for (int64_t i = 0; i < c.rows; i++)
+			score[i] = j->row[i * c.each][j->width + VECTOR_LABEL];
+		rc = contrast_losses(&c);
+	}
+	for (int64_t n = 0; !rc && j->gradient && n < j->count; n++)
+		for (int64_t i = 0; i < j->width; i++)
+			j->gradient[n * j->width + i] *= (float)factor[n];
+	if (!rc)
+		losses_give(j, loss, c.each);
+	mem_free(vectors);
+	mem_free(score);
+	mem_free(loss);
+	mem_free(factor);
+	return rc;
+}
+
+static const struct vectors_pass vectors = {vectors_width, judge, 1};
+
+static void sums_add(
+        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
+{
+	(void)settings;
+	for (int64_t i = 0; i < batch->targets; i++)
+		sums[0] += (double)losses[i];
+}
+
+const struct objective objective_embedding = {
+        .name = "embedding",
+        .keys = keys,
+        .batch = VECTORS_BATCH,
+        .row_documents = 2,
+        .is_mean_of_rows = 1,
+        .check = vectors_check,
+        .head = &vectors_head,
+        .vectors = &vectors,
+        .sum_count = 1,
+        .sums_add = sums_add,
+};

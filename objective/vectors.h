@@ -1,0 +1,32 @@
+/* The head of objectives over vectors: documents become pooled states of their tokens.
+ *
+ * HEAD_VECTORS makes them on the device, losses come from the host (struct vectors_pass), and HEAD_GRADIENTS
+ * does the backward. A document has one target, whose row is its first token. */
+#ifndef FERRY_OBJECTIVE_VECTORS_H
+#define FERRY_OBJECTIVE_VECTORS_H
+
+#include "objective/objective.h"
+
+/* The arrays of a micro-batch. LABEL is the row's label as it is stored, 32 bits of any kind. */
+enum { VECTORS_LABEL, VECTORS_TOKENS, VECTORS_PLACE, VECTORS_DOCUMENT, VECTORS_LAST };
+#define VECTORS_BATCH                                                                                        \
+	{                                                                                                    \
+		.array = {[VECTORS_LABEL] = {"label", DTYPE_F32, PER_DOCUMENT},                              \
+		        [VECTORS_TOKENS] = {"length", DTYPE_F32, PER_DOCUMENT},                              \
+		        [VECTORS_PLACE] = {"place in its row", DTYPE_F32, PER_DOCUMENT},                     \
+		        [VECTORS_DOCUMENT] = {"document", DTYPE_I32, PER_TOKEN},                             \
+		        [VECTORS_LAST] = {"last token", DTYPE_I32, PER_DOCUMENT}},                           \
+		.targets = vectors_targets, .add = vectors_add                                               \
+	}
+
+int64_t vectors_targets(const struct dataset *data, int64_t row);
+void vectors_add(struct micro_batch *mb, const struct batch_document *document);
+
+extern const struct head_pass vectors_head;
+int vectors_check(const struct model *model);
+int64_t vectors_width(const struct model *model);
+
+/* What a pooled sum is multiplied by to be the document's vector. */
+double vectors_scale(const struct model *model, double tokens);
+
+#endif

@@ -1,0 +1,73 @@
+/* Results of a run: losses of micro-batches, gradient norms of tensors. */
+#include "offload/run_parts.h"
+
+#include "optim/adamw_step.h"
+
+/* A JUDGE writes the losses of all micro-batches of its pass. */
+static void losses_find(struct run *r, const struct plan_op *op)
+{
+	for (int a = op->first_arg; a < op->first_arg + op->arg_count; a++) {
+		int buffer = r->plan->args[a].buffer;
+
+		if (r->plan->args[a].role == ARG_LOSS)
+			r->loss_host[r->plan->buffers[buffer].micro] = buffer;
+	}
+}
+
+/* Finds the buffers with results. A tensor's sums of squares are in the buffer of its unit's FINISH or, if
+ * the device summed them, in that of NORM. */
+void run_results_find(struct run *r)
+{
+	const struct unit_map *map = r->plan->map;
+
+	for (int i = 0; i < r->plan->op_count; i++) {
+		const struct plan_op *op = &r->plan->ops[i];
+
+		if (op->kind == PLAN_OP_LOSS)
+			r->loss_host[op->micro] = run_arg(r, op, ARG_DST);
+		if (op->kind == PLAN_OP_JUDGE)
+			losses_find(r, op);
+		if (op->kind != PLAN_OP_NORM && op->kind != PLAN_OP_FINISH)
+			continue;
+		for (int t = 0; t < map->model->tensor_count; t++)
+			if (op->kind == PLAN_OP_NORM && r->norm_host[t] < 0)
+				r->norm_host[t] = run_arg(r, op, ARG_DST);
+			else if (op->kind == PLAN_OP_FINISH && map->tensor_unit[t] == op->unit) {
+				r->norm_host[t] = run_arg(r, op, ARG_NORM);
+				r->norm_by_finish[t] = 1;
+			}
+	}
+}
+
+const float *run_losses(const struct run *r, int micro)
+{
+	return run_host_address(r, r->loss_host[micro]);
+}
+
+/* The range of a tensor's blocks with sums of this rank. SUMSQ counts blocks from the start of the part in
+ * the shard, FINISH from the tensor's start. */
+static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t *end)
+{
+	const struct unit_map *map = r->plan->map;
+	int64_t at, held, skipped;
+
+	unit_map_locate(map, tensor, 0, map->model->tensors[tensor].count, &at, &held, &skipped);
+	if (!r->norm_by_finish[tensor])
+		skipped = 0;
+	*first = skipped / SUMSQ_BLOCK;
+	*end = held ? (skipped + held - 1) / SUMSQ_BLOCK + 1 : 0;
+}
+
+double run_norm_add(const struct run *r, int tensor, double sum)
+{
+	const double *partial;
+	int64_t first, end;
+
+	if (!r->plan->map->model->tensors[tensor].trainable)
+		return sum;
+	partial = run_host_address(r, r->norm_host[tensor]);
+	norm_blocks(r, tensor, &first, &end);
+	for (int64_t i = first; i < end; i++)
+		sum += partial[r->norm_first[tensor] + i];
+	return sum;
+}

@@ -1,0 +1,194 @@
+/* links: objective host */
+/* Losses of embeddings: values of sentence-transformers, and gradients by differences. */
+#include "objective/contrast.h"
+#include "tests/check.h"
+
+#include "host/pool.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 4, WIDTH = 16, EACH = 3, COUNT = ROWS * EACH * WIDTH };
+static const float scores[ROWS] = {0.1f, 0.9f, 0.5f, 0.3f}, labels[ROWS] = {1, 0, 0, 1};
+
+/* q = sin(1 + k), p = cos(k / 2), n = sin(2 + 0.7 k) with k = 16 * row + column. */
+static void vectors_make(float *to, int each)
+{
+	for (int row = 0; row < ROWS; row++)
+		for (int c = 0; c < WIDTH; c++) {
+			double k = WIDTH * row + c, x[EACH] = {sin(1 + k), cos(0.5 * k), sin(2 + 0.7 * k)};
+
+			for (int i = 0; i < each; i++)
+				to[(row * each + i) * WIDTH + c] = (float)x[i];
+		}
+}
+
+static void serial(
+        struct pool *pool, int64_t count, void (*fn)(void *context, int64_t task, int worker), void *context)
+{
+	(void)pool;
+	for (int64_t i = count - 1; i >= 0; i--) /* in any order */
+		fn(context, i, 0);
+}
+
+/* The mean over rows of the loss. */
+static double loss_of(struct contrast *c, const float *vectors, float *gradient)
+{
+	double loss[ROWS] = {0}, sum = 0;
+
+	c->vectors = vectors;
+	c->loss = loss;
+	c->gradient = gradient;
+	c->rows = ROWS;
+	c->width = c->width ? c->width : WIDTH;
+	c->stride = WIDTH;
+	c->weight = 1.0 / ROWS;
+	c->each_task = serial;
+	check_ok(contrast_losses(c));
+	for (int i = 0; i < ROWS; i++)
+		sum += loss[i] / ROWS;
+	return sum;
+}
+
+static const struct {
+	struct contrast c;
+	double wanted; /* 0: only its gradient is checked */
+} cases[] = {
+        {{.kind = CONTRAST_MNRL, .scale = 20, .each = 3}, 3.9591087663131974},
+        {{.kind = CONTRAST_MNRL, .scale = 5, .each = 2}, 0},
+        {{.kind = CONTRAST_SYMMETRIC_MNRL, .scale = 20, .each = 3}, 0},
+        {{.kind = CONTRAST_COSENT, .scale = 20, .each = 2, .score = scores}, 7.266747422955665},
+        {{.kind = CONTRAST_COSINE, .each = 2, .score = scores}, 0},
+        {{.kind = CONTRAST_CONTRASTIVE, .each = 2, .score = labels}, 0},
+        {{.kind = CONTRAST_CONTRASTIVE, .each = 2, .score = labels, .margin = 1.5}, 0},
+        {{.kind = CONTRAST_TRIPLET, .each = 3}, 0},
+        {{.kind = CONTRAST_TRIPLET, .each = 3, .margin = 0.25}, 0},
+};
+
+static void test_values(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct contrast c = cases[i].c;
+		float vectors[COUNT];
+		double got;
+
+		vectors_make(vectors, (int)c.each);
+		got = loss_of(&c, vectors, NULL);
+		if (cases[i].wanted != 0 && !(fabs(got - cases[i].wanted) <= 1e-6 * cases[i].wanted))
+			fail_msg("case %zu: %.15g, wanted %.15g", i, got, cases[i].wanted);
+		assert_true(got > 0);
+	}
+}
+
+/* Formulas in their usual form, for one row after the other. */
+static void test_formulas(void **state)
+{
+	struct contrast c = {.kind = CONTRAST_TRIPLET, .each = 3, .margin = 5};
+	float x[COUNT];
+	double sum = 0, both, one, other;
+
+	(void)state;
+	vectors_make(x, 3);
+	for (int row = 0; row < ROWS; row++) {
+		double near = 0, far = 0;
+
+		for (int i = 0; i < WIDTH; i++) {
+			const float *a = x + row * 3 * WIDTH + i;
+
+			near += ((double)a[0] - (double)a[WIDTH]) * ((double)a[0] - (double)a[WIDTH]);
+			far += ((double)a[0] - (double)a[2 * WIDTH]) * ((double)a[0] - (double)a[2 * WIDTH]);
+		}
+		sum += fmax(0, sqrt(near) - sqrt(far) + 5) / ROWS;
+	}
+	assert_true(fabs(loss_of(&c, x, NULL) - sum) < 1e-9);
+	c.margin = 0; /* the usual one */
+	assert_true(fabs(loss_of(&c, x, NULL) - sum) < 1e-9);
+
+	/* symmetric: the mean of both directions, where a swapped pair of texts gives the other one */
+	vectors_make(x, 2);
+	c = (struct contrast){.kind = CONTRAST_MNRL, .scale = 20, .each = 2};
+	one = loss_of(&c, x, NULL);
+	c.kind = CONTRAST_SYMMETRIC_MNRL;
+	both = loss_of(&c, x, NULL);
+	for (int row = 0; row < ROWS; row++)
+		for (int i = 0; i < WIDTH; i++) {
+			float *a = x + row * 2 * WIDTH + i, kept = a[0];
+
+			a[0] = a[WIDTH];
+			a[WIDTH] = kept;
+		}
+	c.kind = CONTRAST_MNRL;
+	other = loss_of(&c, x, NULL);
+	assert_true(fabs(both - (one + other) / 2) < 1e-6 * both);
+}
+
+static void test_gradients(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct contrast c = cases[i].c;
+		int count = ROWS * (int)c.each * WIDTH;
+		float x[COUNT], gradient[COUNT] = {0};
+
+		vectors_make(x, (int)c.each);
+		loss_of(&c, x, gradient);
+		for (int k = 0; k < count; k++) {
+			const float here = x[k], up = here + 1e-2f, down = here - 1e-2f;
+			double rise, slope;
+
+			x[k] = up;
+			rise = loss_of(&c, x, NULL);
+			x[k] = down;
+			rise -= loss_of(&c, x, NULL);
+			x[k] = here;
+			slope = rise / ((double)up - (double)down);
+			if (!(fabs((double)gradient[k] - slope) <= 3e-3 * (1 + fabs(slope))))
+				fail_msg("case %zu, element %d: %g, by differences %g", i, k,
+				        (double)gradient[k], slope);
+		}
+	}
+}
+
+/* More rows than are ranked at once, on threads: the bits of one thread. A vector of zeros gives no NaN. */
+static void test_many(void **state)
+{
+	enum { MANY = 150, WIDE = 70 };
+	static float x[MANY * 2 * WIDE], one[MANY * 2 * WIDE], all[MANY * 2 * WIDE];
+	double loss_one[MANY] = {0}, loss_all[MANY] = {0};
+	struct contrast c = {.kind = CONTRAST_MNRL,
+	        .scale = 20,
+	        .rows = MANY,
+	        .each = 2,
+	        .width = WIDE,
+	        .stride = WIDE,
+	        .vectors = x,
+	        .loss = loss_one,
+	        .gradient = one,
+	        .weight = 1,
+	        .each_task = serial};
+
+	(void)state;
+	for (int i = 0; i < MANY * 2 * WIDE; i++)
+		x[i] = i < WIDE ? 0 : (float)sin(i * 1.7);
+	check_ok(contrast_losses(&c));
+	check_ok(pool_open(&c.pool, 3));
+	c.loss = loss_all;
+	c.gradient = all;
+	c.each_task = pool_run;
+	check_ok(contrast_losses(&c));
+	pool_close(c.pool);
+	assert_memory_equal(loss_one, loss_all, sizeof(loss_one));
+	assert_memory_equal(one, all, sizeof(one));
+	for (int i = 0; i < MANY * 2 * WIDE; i++)
+		assert_true(isfinite(one[i]));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_formulas),
+	        cmocka_unit_test(test_gradients), cmocka_unit_test(test_many)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+/* links: cli */
+/* An embedder through the commands: golden losses, pieces of a step, offload, ranks, resume, results. */
+#include "tests/golden_reference.h"
+#include "tests/run_fixture.h"
+
+#define TRACE                                                                                                \
+	"embedding_loss=mnrl query_prompt=query document_prompt=document shuffle=off compute_dtype=fp32 "    \
+	"max_steps=20 learning_rate=1e-3 lr_scheduler_type=cosine_with_min_lr min_lr_rate=0.1 "              \
+	"warmup_steps=4 adam_beta2=0.95 weight_decay=0.1 max_grad_norm=1"
+
+static char *file_of(const char *run, const char *name)
+{
+	char *path = mem_printf("%s/%s/%s", work_dir, run, name), *text = NULL;
+	size_t len = 0;
+
+	assert_non_null(path);
+	assert_int_equal(file_read_all(path, 1 << 24, &text, &len), 0);
+	mem_free(path);
+	return text;
+}
+
+/* Checks each step's loss and gradient norm. */
+static void trace_check(const char *run, const json_t *trace)
+{
+	char *rows = file_of(run, "metrics.jsonl"), *at = rows;
+	size_t step = 0;
+
+	for (char *line; (line = strsep(&at, "\n")) && *line;) {
+		json_t *row = NULL;
+
+		assert_int_equal(json_parse(&row, "row", line, strlen(line)), 0);
+		assert_relative(
+		        number(row, "loss"), number_at(json_object_get(trace, "loss"), step), 1e-5, run);
+		assert_relative(number(row, "grad_norm"),
+		        number_at(json_object_get(trace, "grad_norm"), step), 1e-5, run);
+		step++;
+		json_decref(row);
+	}
+	assert_int_equal(step, 20);
+	mem_free(rows);
+}
+
+static void same_weights(const char *a, const char *b)
+{
+	char command[900];
+
+	snprintf(command, sizeof(command), "cmp %s/%s/model/model.safetensors %s/%s/model/model.safetensors",
+	        work_dir, a, work_dir, b);
+	assert_int_equal(system(command), 0);
+}
+
+static void remove_in(const char *name)
+{
+	char path[400];
+
+	path_of(path, name);
+	assert_int_equal(file_remove_tree(path), 0);
+}
+
+static void test_golden(void **state)
+{
+	const char *golden = golden_dir("test_golden");
+	char *dir;
+	json_t *ref = NULL;
+	const json_t *trace;
+
+	(void)state;
+	if (!golden)
+		return;
+	dir = mem_printf("%s/modern/embed_qwen3", golden);
+	assert_non_null(dir);
+	{
+		char *path = file_join(dir, "ref.json");
+
+		assert_int_equal(json_read_file(&ref, path, 1 << 26), 0);
+		mem_free(path);
+	}
+	trace = json_object_get(json_object_get(ref, "trace"), "float32");
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/one " TRACE
+	        " per_device_train_batch_size=8",
+	        dir, dir, work_dir);
+	trace_check("one", trace);
+	/* one contrastive batch in pieces, with everything that leaves the device */
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/pieces " TRACE
+	        " per_device_train_batch_size=2 gradient_accumulation_steps=4",
+	        dir, dir, work_dir);
+	trace_check("pieces", trace);
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/offload " TRACE
+	        " per_device_train_batch_size=2 gradient_accumulation_steps=4 cpu_offload=on "
+	        "activations=offload stream_delay_seed=3",
+	        dir, dir, work_dir);
+	same_weights("pieces", "offload");
+	/* two ranks compare with each other's rows */
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/ranks " TRACE
+	        " per_device_train_batch_size=2 gradient_accumulation_steps=2 ranks=2",
+	        dir, dir, work_dir);
+	trace_check("ranks", trace);
+	/* resumed in the middle */
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/again " TRACE
+	        " per_device_train_batch_size=8 save_steps=9 save_total_limit=9",
+	        dir, dir, work_dir);
+	remove_in("again/checkpoint-000020");
+	remove_in("again/checkpoint-000018");
+	remove_in("again/model");
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/again " TRACE
+	        " per_device_train_batch_size=8 save_steps=9 save_total_limit=9 resume=auto",
+	        dir, dir, work_dir);
+	same_weights("one", "again");
+	json_decref(ref);
+	mem_free(dir);
+}
+
+/* The result is a directory of sentence-transformers, of an embedder or of a plain model. */
+static void test_result(void **state)
+{
+	char *text, *again;
+
+	(void)state;
+	write_file("pairs.jsonl", "%s",
+	        "{\"question\":\"hi there\",\"answer\":\"hello\"}\n{\"question\":\"2+2\",\"answer\":\"4\"}\n"
+	        "{\"question\":\"a\",\"answer\":\"bc\"}\n{\"question\":\"yes\",\"answer\":\"no\"}\n");
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/pairs.jsonl output_dir=%s/plain embedding_loss=mnrl "
+	        "pooling=mean max_steps=2 per_device_train_batch_size=2",
+	        work_dir, work_dir, work_dir);
+	text = file_of("plain", "model/modules.json");
+	assert_non_null(strstr(text, "sentence_transformers.models.Pooling"));
+	mem_free(text);
+	text = file_of("plain", "model/1_Pooling/config.json");
+	assert_non_null(strstr(text, "\"pooling_mode_mean_tokens\": true"));
+	assert_non_null(strstr(text, "\"pooling_mode_lasttoken\": false"));
+	mem_free(text);
+	/* it is read as it was written, and a checkpoint exports the same */
+	assert_ferry(0, NULL,
+	        "train model=%s/plain/model data=%s/pairs.jsonl output_dir=%s/more embedding_loss=mnrl "
+	        "max_steps=1 per_device_train_batch_size=2",
+	        work_dir, work_dir, work_dir);
+	assert_ferry(0, NULL, "export checkpoint=%s/more/checkpoint-000001 output_dir=%s/exported", work_dir,
+	        work_dir);
+	text = file_of("more", "model/1_Pooling/config.json");
+	again = file_of("exported", "1_Pooling/config.json");
+	assert_string_equal(text, again);
+	mem_free(text);
+	mem_free(again);
+	assert_ferry(2, NULL,
+	        "train model=%s/plain/model data=%s/pairs.jsonl output_dir=%s/no embedding_loss=mnrl "
+	        "pooling=cls max_steps=1",
+	        work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "pooling=cls, but modules.json of"));
+}
+
+/* What is wrong is refused by its name, and nothing is written. */
+static void test_refusals(void **state)
+{
+	static const struct {
+		const char *rows, *keys, *says;
+	} cases[] = {
+	        {"{\"a\":\"x\"}", "embedding_loss=mnrl", "needs 2 texts in a row"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=triplet", "needs 3 texts in a row"},
+	        {"{\"a\":\"x\",\"b\":[\"y\"]}", "embedding_loss=mnrl", "\"b\" is an array; expected a text"},
+	        {"{\"a\":\"x\",\"b\":null}", "embedding_loss=mnrl", "\"b\" is null; expected a text"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}\n{\"a\":\"x\",\"b\":\"y\",\"c\":\"z\"}", "embedding_loss=mnrl",
+	                "rows.jsonl:2: the row has 3 texts and earlier rows have 2"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=cosent", "needs a score in each row"},
+	        {"{\"a\":\"x\",\"b\":\"y\",\"score\":\"much\"}", "embedding_loss=cosent",
+	                "\"score\" is much; expected a number"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl field_anchor=q",
+	                "no column \"q\" (set by field_anchor)"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}",
+	                "embedding_loss=mnrl field_anchor=a field_positive=b field_negative=c",
+	                "no column \"c\" (set by field_negative)"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_scale=3", "has no effect without embedding_loss"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "pooling=cls", "has no effect without embedding_loss"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl preference_loss=sigmoid", "choose one"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl packing=bfd",
+	                "texts of embedding_loss are not packed"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}",
+	                "embedding_loss=mnrl schedule=micro_batch_major gradient_accumulation_steps=2",
+	                "set schedule=layer_major"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "data_format=texts", "set embedding_loss=mnrl"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl data_format=text",
+	                "leave data_format out"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=angle", "embedding_loss"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		write_file("rows.jsonl", "%s\n", cases[i].rows);
+		assert_ferry(2, NULL,
+		        "train model=%s/speaker data=%s/rows.jsonl output_dir=%s/none max_steps=1 %s",
+		        work_dir, work_dir, work_dir, cases[i].keys);
+		if (!strstr(ferry_said(), cases[i].says))
+			fail_msg("%s: no \"%s\" in %s", cases[i].keys, cases[i].says, ferry_said());
+	}
+}
+
+/* Modules that ferry lacks are refused by name. */
+static void test_modules(void **state)
+{
+	static const struct {
+		const char *modules, *pooling, *says;
+	} cases[] = {
+	        {"[]", "{}", "no module is a Pooling"},
+	        {"{}", "{}", "expected a list of modules"},
+	        {"[{\"type\":\"a.b.StaticEmbedding\",\"path\":\"\"}]", "{}",
+	                "ferry reads a Transformer at the top"},
+	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
+	         "]",
+	                "{\"pooling_mode\":\"max\"}", "pooling max is not supported yet"},
+	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
+	         "]",
+	                "{}", "no pooling that ferry knows"},
+	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
+	         "]",
+	                "{\"pooling_mode_cls_token\":true,\"pooling_mode_mean_tokens\":true}",
+	                "several poolings at once"},
+	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
+	         ","
+	         "{\"type\":\"a.models.LayerNorm\",\"path\":\"2_LayerNorm\"}]",
+	                "{\"pooling_mode\":\"cls\"}", "module a.models.LayerNorm is not supported yet"},
+	};
+
+	char path[400];
+
+	(void)state;
+	write_file("rows.jsonl", "{\"a\":\"x\",\"b\":\"y\"}\n");
+	path_of(path, "speaker/1_Pooling");
+	assert_int_equal(file_make_dir(path), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		write_file("speaker/modules.json", "%s", cases[i].modules);
+		write_file("speaker/1_Pooling/config.json", "%s", cases[i].pooling);
+		assert_ferry(2, NULL,
+		        "train model=%s/speaker data=%s/rows.jsonl output_dir=%s/none max_steps=1 "
+		        "embedding_loss=mnrl",
+		        work_dir, work_dir, work_dir);
+		if (!strstr(ferry_said(), cases[i].says))
+			fail_msg("%s: no \"%s\" in %s", cases[i].modules, cases[i].says, ferry_said());
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_result),
+	        cmocka_unit_test(test_refusals), cmocka_unit_test(test_modules)};
+	int failed;
+
+	ferry_run_begin("embedding");
+	speaker_make();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}

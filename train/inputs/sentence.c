@@ -1,0 +1,67 @@
+/* Settings of an embedder's directory, and the keys that name or replace them. */
+#include "train/inputs/sentence.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+static int pooling_find(struct sentence_dir *s, const struct config *c)
+{
+	enum pool_mode asked = (enum pool_mode)c->pooling;
+
+	if (s->is_there && asked != POOL_NONE && asked != s->pool)
+		return err_set(ERR_INPUT,
+		        "%s=%s, but modules.json of %s says %s; leave it out, or change the model's",
+		        config_where(c, "pooling"), config_text(c, "pooling"), c->model,
+		        pool_mode_name(s->pool));
+	if (!s->is_there)
+		s->pool = asked != POOL_NONE ? asked : POOL_LASTTOKEN;
+	return 0;
+}
+
+static void prompt_warn(
+        const struct sentence_dir *s, const struct config *c, const char *key, const char *name)
+{
+	const char *prompt = sentence_dir_prompt(s, name);
+
+	if (prompt && *prompt && !config_was_set(c, key))
+		log_warn("%s has a prompt \"%s\", which texts of this run do not have; set %s=%s to use it",
+		        c->model, name, key, name);
+}
+
+int sentence_open(struct sentence_dir *s, const struct config *c)
+{
+	char *dir = file_kind_of(c->model) == FILE_DIR ? mem_strdup(c->model) : file_dir_of(c->model);
+	int rc = dir ? sentence_dir_read(s, dir) : ERR_NOMEM;
+
+	mem_free(dir);
+	if (!rc)
+		rc = pooling_find(s, c);
+	if (!rc && c->verb == VERB_TRAIN) {
+		prompt_warn(s, c, "query_prompt", "query");
+		prompt_warn(s, c, "document_prompt", "document");
+	}
+	if (!rc && s->leaves_prompt_out && (c->query_prompt || c->document_prompt))
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: its pooling leaves prompts out (include_prompt), which is not supported yet; "
+		        "leave %s out",
+		        c->model, c->query_prompt ? "query_prompt" : "document_prompt");
+	return rc;
+}
+
+void sentence_rows(struct dataset_options *o, const struct sentence_dir *s, const struct config *c)
+{
+	for (int i = 0; i < 2; i++) {
+		const char *named = o->texts.prompt[i] ? sentence_dir_prompt(s, o->texts.prompt[i]) : NULL;
+
+		o->texts.prompt[i] = named ? named : o->texts.prompt[i];
+	}
+	if (s->max_tokens < 1 || (o->max_length_tokens && o->max_length_tokens <= s->max_tokens))
+		return;
+	if (config_was_set(c, "max_length") && c->verb == VERB_TRAIN)
+		log_warn("%s=%s is more than the model's max_seq_length, %lld, where texts are cut",
+		        config_where(c, "max_length"), config_text(c, "max_length"),
+		        (long long)s->max_tokens);
+	o->max_length_tokens = s->max_tokens;
+}
