@@ -3,7 +3,7 @@
 #define FERRY_CLI_ANSWER_H
 
 #include "cli/text_stream.h"
-#include "train/generation.h"
+#include "train/generation/generation.h"
 
 /* Answers to several texts. A single one is written as it is generated. */
 struct answers {

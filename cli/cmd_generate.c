@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/size.h"
-#include "train/sample_defaults.h"
+#include "train/generation/sample_defaults.h"
+#include "train/sample.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -106,7 +107,12 @@ static int engine_prepare(struct session *s, struct generation *g, int64_t texts
 		costs_say(s, g, texts);
 	if (!rc)
 		rc = session_start_engine(s);
-	return rc ? rc : session_load_weights(s);
+	if (!rc)
+		rc = session_load_weights(s);
+	if (!rc)
+		(void)!session_need_tokenizer(s); /* prompts of ids need no tokenizer; answers are then ids */
+	sample_attach(g, s);
+	return rc;
 }
 
 /* Runs prompts [first, first + count) together. */
@@ -136,12 +142,8 @@ static int group_run(struct generation *g, struct prompts *p, struct answers *a,
 
 static int continue_all(struct generation *g, struct prompts *p, int64_t texts)
 {
-	struct session *s = p->session;
 	struct answers a = {0};
-	int rc;
-
-	(void)!session_need_tokenizer(s); /* prompts of ids need no tokenizer; answers are then ids */
-	rc = answers_open(&a, s->config, s->tokenizer, texts);
+	int rc = answers_open(&a, p->session->config, p->session->tokenizer, texts);
 
 	g->heard = answers_heard;
 	g->context = &a;
@@ -171,14 +173,14 @@ int cli_generate(const struct config *c)
 {
 	struct session s = {0};
 	struct prompts prompts = {.session = &s};
-	struct generation g = {.session = &s};
+	struct generation g = {0};
 	int64_t most = config_was_set(c, "per_device_eval_batch_size") ? c->per_device_eval_batch_size
 	                                                               : TEXTS_AT_ONCE;
 	int64_t texts;
 	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
-		rc = sample_defaults(&g.choose, &g.max_new_tokens, &s);
+		rc = sample_defaults(&g.choose, &g.max_new_tokens, c, s.model_dir);
 	if (!rc)
 		rc = talks(c) ? template_check(&prompts) : prompts_read(&prompts);
 	texts = max_i64(min_i64(prompts.count, most), 1);

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "tests/check.h"
-#include "train/choose.h"
+#include "train/generation/choose.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* Continues a prompt while a model trains. */
 #include "train/sample.h"
 
+#include "train/generation/sample_defaults.h"
 #include "train/inputs/data_config.h"
 #include "train/ranks/ranks_share.h"
 
@@ -11,30 +12,29 @@
 
 #include <string.h>
 
+void sample_attach(struct generation *g, const struct session *s)
+{
+	g->model = s->model;
+	g->tokenizer = s->tokenizer;
+	g->engine = s->engine;
+	g->ends_by_rank0 = s->config->load == CONFIG_LOAD_RANK0_ONLY;
+}
+
 /* Without a cache: each new token runs forward over the whole text. */
 int sample_continue(
         struct session *s, struct token_list *ids, enum generation_finish *finish, int64_t max_new_tokens)
 {
 	struct generation_text text = {.ids = *ids};
-	struct generation g = {.session = s,
-	        .choose = sample_choose_options(s->config),
+	struct generation g = {.choose = sample_choose_options(s->config),
 	        .pass_tokens = ids->count + max_new_tokens,
 	        .max_new_tokens = max_new_tokens};
-	int rc = generation_run(&g, &text, 1);
+	int rc;
 
+	sample_attach(&g, s);
+	rc = generation_run(&g, &text, 1);
 	*ids = text.ids;
 	*finish = text.finish;
 	return rc;
-}
-
-struct choose_options sample_choose_options(const struct config *c)
-{
-	return (struct choose_options){.temperature = c->temperature,
-	        .top_k = c->top_k,
-	        .top_p = c->top_p,
-	        .min_p = c->min_p,
-	        .repetition_penalty = c->repetition_penalty,
-	        .seed = (uint64_t)c->seed};
 }
 
 /* With rows of instructions the prompt is an instruction too. */

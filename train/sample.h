@@ -2,7 +2,8 @@
 #ifndef FERRY_TRAIN_SAMPLE_H
 #define FERRY_TRAIN_SAMPLE_H
 
-#include "train/generation.h"
+#include "train/generation/generation.h"
+#include "train/session.h"
 
 /* The ids of the len_bytes bytes of `prompt`: as an instruction with data_format=alpaca, else unchanged with
  * the template's BOS. */
@@ -15,8 +16,8 @@ int sample_add_sizes(struct session *s, struct engine_options *o);
 /* Sets the sizes of a run over the open rows: training, evaluation, sample_prompt. */
 int sample_run_sizes(struct session *s, struct engine_options *o);
 
-/* The sampling options from the keys. */
-struct choose_options sample_choose_options(const struct config *c);
+/* Lets a generation run on a session with an open engine; borrows of it. */
+void sample_attach(struct generation *g, const struct session *s);
 
 /* Appends up to max_new_tokens ids. The engine's plan must allow logits of ids->count + max_new_tokens
  * tokens. */

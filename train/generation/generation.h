@@ -6,12 +6,15 @@
  * texts, as in training. A text can continue with more ids, such as the next turn of a chat; the cache keeps
  * the part that is unchanged.
  */
-#ifndef FERRY_TRAIN_GENERATION_H
-#define FERRY_TRAIN_GENERATION_H
+#ifndef FERRY_TRAIN_GENERATION_GENERATION_H
+#define FERRY_TRAIN_GENERATION_GENERATION_H
 
 #include "data/tokenizer/token_list.h"
-#include "train/choose.h"
-#include "train/session.h"
+#include "offload/engine.h"
+#include "train/generation/choose.h"
+
+struct model;
+struct tokenizer;
 
 enum generation_finish { GENERATION_STOP, GENERATION_LENGTH };
 
@@ -30,7 +33,10 @@ struct generation_text {
 typedef int generation_heard(void *context, int64_t text, const struct generation_text *t);
 
 struct generation {
-	struct session *session; /* its engine was opened with these sizes */
+	const struct model *model;
+	const struct tokenizer *tokenizer; /* its end id ends a text; NULL: the model's end ids alone */
+	struct engine *engine;             /* opened with these sizes */
+	int ends_by_rank0; /* 1: only rank 0 has the tokenizer, and says which id ends a text */
 	struct choose_options choose;
 	int64_t text_tokens; /* room in the cache for each text; 0: no cache */
 	int64_t pass_tokens; /* maximum of a pass; without a cache whole texts must fit */

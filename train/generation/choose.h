@@ -1,8 +1,8 @@
 /* Chooses the next token from logits, as transformers' generate does. First comes the repetition penalty;
  * then, unless temperature is 0, temperature, top_k, top_p and min_p in this order; then a draw. The draw is
  * a pure function of (seed, text, position). */
-#ifndef FERRY_TRAIN_CHOOSE_H
-#define FERRY_TRAIN_CHOOSE_H
+#ifndef FERRY_TRAIN_GENERATION_CHOOSE_H
+#define FERRY_TRAIN_GENERATION_CHOOSE_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* Combines the sampling keys with generation_config.json. */
-#include "train/sample_defaults.h"
+#include "train/generation/sample_defaults.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "train/sample.h"
 
 #include <string.h>
 
@@ -144,6 +143,16 @@ static void warn_greedy(const struct choose_options *o, const struct config *c)
 			        config_where(c, keys[i]));
 }
 
+struct choose_options sample_choose_options(const struct config *c)
+{
+	return (struct choose_options){.temperature = c->temperature,
+	        .top_k = c->top_k,
+	        .top_p = c->top_p,
+	        .min_p = c->min_p,
+	        .repetition_penalty = c->repetition_penalty,
+	        .seed = (uint64_t)c->seed};
+}
+
 /* What do_sample says, where somebody said it. */
 static int do_sample_check(struct choose_options *o, const struct config *c)
 {
@@ -158,19 +167,20 @@ static int do_sample_check(struct choose_options *o, const struct config *c)
 	return 0;
 }
 
-int sample_defaults(struct choose_options *choose, int64_t *max_new_tokens, const struct session *s)
+int sample_defaults(
+        struct choose_options *choose, int64_t *max_new_tokens, const struct config *c, const char *model_dir)
 {
-	char *path = s->model_dir ? file_join(s->model_dir, "generation_config.json") : NULL;
+	char *path = model_dir ? file_join(model_dir, "generation_config.json") : NULL;
 	int rc = 0;
 
-	*choose = sample_choose_options(s->config);
-	*max_new_tokens = s->config->max_new_tokens;
+	*choose = sample_choose_options(c);
+	*max_new_tokens = c->max_new_tokens;
 	if (path && file_kind_of(path) == FILE_REGULAR)
-		rc = take_file(choose, max_new_tokens, s->config, path);
+		rc = take_file(choose, max_new_tokens, c, path);
 	if (!rc)
-		rc = do_sample_check(choose, s->config);
+		rc = do_sample_check(choose, c);
 	if (!rc)
-		warn_greedy(choose, s->config);
+		warn_greedy(choose, c);
 	mem_free(path);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* Chooses the next token. */
-#include "train/choose.h"
+#include "train/generation/choose.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -1,10 +1,12 @@
 /* Runs passes over texts and appends the tokens chosen from their logits. */
-#include "train/generation.h"
+#include "train/generation/generation.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "comm/world.h"
+#include "data/tokenizer/tokenizer.h"
+#include "model/model.h"
 
 #include <string.h>
 
@@ -79,7 +81,7 @@ static int turns_anew(const struct generation *g, struct generation_text *t)
 {
 	int was_long = t->is_long;
 
-	t->is_long = t->ids.count > model_rope_short_tokens(g->session->model);
+	t->is_long = t->ids.count > model_rope_short_tokens(g->model);
 	return t->is_long != was_long;
 }
 
@@ -96,11 +98,11 @@ static void pass_fill(
 	}
 }
 
-static int id_ends_text(const struct session *s, int32_t id)
+static int id_ends_text(const struct generation *g, int32_t id)
 {
-	const struct model_config *m = &s->model->config;
+	const struct model_config *m = &g->model->config;
 
-	if (s->tokenizer && tokenizer_roles(s->tokenizer)->eos == id)
+	if (g->tokenizer && tokenizer_roles(g->tokenizer)->eos == id)
 		return 1;
 	for (int i = 0; i < m->eos_count; i++)
 		if (m->eos_ids[i] == id)
@@ -111,17 +113,16 @@ static int id_ends_text(const struct session *s, int32_t id)
 /* Appends the next id to a text, and ends the text if it is complete. */
 static int text_grow(struct generation *g, struct generation_text *t, int64_t text, float *logits)
 {
-	struct session *s = g->session;
+	int64_t V = g->model->config.V;
 	int32_t id = 0;
-	int ends, rc = choose_token(
-	                  &id, logits, s->model->config.V, &g->choose, t->ids.ids, t->ids.count, t->number);
+	int ends, rc = choose_token(&id, logits, V, &g->choose, t->ids.ids, t->ids.count, t->number);
 
 	if (!rc)
 		rc = token_list_add(&t->ids, id);
 	/* if one rank fails, all must stop here, or the others would wait in the next exchange */
 	rc = world_agree(rc);
-	ends = !rc && id_ends_text(s, id);
-	if (!rc && s->config->load == CONFIG_LOAD_RANK0_ONLY) /* only rank 0 has the tokenizer */
+	ends = !rc && id_ends_text(g, id);
+	if (!rc && g->ends_by_rank0)
 		rc = world_broadcast(&ends, sizeof(ends), 0);
 	if (!rc && g->heard) {
 		rc = g->heard(g->context, text, t);
@@ -144,7 +145,7 @@ static int all_done(const struct generation_text *texts, int64_t count)
 
 int generation_run(struct generation *g, struct generation_text *texts, int64_t text_count)
 {
-	int64_t V = g->session->model->config.V;
+	int64_t V = g->model->config.V;
 	struct pass p = {0};
 	int rc = pass_alloc(&p, g->pass_tokens, text_count);
 	float *logits = rc ? NULL : mem_alloc((size_t)V, sizeof(*logits));
@@ -159,7 +160,7 @@ int generation_run(struct generation *g, struct generation_text *texts, int64_t 
 		const float *all;
 
 		pass_fill(&p, g, texts, text_count);
-		rc = engine_logits(g->session->engine, &all, &p.batch);
+		rc = engine_logits(g->engine, &all, &p.batch);
 		for (int64_t i = 0; i < p.batch.targets && !rc; i++) {
 			memcpy(logits, all + i * V, (size_t)V * sizeof(*logits));
 			rc = text_grow(g, &texts[p.text[i]], p.text[i], logits);
@@ -173,7 +174,7 @@ int generation_run(struct generation *g, struct generation_text *texts, int64_t 
 /* Whether the text can go on at token `at` from what the cache has of it. */
 static int cache_has(const struct generation *g, const struct generation_text *t, int64_t at)
 {
-	return model_state_goes_back(g->session->model, &g->cache, t->reached, at);
+	return model_state_goes_back(g->model, &g->cache, t->reached, at);
 }
 
 void generation_text_set(const struct generation *g, struct generation_text *t, struct token_list *ids)
