@@ -184,6 +184,10 @@ static const struct dialect_key keys[] = {
         PASS("test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type "
              "auto_resume_from_checkpoints "
              "resize_token_embeddings_to_32x model_config.output_router_logits"),
+        CALL("bnb_config_kwargs.bnb_4bit_quant_type", item_quant_type),
+        CALL("bnb_config_kwargs.bnb_4bit_use_double_quant", item_quant_double),
+        CALL("bnb_config_kwargs.bnb_4bit_compute_dtype", item_quant_dtype),
+        PASS("bnb_config_kwargs bnb_config_kwargs.*"),
         PASS("lora_fan_in_fan_out lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel "
              "lora_on_cpu peft_autocast_adapter_dtype merge_lora merge_method "
              "qlora_sharded_model_loading"),

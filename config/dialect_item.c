@@ -156,11 +156,6 @@ int dialect_method_take(struct dialect_state *d)
 	return rc;
 }
 
-int item_quantized(const struct item *s)
-{
-	return item_is_off(s->text) ? 0 : item_keep(s, "quantized");
-}
-
 /* ---- a file that a setting names ---- */
 
 /* The path as it stands, or beside the file that names it. */

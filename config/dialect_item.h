@@ -18,7 +18,7 @@
 
 #define ITEM_ON "on true yes 1"
 #define ITEM_OFF "off false no 0 none null"
-#define ITEM_NOT_QUANTIZED "quantized weights are not supported yet, LoRA without quantization is; "
+#define ITEM_NOT_QUANTIZED "of quantized weights only those of bitsandbytes are supported, and base_format; "
 #define ITEM_BY_NAME "ferry chooses parameters by name; write "
 #define ITEM_FREEZE_EXAMPLE "freeze='model\\.layers\\.[0-3]\\..*'"
 #define ITEM_TRAINABLE_EXAMPLE                                                                               \
@@ -88,6 +88,7 @@ struct dialect_default {
 struct dialect_lora {
 	const char *rank, *alpha, *targets, *dropout; /* targets "peft": PEFT's for the model's family */
 	int alpha_is_times_rank;
+	int quants_once; /* no double quantization, unless its file says so */
 	const char *need_rank, *need_alpha, *need_targets;
 	const char *ask;  /* how a file asks for LoRA: "adapter: lora" */
 	const char *full; /* how it asks for every weight, where LoRA is what it does unasked; NULL: not so */
@@ -134,8 +135,16 @@ int item_method(const struct item *s, const char *does);
  * `dialect`. A key that has no meaning there is refused. */
 int item_read_file(const struct item *s, const struct dialect *dialect, const char *before);
 
-/* A quantized base is asked for: taken as one in bf16 where adapters are trained, with one warning. */
+/* Quantized bases (dialect_quantized.c): one is asked for, by load_in_4bit and others; its type (nf4, fp4);
+ * whether scales are quantized too; elements of a block; the library; the dtype of products.
+ * quantized_apply sets base_format once all are read, unless the user has. */
 int item_quantized(const struct item *s);
+int item_quant_type(const struct item *s);
+int item_quant_double(const struct item *s);
+int item_quant_block(const struct item *s);
+int item_quant_method(const struct item *s);
+int item_quant_dtype(const struct item *s);
+int quantized_apply(const struct dialect_state *d, struct config *c, int has_lora);
 
 /* Warns about the setting, with its place. */
 void item_warn(const struct item *s, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -151,6 +151,13 @@ static const struct dialect_key own[] = {
         KEYS_END,
 };
 
+static int quant_method(const struct item *s)
+{
+	return config_name_in(s->text, "bnb bitsandbytes hqq eetq")
+	               ? item_quant_method(s)
+	               : item_refuse(s, ITEM_NOT_QUANTIZED "take the model that it was made of");
+}
+
 static const struct dialect_key keys[] = {
         CALL("finetuning_type", finetuning),
         CALL("freeze_layers", frozen_layers),
@@ -184,10 +191,10 @@ static const struct dialect_key keys[] = {
         PASS("do_eval do_predict predict_with_generate media_dir overwrite_cache "
              "preprocessing_num_workers preprocessing_batch_size plot_loss use_unsloth "
              "enable_liger_kernel use_fast_tokenizer disable_gradient_checkpointing low_cpu_mem_usage "
-             "include_num_input_tokens_seen include_tokens_per_second tokenized_path flash_attn "
-             "double_quantization quantization_type"),
-        ONLY("quantization_method", "bnb bitsandbytes hqq eetq",
-                ITEM_NOT_QUANTIZED "take the model that it was made of"),
+             "include_num_input_tokens_seen include_tokens_per_second tokenized_path flash_attn"),
+        CALL("double_quantization", item_quant_double),
+        CALL("quantization_type", item_quant_type),
+        CALL("quantization_method", quant_method),
         KEYS_END,
 };
 

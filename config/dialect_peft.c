@@ -262,18 +262,6 @@ static void say_dropout(const struct dialect_kept *dropout, const struct asked *
 		        a->name, a->by->dropout);
 }
 
-/* Adapters of a base in bf16 are the same ones, of a base that is nearer to the model. */
-static int quantized_say(const struct dialect_kept *asked, const struct config *c, int has_lora)
-{
-	if (!has_lora && !c->lora_rank && !c->lora_adapter)
-		return kept_error(
-		        ERR_UNSUPPORTED, asked, "is not supported; quantized weights cannot be trained");
-	log_warn("%s%s%s=%s: quantized bases are not supported yet; the base stays in bf16, 2 bytes a "
-	         "parameter",
-	        asked->file ? asked->file : "", asked->file ? ": " : "", asked->name, asked->text);
-	return 0;
-}
-
 static int finish(struct dialect_state *d, struct config *c)
 {
 	struct asked a = {&nobody, NULL, dialect_kept(d, "lora")};
@@ -293,8 +281,7 @@ static int finish(struct dialect_state *d, struct config *c)
 		a.by = d->lora_by->lora;
 		a.name = dialect_name(d->lora_by);
 	}
-	if (dialect_kept(d, "quantized"))
-		rc = quantized_say(dialect_kept(d, "quantized"), c, d->lora == DIALECT_LORA_ON);
+	rc = quantized_apply(d, c, d->lora == DIALECT_LORA_ON);
 	if (!rc && d->lora != DIALECT_LORA_ON)
 		rc = check_unasked(d, c);
 	else if (!rc && !c->lora_adapter)

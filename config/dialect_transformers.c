@@ -156,7 +156,10 @@ static const struct dialect_key keys[] = {
                 ITEM_OFF " length", "not supported yet; remove it"),
         CALL("load_in_8bit load_in_4bit quantization_bit", item_quantized),
         ONLY("gptq quantization", ITEM_OFF, ITEM_NOT_QUANTIZED "remove it"),
-        PASS("bnb_* use_bnb_nested_quant"), /* say how, not whether */
+        CALL("bnb_4bit_quant_type", item_quant_type),
+        CALL("bnb_4bit_use_double_quant use_bnb_nested_quant", item_quant_double),
+        CALL("bnb_4bit_compute_dtype", item_quant_dtype),
+        PASS("bnb_*"),
         CALL("push_to_hub", push),
         CALL("model_revision revision_of_model", revision),
         PASS("trust_remote_code run_name logging_dir logging_first_step logging_nan_inf_filter "

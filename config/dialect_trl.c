@@ -27,6 +27,7 @@ static const struct dialect_lora lora = {
         .alpha = "32",
         .targets = "peft",
         .dropout = "0.05",
+        .quants_once = 1,
         .ask = "use_peft: true",
         .unasked = {{"lora_rank", "lora_r", 1}}, /* it may be meant for ferry */
 };

@@ -10,6 +10,7 @@
 	"micro_batch_size: 2\noutput_dir: out\nload_in_8bit: false\nload_in_4bit: false\n"
 #define LORA_AXOLOTL                                                                                         \
 	AXOLOTL "adapter: lora\nlora_model_dir:\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\n"
+#define QUANTIZED "base_model: m\ndatasets:\n  - path: rows.jsonl\n    type: alpaca\nmicro_batch_size: 2\n"
 #define LLAMA_FACTORY "model_name_or_path: m\nstage: sft\ndataset: rows.json\noutput_dir: o\n"
 #define TRL "model_name_or_path: m\ndataset_name: rows.jsonl\noutput_dir: o\n"
 #define TORCHTUNE                                                                                            \
@@ -47,6 +48,55 @@ static const struct {
         {LORA_AXOLOTL
                 "lora_target_modules: 'model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj'\n",
                 "", "lora_target_modules", "model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj"},
+        {QUANTIZED "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+                "", "base_format", "nf4"},
+        {QUANTIZED "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+                "", "base_double_quant", "on"},
+        {QUANTIZED "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+                "", "base_block_size", "64"},
+        {QUANTIZED "adapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+                "", "base_format", "int8"},
+        {QUANTIZED
+                "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: "
+                "true\nbnb_config_kwargs:\n  bnb_4bit_quant_type: fp4\n  bnb_4bit_use_double_quant: false\n",
+                "", "base_format", "fp4"},
+        {QUANTIZED
+                "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: "
+                "true\nbnb_config_kwargs:\n  bnb_4bit_quant_type: fp4\n  bnb_4bit_use_double_quant: false\n",
+                "", "base_double_quant", "off"},
+        {QUANTIZED "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+                "base_format=bf16", "base_format", "bf16"},
+        {QUANTIZED "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+                "base_double_quant=off", "base_double_quant", "off"},
+        {TRL "use_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\n", "", "base_format",
+                "nf4"},
+        {TRL "use_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\n", "", "base_double_quant",
+                "off"},
+        {TRL "use_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\nuse_bnb_nested_quant: "
+             "true\nbnb_4bit_quant_type: nf4\n",
+                "", "base_double_quant", "on"},
+        {TRL "use_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\nbnb_4bit_compute_dtype: "
+             "float32\n",
+                "", "compute_dtype", "fp32"},
+        {TRL "use_peft: true\nlora_target_modules: all-linear\nload_in_8bit: true\n", "", "base_format",
+                "int8"},
+        {LLAMA_FACTORY "finetuning_type: lora\nquantization_bit: 4\nquantization_method: bnb\n", "",
+                "base_format", "nf4"},
+        {LLAMA_FACTORY "finetuning_type: lora\nquantization_bit: 4\n", "", "base_double_quant", "on"},
+        {LLAMA_FACTORY "finetuning_type: lora\nquantization_bit: 8\n", "", "base_format", "int8"},
+        {LLAMA_FACTORY "finetuning_type: lora\nquantization_bit: 4\ndouble_quantization: "
+                       "false\nquantization_type: fp4\n",
+                "", "base_format", "fp4"},
+        {LLAMA_FACTORY "finetuning_type: lora\nquantization_bit: 4\ndouble_quantization: "
+                       "false\nquantization_type: fp4\n",
+                "", "base_double_quant", "off"},
+        {TORCHTUNE "  lora_attn_modules: [q_proj]\n  lora_rank: 8\n  quantize_base: True\n", "",
+                "base_format", "nf4"},
+        {"recipe: bf16\nlora: true\nqlora_fp8: true\n", "", "base_format", "fp8"},
+        {"recipe: bf16\nlora: true\nqlora_bnb: true\nqlora_bnb_block_size: 128\n", "", "base_block_size",
+                "128"},
+        {"recipe: bf16\nlora: true\nqlora_bnb: true\nqlora_bnb_double_quant: false\n", "",
+                "base_double_quant", "off"},
         {TRL "lora_r: 4\nuse_peft: true\nlora_target_modules: all-linear\nlora_rank_pattern:\n  q_proj: 4\n"
              "  mlp.up_proj: 8\n",
                 "", "lora_rank_pattern", "{\"q_proj\":4,\"mlp.up_proj\":8}"},
@@ -210,15 +260,19 @@ static void test_said(void **state)
 	        {NULL, "lora_r=8 lora_dropout=0.1", "lora_dropout=0.1: ferry trains without dropout\n"},
 	        {"adapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n", "",
 	                "reading it as a configuration of axolotl"},
+	        {"adapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
+	                "", ": load_in_8bit=true: base_format=int8 keeps the outliers in 8 bits too"},
+	        {"stage: sft\nfinetuning_type: lora\nquantization_bit: 3\nquantization_method: hqq\n", "",
+	                ": quantization_bit=3: ferry has no such format; the base stays in bf16"},
+	        {"stage: sft\nfinetuning_type: lora\nquantization_bit: 4\nquantization_method: hqq\n", "",
+	                ": quantization_method=hqq: ferry has the formats of bitsandbytes; base_format=nf4"},
+	        {"recipe: bf16\nlora: true\nqlora_fp4: true\n", "",
+	                ": qlora_fp4=true: ferry has no such format; the base stays in bf16"},
+	        {TRL "use_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\n"
+	             "bnb_4bit_compute_dtype: float16\n",
+	                "", "bnb_4bit_compute_dtype=float16: ferry computes in compute_dtype"},
 	        {"adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
-	                "",
-	                ": load_in_4bit=true: quantized bases are not supported yet; the base stays in bf16, "
-	                "2 "
-	                "bytes a parameter"},
-	        {"stage: sft\nfinetuning_type: lora\nquantization_bit: 4\nquantization_method: bnb\n", "",
-	                ": quantization_bit=4: quantized bases are not supported yet; the base stays in "
-	                "bf16, 2 "
-	                "bytes a parameter"},
+	                "", "!2 bytes"},
 	        {"recipe: fp8-hybrid\n", "", "recipe=fp8-hybrid: ferry computes in bf16"},
 	        {"recipe: bf16\n", "",
 	                ": Surogate trains LoRA adapters unless its file says otherwise; for every "
@@ -250,8 +304,9 @@ static const struct {
         {"load_in_4bit: true\nbnb_4bit_quant_type: nf4\n", "YAML:1: load_in_4bit=true" NOT_QUANTIZED},
         {"stage: sft\nfinetuning_type: full\nquantization_bit: 4\nquantization_method: bnb\n",
                 "YAML:3: quantization_bit=4" NOT_QUANTIZED},
-        {"gptq: true\n", "YAML:1: gptq=true: quantized weights are not supported yet, LoRA without "
-                         "quantization is; remove it"},
+        {"gptq: true\n",
+                "YAML:1: gptq=true: of quantized weights only those of bitsandbytes are supported, and "
+                "base_format; remove it"},
         {"adapter: llama-adapter\n", "YAML:1: adapter=llama-adapter: of adapters only lora is supported"},
         {"adapter: lora\nlora_alpha: 16\n",
                 "YAML:1: adapter=lora: needs lora_r, for which axolotl has no default"},

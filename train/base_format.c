@@ -2,7 +2,9 @@
 #include "train/base_format.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "comm/world.h"
+#include "config/table.h"
 
 #include <inttypes.h>
 
@@ -74,6 +76,20 @@ static int check_matrix(const struct config *c, const struct model_tensor *t, co
 	return 0;
 }
 
+/* In the words of another trainer the format is a means; ranks divide the base in bf16 instead. */
+static int stays_bf16(const struct config *c)
+{
+	const struct config_origin *o = &c->origins[config_key_find("base_format") - config_keys];
+
+	if (world_self()->size == 1 || !o->as || config_name_equal(o->as, "base_format"))
+		return 0;
+	log_warn("%s: quantized bases are not supported with several ranks yet; the base stays in bf16, 2 "
+	         "bytes a "
+	         "parameter",
+	        config_where(c, "base_format"));
+	return 1;
+}
+
 int base_format_set(struct model *model, const struct config *c, int leaves_base)
 {
 	const struct weight_format *format = format_asked(c);
@@ -81,7 +97,7 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 
 	for (int t = 0; t < model->tensor_count; t++)
 		frozen += base_format_is_of(&model->tensors[t]);
-	if (!format)
+	if (!format || stays_bf16(c))
 		return 0;
 	rc = check_run(c, frozen, leaves_base);
 	for (int t = 0; t < model->tensor_count && !rc; t++) {
