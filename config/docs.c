@@ -89,11 +89,15 @@ static void markdown_row(struct str *out, const struct config_key *key)
 
 static void markdown_refusals(struct str *out)
 {
-	str_add(out, "\n## Not supported yet\n\nThese values end with exit code 2.\n\n");
+	str_add(out, "\n## Not supported yet\n\nThese values end with exit code 2.\n\n| value | why "
+	             "|\n|---|---|\n");
 	for (int i = 0; i < config_key_count; i++)
 		for (const struct config_word *w = config_keys[i].words; w && w->name; w++)
-			if (w->refusal)
-				str_printf(out, "* `%s=%s` %s\n", config_keys[i].name, w->name, w->refusal);
+			if (w->refusal) {
+				str_printf(out, "| `%s=%s` | ", config_keys[i].name, w->name);
+				markdown_cell(out, w->refusal);
+				str_add(out, " |\n");
+			}
 }
 
 void config_write_markdown(struct str *out)
