@@ -1,6 +1,7 @@
 /* Asks for the settings of a run, checks each answer, and writes the file. */
 #include "cli/config_ask.h"
 
+#include "cli/ask_parts.h"
 #include "cli/cli.h"
 #include "cli/plan_open.h"
 
@@ -22,29 +23,12 @@
 #include <unistd.h>
 
 enum {
-	SETTINGS_MAX = 16,
-	COMMENT_COLUMN = 40,
 	LENGTH_STEP = 64, /* a proposed max_length is a multiple of it */
 	LENGTH_PROPOSED_MAX = 2048,
-	ROWS_FEW = 200,
 	FREE_NAMES_MAX = 100
 };
 
-struct asking {
-	char *words[SETTINGS_MAX]; /* "key=value": the settings so far */
-	int count;
-	char *line; /* the last answer, from getline */
-	size_t cap;
-	const char *answer; /* in `line`, or the proposed one */
-	struct str proposed;
-	struct str model_is, data_is; /* comments for the file */
-	int64_t max_positions, longest_tokens;
-	int is_paired;  /* the rows are pairs: learning rates are lower */
-	int is_bounded; /* rows of more than max_positions are refused */
-};
-
-static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *fmt, ...)
+void ask_say(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -56,7 +40,7 @@ static void say(const char *fmt, ...)
 
 /* ---- settings ---- */
 
-static int setting(struct asking *a, const char *key, const char *value)
+int ask_setting(struct asking *a, const char *key, const char *value)
 {
 	char *word = mem_printf("%s=%s", key, value);
 	size_t len = strlen(key) + 1;
@@ -66,7 +50,7 @@ static int setting(struct asking *a, const char *key, const char *value)
 		return ERR_NOMEM;
 	while (i < a->count && strncmp(a->words[i], word, len))
 		i++;
-	if (i == SETTINGS_MAX) {
+	if (i == ASK_SETTINGS_MAX) {
 		mem_free(word);
 		return err_set(ERR_INTERNAL, "more settings than there is room for");
 	}
@@ -78,7 +62,7 @@ static int setting(struct asking *a, const char *key, const char *value)
 }
 
 /* Parses the settings so far, as they stand in the file. Keys that a verb needs may be missing. */
-static int parsed(struct config *c, const struct asking *a)
+int ask_parsed(struct config *c, const struct asking *a)
 {
 	int rc = config_parse(c, VERB_CONFIG, a->count, a->words);
 
@@ -86,9 +70,9 @@ static int parsed(struct config *c, const struct asking *a)
 }
 
 /* The same for use by a verb: with the files that they mean. */
-static int resolved(struct config *c, const struct asking *a, enum verb verb)
+int ask_resolved(struct config *c, const struct asking *a, enum verb verb)
 {
-	int rc = parsed(c, a);
+	int rc = ask_parsed(c, a);
 
 	if (!rc)
 		rc = paths_resolve(c);
@@ -100,10 +84,10 @@ static int resolved(struct config *c, const struct asking *a, enum verb verb)
 static int take_setting(struct asking *a, const char *key)
 {
 	struct config c = {0};
-	int rc = setting(a, key, a->answer);
+	int rc = ask_setting(a, key, a->answer);
 
 	if (!rc)
-		rc = resolved(&c, a, VERB_TRAIN);
+		rc = ask_resolved(&c, a, VERB_TRAIN);
 	config_free(&c);
 	return rc;
 }
@@ -153,10 +137,10 @@ static int model_take(struct asking *a)
 {
 	struct session s = {0};
 	struct config c = {0};
-	int rc = setting(a, "model", a->answer);
+	int rc = ask_setting(a, "model", a->answer);
 
 	if (!rc)
-		rc = resolved(&c, a, VERB_TRAIN);
+		rc = ask_resolved(&c, a, VERB_TRAIN);
 	if (!rc)
 		rc = session_open_model(&s, &c, SESSION_WEIGHTS_MODEL);
 	if (!rc) {
@@ -169,7 +153,7 @@ static int model_take(struct asking *a)
 		rc = str_check(&a->model_is);
 	}
 	if (!rc)
-		say("  %s, %d layer%s\n", a->model_is.data, (int)s.model->config.L,
+		ask_say("  %s, %d layer%s\n", a->model_is.data, (int)s.model->config.L,
 		        plural_s(s.model->config.L));
 	session_close(&s);
 	config_free(&c);
@@ -182,64 +166,6 @@ static int data_propose(struct asking *a)
 {
 	propose_here(a, is_data);
 	return 0;
-}
-
-static void rows_describe(struct asking *a, const struct dataset *d)
-{
-	a->longest_tokens = d->counts.longest_tokens;
-	for (int64_t row = 0; row < d->row_count; row++)
-		if (dataset_row_tokens(d, row) > a->longest_tokens)
-			a->longest_tokens = dataset_row_tokens(d, row);
-	str_free(&a->data_is);
-	str_printf(&a->data_is, "%" PRId64 " %s%s of %s", dataset_unit_count(d), dataset_unit(d),
-	        plural_s(dataset_unit_count(d)), dataset_format_name(d->format));
-	say("  %s; the first has %" PRId64 " tokens, the longest %" PRId64 "\n",
-	        a->data_is.data ? a->data_is.data : "", dataset_row_tokens(d, 0), a->longest_tokens);
-}
-
-/* Reads the rows, as pairs if a loss of pairs is set. */
-static int data_try(struct asking *a, const char *preference_loss)
-{
-	struct session s = {0};
-	struct config c = {0};
-	int rc = setting(a, "preference_loss", preference_loss);
-
-	if (!rc)
-		rc = resolved(&c, a, VERB_TRAIN);
-	if (!rc)
-		rc = session_open_model(&s, &c, SESSION_WEIGHTS_ELSEWHERE);
-	if (!rc)
-		rc = session_open_rows(&s);
-	if (!rc) {
-		rows_describe(a, s.train.data);
-		rc = str_check(&a->data_is);
-	}
-	if (!rc) { /* a copy of the weights serves more rows; few rows need many steps */
-		rc = setting(
-		        a, "gradient_accumulation_steps", s.train.data->row_count < ROWS_FEW ? "1" : "8");
-	}
-	a->is_paired = c.preference_loss != 0;
-	session_close(&s);
-	config_free(&c);
-	return rc;
-}
-
-static int data_take(struct asking *a)
-{
-	char limit[24] = "off";
-	struct err first = {0};
-	int rc = setting(a, "data", a->answer);
-
-	if (a->max_positions > 0)
-		snprintf(limit, sizeof(limit), "%" PRId64, a->max_positions);
-	if (!rc) /* as long as they are; the next question is about it */
-		rc = setting(a, "max_length", limit);
-	if (!rc)
-		rc = data_try(a, "off");
-	if (rc != ERR_INPUT)
-		return rc;
-	err_take(&first, rc);
-	return data_try(a, "sigmoid") ? err_give(&first) : 0;
 }
 
 /* ---- the length ---- */
@@ -259,10 +185,10 @@ static int length_propose(struct asking *a)
 static int length_take(struct asking *a)
 {
 	struct config c = {0};
-	int rc = setting(a, "max_length", a->answer);
+	int rc = ask_setting(a, "max_length", a->answer);
 
 	if (!rc)
-		rc = parsed(&c, a);
+		rc = ask_parsed(&c, a);
 	if (!rc && a->is_bounded && (!c.max_length || c.max_length > a->max_positions))
 		rc = err_set(ERR_INPUT, "the model has %" PRId64 " positions; no row may be longer",
 		        a->max_positions);
@@ -278,17 +204,17 @@ static const struct choice_row {
 	const char *rank, *alpha;
 } choices[] = {
         {"all", "1 weights full", {"2e-5", "1e-6"}, "0", "auto"},
-        {"adapter", "2 lora", {"2e-4", "1e-5"}, "16", "32"},
+        {"adapter", "2 lora", {"2e-4", "1e-5"}, "16", "auto"},
 };
 enum { CHOICE_COUNT = sizeof(choices) / sizeof(*choices) };
 
 static int choice_set(struct asking *a, const struct choice_row *row)
 {
-	int rc = setting(a, "learning_rate", row->rate[a->is_paired]);
+	int rc = ask_setting(a, "learning_rate", row->rate[a->is_paired]);
 
 	if (!rc)
-		rc = setting(a, "lora_rank", row->rank);
-	return rc ? rc : setting(a, "lora_alpha", row->alpha);
+		rc = ask_setting(a, "lora_rank", row->rank);
+	return rc ? rc : ask_setting(a, "lora_alpha", row->alpha);
 }
 
 static int need_find(struct host_memory *need, const struct asking *a)
@@ -296,7 +222,7 @@ static int need_find(struct host_memory *need, const struct asking *a)
 	struct engine_memory memory;
 	struct session s = {0};
 	struct config c = {0};
-	int world_size, rc = resolved(&c, a, VERB_PLAN);
+	int world_size, rc = ask_resolved(&c, a, VERB_PLAN);
 
 	if (!rc) {
 		mem_free(c.data); /* rows of max_length are enough, and reading them again takes time */
@@ -346,7 +272,7 @@ static int choice_propose(struct asking *a)
 		}
 		if (!rc && need.fits)
 			proposed = choices[i].name;
-		say("  %-8s %s\n", choices[i].name, text.data ? text.data : "");
+		ask_say("  %-8s %s\n", choices[i].name, text.data ? text.data : "");
 		str_free(&text);
 	}
 	str_add(&a->proposed, proposed);
@@ -386,7 +312,7 @@ static int epochs_take(struct asking *a)
 }
 
 /* Proposes the first of NAME, NAME-2, NAME-3, ... that does not exist. */
-static int propose_free(struct asking *a, const char *name, const char *ending)
+int ask_propose_free(struct asking *a, const char *name, const char *ending)
 {
 	for (int i = 1; i < FREE_NAMES_MAX; i++) {
 		str_free(&a->proposed);
@@ -402,116 +328,12 @@ static int propose_free(struct asking *a, const char *name, const char *ending)
 
 static int output_propose(struct asking *a)
 {
-	return propose_free(a, "out", "");
+	return ask_propose_free(a, "out", "");
 }
 
 static int output_take(struct asking *a)
 {
 	return take_setting(a, "output_dir");
-}
-
-/* ---- the file ---- */
-
-/* What stands in the file. Without adapters, or pairs, their keys are left out. */
-static const struct {
-	const char *key, *meaning;
-} lines[] = {
-        {"model", NULL},
-        {"data", NULL},
-        {"preference_loss", "trains on pairs of answers; sigmoid is the loss of DPO"},
-        {"max_length", "longer rows are cut to this many tokens"},
-        {"lora_rank", "trains an adapter of this rank; 0 trains all weights"},
-        {"lora_alpha", "scale of the adapter, times the rank"},
-        {"learning_rate", "at its peak; it falls to 0 by the end"},
-        {"num_train_epochs", "passes over the rows"},
-        {"per_device_train_batch_size", "rows that go through the model together"},
-        {"gradient_accumulation_steps", "times so many, for one step of the optimizer"},
-        {"output_dir", "checkpoints, metrics.jsonl and the model"},
-};
-
-static int text_write(struct str *out, const struct asking *a)
-{
-	struct config c = {0};
-	int rc = parsed(&c, a);
-
-	str_add(out, "# Written by ferry config. More keys: ferry train --help\n");
-	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines) && !rc; i++) {
-		const char *key = lines[i].key, *meaning = lines[i].meaning;
-		size_t begin = out->len_bytes;
-
-		if ((!strncmp(key, "lora_", 5) && !c.lora_rank) ||
-		        (!strncmp(key, "preference_", 11) && !c.preference_loss))
-			continue;
-		if (!meaning)
-			meaning = !strcmp(key, "model") ? a->model_is.data : a->data_is.data;
-		config_write_setting(out, &c, key);
-		begin = out->len_bytes - begin;
-		str_printf(out, "%*s  # %s\n", begin < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - begin) : 0, "",
-		        meaning ? meaning : "");
-	}
-	config_free(&c);
-	return rc ? rc : str_check(out);
-}
-
-static int answer_read(struct asking *a, const char *question);
-
-/* Writes the file, unless another one of this name is to stay. */
-static int file_write(struct asking *a, const char *path)
-{
-	struct str text = {0}, question = {0};
-	enum file_kind kind = file_kind_of(path);
-	int rc = text_write(&text, a);
-
-	if (!rc && kind != FILE_NONE && kind != FILE_REGULAR)
-		rc = err_set(ERR_INPUT, "%s is not a file", path);
-	if (!rc && kind == FILE_REGULAR) {
-		str_printf(&question, "%s exists. Replace it, yes or no", path);
-		str_free(&a->proposed);
-		str_add(&a->proposed, "no");
-		rc = str_check(&question);
-		if (!rc)
-			rc = answer_read(a, question.data);
-		if (!rc && !config_name_in(a->answer, "yes y"))
-			rc = err_set(ERR_INPUT, "%s stays as it is; name another file", path);
-	}
-	file_clean_parts_of(path);
-	if (!rc)
-		rc = file_write_all(path, text.data, text.len_bytes);
-	str_free(&question);
-	str_free(&text);
-	return rc;
-}
-
-static int file_propose(struct asking *a)
-{
-	return propose_free(a, "run", ".yaml");
-}
-
-static int file_take(struct asking *a)
-{
-	int has_ending = str_ends_with(a->answer, ".yaml") || str_ends_with(a->answer, ".yml");
-	char *path = mem_printf("%s%s", a->answer, has_ending ? "" : ".yaml");
-	struct str word = {0};
-	int rc = path ? file_write(a, path) : ERR_NOMEM;
-
-	if (!rc) {
-		if (*path == '-' || strchr(path, '=')) /* else it would be an option or a setting */
-			str_add(&word, "./");
-		str_add(&word, path);
-		mem_free(path);
-		path = str_take(&word);
-		rc = path ? 0 : ERR_NOMEM;
-	}
-	if (!rc) {
-		cli_add_word(&word, path);
-		rc = str_check(&word);
-	}
-	if (!rc)
-		say("wrote %s. Next, see what it takes, then train:\n  %s plan %s\n  %s train %s\n", path,
-		        cli_program(), word.data, cli_program(), word.data);
-	str_free(&word);
-	mem_free(path);
-	return rc;
 }
 
 /* ---- the questions ---- */
@@ -524,27 +346,28 @@ static const struct {
         {"Model to fine-tune, a HuggingFace directory with config.json and weights", model_propose,
                 model_take},
         {"Rows to train on: a file (.jsonl, .json, .parquet, .csv, .txt) or a folder of them", data_propose,
-                data_take},
+                ask_data_take},
+        {"Chat template, one of these or a file", ask_template_propose, ask_template_take},
         {"Longest row in tokens; longer ones are cut", length_propose, length_take},
         {"Train all weights, or only an adapter (LoRA), which takes less memory: all or adapter",
                 choice_propose, choice_take},
         {"Epochs, passes over the rows", epochs_propose, epochs_take},
         {"Directory for checkpoints and the trained model", output_propose, output_take},
-        {"Write these settings to the file", file_propose, file_take},
+        {"Write these settings to the file", ask_file_propose, ask_file_take},
 };
 
 /* Asks, and reads a line without the blanks around it. */
-static int answer_read(struct asking *a, const char *question)
+int ask_answer(struct asking *a, const char *question)
 {
 	const char *proposed = a->proposed.data ? a->proposed.data : "";
 	ssize_t len;
 	char *at;
 
-	for (;;) {
-		say(*proposed ? "%s [%s]: " : "%s%s: ", question, proposed);
+	for (a->number++;;) {
+		ask_say(*proposed ? "%s [%s]: " : "%s%s: ", question, proposed);
 		len = getline(&a->line, &a->cap, stdin);
 		if (len < 0) {
-			say("\n");
+			ask_say("\n");
 			return err_set(ERR_INPUT,
 			        "the answers ended, and no file was written; to show a configuration, write "
 			        "ferry config FILE");
@@ -554,15 +377,26 @@ static int answer_read(struct asking *a, const char *question)
 		at = a->line + strspn(a->line, " \t");
 		if (strlen(a->line) == (size_t)len && (*at || *proposed))
 			break;
-		say("  write an answer; Ctrl-C ends this without a file\n");
+		if (!isatty(STDIN_FILENO))
+			return err_set(ERR_INPUT, "answer %d is empty; no file was written", a->number);
+		ask_say("  write an answer; Ctrl-C ends this without a file\n");
 	}
 	a->answer = *at ? at : proposed;
 	if (!isatty(STDIN_FILENO)) /* nobody sees what was typed */
-		say("%s\n", a->answer);
+		ask_say("%s\n", a->answer);
 	return 0;
 }
 
-/* Asks until the answer is good. */
+/* A wrong answer from a pipe: nobody answers again. */
+static int answer_refuse(const struct asking *a, int rc)
+{
+	struct err why = {0};
+
+	err_take(&why, rc);
+	return err_set(rc, "answer %d: %s; no file was written", a->number, why.text);
+}
+
+/* Asks until the answer is good, or once if answers come from a pipe. */
 static int question_ask(struct asking *a, size_t number)
 {
 	int rc;
@@ -573,23 +407,29 @@ static int question_ask(struct asking *a, size_t number)
 		if (!rc)
 			rc = str_check(&a->proposed);
 		if (!rc)
-			rc = answer_read(a, questions[number].text);
+			rc = ask_answer(a, questions[number].text);
 		if (rc)
 			return rc;
 		rc = questions[number].take(a);
 		if (!is_about_input(rc))
 			return rc;
-		say("  %s\n", err_text());
+		if (!isatty(STDIN_FILENO)) /* later answers are for later questions */
+			return answer_refuse(a, rc);
+		ask_say("  %s\n", err_text());
 	}
 }
 
 int config_ask(void)
 {
 	struct asking a = {0};
-	int rc = setting(&a, "per_device_train_batch_size", "1");
+	int rc = ask_setting(&a, "per_device_train_batch_size", "1");
+
+	if (!rc)
+		rc = ask_setting(&a, "gradient_accumulation_steps", "1");
 
 	for (size_t i = 0; i < sizeof(questions) / sizeof(*questions) && !rc; i++)
-		rc = question_ask(&a, i);
+		if (questions[i].take != ask_template_take || a.asks_template)
+			rc = question_ask(&a, i);
 	for (int i = 0; i < a.count; i++)
 		mem_free(a.words[i]);
 	str_free(&a.proposed);

@@ -2,6 +2,8 @@
 /* ferry config without arguments: questions, answers from a pipe, and the file that it writes. */
 #include "tests/cli_program.h"
 
+#include <pty.h>
+
 /* Good answers, in the order of the questions: model, data, length, what trains, epochs, results, file. */
 #define MODEL "speaker\n"
 #define DATA "rows.jsonl\n"
@@ -17,6 +19,37 @@ static struct result ask(const char *before, const char *answers, const char *af
 
 	mem_free(command);
 	return r;
+}
+
+/* The same on a terminal, where the answers are typed in advance: *out is what the terminal shows. */
+static int ask_terminal(struct str *out, const char *before, const char *answers)
+{
+	char *command =
+	        mem_printf("cd '%s' && rm -rf at && mkdir at && cd at && ln -s ../speaker ../rows.jsonl . && "
+	                   "{ %s; } && '%s' config",
+	                dir, *before ? before : ":", getenv("FERRY_BINARY"));
+	char part[4096];
+	int terminal, status;
+	ssize_t len;
+	pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+
+	if (pid < 0) { /* a chroot without /dev/pts */
+		print_message("SKIPPED: no pseudo terminals here\n");
+		skip();
+	}
+	if (!pid) {
+		execl("/bin/sh", "sh", "-c", command, NULL);
+		_exit(99);
+	}
+	assert_int_equal(write(terminal, answers, strlen(answers)), strlen(answers));
+	while ((len = read(terminal, part, sizeof(part) - 1)) > 0) {
+		part[len] = 0;
+		str_add(out, part);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	close(terminal);
+	mem_free(command);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 /* Words in the output, separated by |; those with ! are not there. */
@@ -55,7 +88,7 @@ static void test_adapter(void **state)
 	(void)state;
 	assert_asked("", MODEL DATA "32\nadapter\n2.5\nresults/here\nmine\n",
 	        "$F config mine.yaml; $F train mine.yaml && test -d results/here/adapter", 0,
-	        "wrote mine.yaml. |lora_rank: 16 |lora_alpha: 32 |learning_rate: 0.0002 |num_train_epochs: "
+	        "wrote mine.yaml. |lora_rank: 16 |lora_alpha: auto |learning_rate: 0.0002 |num_train_epochs: "
 	        "2.5 "
 	        "|max_length: 32 |output_dir: results/here |mine.yaml:5");
 }
@@ -107,18 +140,56 @@ static void test_wrong_answers(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		char *words = mem_printf("%s|wrote run.yaml", rows[i].says);
+		char *words = mem_printf("%s|answer |no file was written|!wrote run.yaml", rows[i].says);
+		struct str out = {0};
 
-		assert_asked(rows[i].before, rows[i].answers, "test -s run.yaml", 0, words);
+		assert_asked(
+		        rows[i].before, rows[i].answers, "", 2, words); /* later answers are not shifted */
+		assert_int_equal(ask_terminal(&out, rows[i].before, rows[i].answers), 0);
+		if (!strstr(out.data, rows[i].says) || !strstr(out.data, "wrote run.yaml"))
+			fail_msg("%s: \"%s\" in %s", rows[i].answers, rows[i].says, out.data);
+		str_free(&out);
 		mem_free(words);
 	}
+}
+
+/* Rows of chats for a model without a template: the built-in ones that the tokenizer can end are offered,
+ * and one that it cannot is refused. */
+static void test_template(void **state)
+{
+	static const char chats[] = "printf '{\"messages\":[{\"role\":\"user\",\"content\":\"Who?\"},"
+	                            "{\"role\":\"assistant\",\"content\":\"I.\"}]}\\n' > chats.jsonl";
+	struct str out = {0};
+
+	(void)state;
+	assert_asked(chats, MODEL "chats.jsonl\n\n\n\n\n\n\n", "cat run.yaml; $F train run.yaml", 0,
+	        "no chat template; its tokenizer works with llama2, mistral, |!works with chatml|Chat "
+	        "template, one of "
+	        "these or a file [llama2]: llama2|1 row of messages; |chat_template: llama2 |done: "
+	        "out/model");
+	assert_asked(
+	        chats, MODEL "chats.jsonl\nzephyr\n\n\n\n\n\n", "cat run.yaml", 0, "chat_template: zephyr ");
+	assert_asked(chats, MODEL "chats.jsonl\nchatml\n\n\n\n\n\n", "", 2,
+	        "answer 3: |the template chatml writes no end-of-turn token|no file was written");
+	assert_int_equal(ask_terminal(&out, chats, MODEL "chats.jsonl\nchatml\nmine\nvicuna\n\n\n\n\n\n"), 0);
+	assert_non_null(strstr(out.data, "the template chatml writes no end-of-turn token"));
+	assert_non_null(strstr(out.data, "chat_template=mine is not a file"));
+	assert_non_null(strstr(out.data, "wrote run.yaml"));
+	str_free(&out);
+	/* other rows, and a model with its own template, need none */
+	assert_asked("", MODEL DATA "\n\n\n\n\n", "cat run.yaml", 0,
+	        "wrote run.yaml|!Chat template|!chat_template");
+	assert_asked("cp -r speaker/ own; printf '{%% for m in messages %%}{{ m.content }}{{ eos_token }}{%% "
+	             "endfor %%}' "
+	             "> own/chat_template.jinja",
+	        "own\nrows.jsonl\n\n\n\n\n\n", "", 0, "wrote run.yaml|!Chat template");
 }
 
 /* Wherever the answers end there is no file, and the message says so. */
 static void test_end_of_input(void **state)
 {
-	static const char *const answers[] = {"", "\n", "nowhere\n", MODEL, MODEL DATA, MODEL DATA "32",
-	        MODEL DATA "\n\n", MODEL DATA "\n\n\n", MODEL DATA "\n\n\n\n", MODEL DATA "\n\n\nfull\n"};
+	static const char *const answers[] = {"", "\n", MODEL, MODEL DATA, MODEL DATA "32", MODEL DATA "\n\n",
+	        MODEL DATA "\n\n\n", MODEL DATA "\n\n\n\n"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
@@ -136,23 +207,36 @@ static void test_end_of_input(void **state)
 /* Without a model or rows here, an empty answer is none. */
 static void test_nothing_here(void **state)
 {
+	struct str out = {0};
+
 	(void)state;
-	assert_asked("rm speaker rows.jsonl", "\n\n../speaker\n\n../rows.jsonl\n\n\n\n\n\n",
-	        "grep '^model: \\.\\./speaker ' run.yaml", 0,
-	        "weights: |write an answer; Ctrl-C ends this|wrote run.yaml");
+	assert_asked(
+	        "rm speaker rows.jsonl", "\n\n", "", 2, "weights: |answer 1 is empty; no file was written");
+	assert_int_equal(
+	        ask_terminal(&out, "rm speaker rows.jsonl", "\n\n../speaker\n\n../rows.jsonl\n\n\n\n\n\n\n"),
+	        0);
+	assert_non_null(strstr(out.data, "write an answer; Ctrl-C ends this"));
+	assert_non_null(strstr(out.data, "wrote run.yaml"));
+	str_free(&out);
 }
 
 /* A file that exists stays, unless the answer is yes. What is proposed does not exist. */
 static void test_existing_file(void **state)
 {
+	struct str out = {0};
+
 	(void)state;
 	assert_asked("echo old > run.yaml; echo old > out", MODEL DATA "\n\n\n\n\n", "cat run.yaml", 0,
 	        "[out-2]: |[run-2.yaml]: |wrote run-2.yaml|old\n");
-	assert_asked("echo old > run.yaml", MODEL DATA "\n\n\n\nrun.yaml\n\nrun\nno\nother\n", "cat run.yaml",
-	        0,
-	        "run.yaml exists. Replace it, yes or no [no]: |run.yaml stays as it is; name another "
-	        "file|wrote "
-	        "other.yaml|old\n");
+	assert_asked("echo old > run.yaml", MODEL DATA "\n\n\n\nrun.yaml\n\nrun\n", "", 2,
+	        "run.yaml exists. Replace it, yes or no [no]: |answer 8: run.yaml stays as it is; name "
+	        "another file");
+	assert_int_equal(
+	        ask_terminal(&out, "echo old > run.yaml", MODEL DATA "\n\n\n\nrun.yaml\n\nrun\nno\nother\n"),
+	        0);
+	assert_non_null(strstr(out.data, "run.yaml stays as it is; name another file"));
+	assert_non_null(strstr(out.data, "wrote other.yaml"));
+	str_free(&out);
 	assert_asked("echo old > run.yaml", MODEL DATA "\n\n\n\nrun.yaml\nyes\n", "cat run.yaml", 0,
 	        "wrote run.yaml|!old\n|model: speaker");
 	assert_asked("echo old > run.yaml", MODEL DATA "\n\n\n\nrun.yaml\n", "", 2, "no file was written");
@@ -162,7 +246,8 @@ static void test_existing_file(void **state)
 static void test_unwritable(void **state)
 {
 	(void)state;
-	assert_asked("", MODEL DATA "\n\n\n\n/proc/run.yaml\n\n", "", 0, "/proc/run.yaml: |wrote run.yaml");
+	assert_asked(
+	        "", MODEL DATA "\n\n\n\n/proc/run.yaml\n", "", 2, "/proc/run.yaml: |no file was written");
 }
 
 /* Names with quotes, blanks and signs of YAML and of the shell. The commands that it prints work as they are.
@@ -201,8 +286,8 @@ static void test_commands_printed(void **state)
 static void test_not_text(void **state)
 {
 	(void)state;
-	assert_asked("", MODEL DATA "\n\n\no\\377\nout\n\n", "", 0, "is not UTF-8 at byte 1|wrote run.yaml");
-	assert_asked("", MODEL DATA "\n\n\no\\0x\nout\n\n", "", 0, "write an answer|wrote run.yaml");
+	assert_asked("", MODEL DATA "\n\n\no\\377\n\n", "", 2, "answer 6: |is not UTF-8 at byte 1");
+	assert_asked("", MODEL DATA "\n\n\no\\0x\n\n", "", 2, "answer 6 is empty");
 }
 
 /* The file that config prints for another trainer's file trains the same model, to the bit. */
@@ -259,6 +344,7 @@ int main(void)
 	        cmocka_unit_test(test_adapter),
 	        cmocka_unit_test(test_pairs),
 	        cmocka_unit_test(test_wrong_answers),
+	        cmocka_unit_test(test_template),
 	        cmocka_unit_test(test_end_of_input),
 	        cmocka_unit_test(test_nothing_here),
 	        cmocka_unit_test(test_existing_file),

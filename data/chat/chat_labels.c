@@ -336,8 +336,7 @@ static int find_borders(struct work *w)
 
 static int make(struct work *w, enum chat_turns turns);
 
-/* 1 if chats of a built-in template end their turns with a token of this tokenizer. */
-static int template_fits(const char *name, const struct tokenizer *tokenizer)
+int chat_labels_template_fits(const char *name, const struct tokenizer *tokenizer)
 {
 	struct chat_template_options o = {.choice = name, .tokenizer = tokenizer};
 	enum chat_train train[2] = {CHAT_TRAIN_UNSAID, CHAT_TRAIN_UNSAID};
@@ -367,7 +366,7 @@ static void add_fitting(struct str *out, const struct tokenizer *tokenizer)
 	const char *name;
 
 	for (int i = 0; (name = jinja_builtin_name(i)); i++)
-		if (template_fits(name, tokenizer))
+		if (chat_labels_template_fits(name, tokenizer))
 			str_printf(out, "%s%s", out->len_bytes ? ", " : "; this tokenizer works with ", name);
 }
 

@@ -37,4 +37,7 @@ int chat_labels_make(struct chat_labels *l, const struct chat_template *t, const
         const struct chat *chat, enum chat_turns turns);
 void chat_labels_free(struct chat_labels *l);
 
+/* 1 if chats of a built-in template end their turns with a token of this tokenizer. */
+int chat_labels_template_fits(const char *name, const struct tokenizer *tokenizer);
+
 #endif

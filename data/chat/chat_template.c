@@ -21,6 +21,11 @@ const char *chat_template_name(const struct chat_template *t)
 	return t->name;
 }
 
+int chat_template_is_none(const struct chat_template *t)
+{
+	return !t->plain && !t->why.code;
+}
+
 const char *chat_template_text(const struct chat_template *t)
 {
 	return t->with_tools ? NULL : t->text;

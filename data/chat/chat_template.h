@@ -36,6 +36,9 @@ void chat_template_close(struct chat_template *t);
 /* For messages: "MODEL/chat_template.jinja", "chatml" ... */
 const char *chat_template_name(const struct chat_template *t);
 
+/* 1 if the model has no template and none was chosen. */
+int chat_template_is_none(const struct chat_template *t);
+
 /* The template's text; NULL if the model has several or none. */
 const char *chat_template_text(const struct chat_template *t);
 
