@@ -10,7 +10,7 @@
 #include "data/chat/chat_template.h"
 #include "data/template/template.h"
 #include "data/tokenizer/tokenizer.h"
-#include "train/data_config.h"
+#include "train/inputs/data_config.h"
 #include "train/session.h"
 
 #include <inttypes.h>
