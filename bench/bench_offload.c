@@ -97,7 +97,7 @@ static struct engine_options options_of(const struct offload_bench *b, const str
 static int64_t budget_of(struct device *device, const struct bench_args *args)
 {
 	struct device_reserve reserves[DEVICE_RESERVES_MAX];
-	int count = device_reserve_list(reserves, device_kind_of(device), 0);
+	int count = device_reserve_list(reserves, device_kind_of(device), NULL);
 	int64_t bytes = device_free_bytes(device) / 64 * 63;
 
 	if (args->device_budget_bytes && (!bytes || args->device_budget_bytes < bytes))

@@ -338,6 +338,12 @@ if [ "$device" = cuda ] && command -v nvidia-smi >/dev/null 2>&1; then
 	limited nvidia-smi 20 "$work/logs/nvidia-smi.log" "$work/logs/nvidia-smi.err" nvidia-smi -q
 	limited nvidia-smi 20 "$work/logs/nvidia-topo.log" "$work/logs/nvidia-smi.err" nvidia-smi topo -m
 fi
+case $([ "$device" = cuda ] && sed -n 's/^ *Compute Mode *: *//p' "$work/logs/nvidia-smi.log" 2>/dev/null) in
+*Exclusive*) # a second process on the GPU would be refused
+	jobs=1
+	echo 'the GPU is in exclusive compute mode: checks run one at a time'
+	;;
+esac
 if wants topo; then
 	step topo 60 "$ferry" topo --json
 fi

@@ -51,9 +51,16 @@ enum { DEVICE_RESERVES_MAX = 8 };
  * even with many GPUs and channels. ferry allocates neither of the last two and only leaves room for them. */
 enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20, RESERVE_NCCL_BYTES = 512 << 20 };
 
+/* Groups of more than one rank that the run opens; each takes device memory when its ranks connect. */
+struct device_comms {
+	int count, ranks_on_node;
+};
+
+/* From so many ranks of a host on, NCCL sums in NVSwitch where it can (NVLS), with buffers for that. */
+enum { RESERVE_NVLS_RANKS = 5, RESERVE_NVLS_BYTES = 1 << 30 };
+
 /* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of such a device and returns their number.
- * comm_count: groups of more than one rank that the run opens; each takes device memory when its ranks
- * connect. */
-int device_reserve_list(struct device_reserve *list, enum device_kind kind, int comm_count);
+ * comms NULL: one rank. */
+int device_reserve_list(struct device_reserve *list, enum device_kind kind, const struct device_comms *comms);
 
 #endif

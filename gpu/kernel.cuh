@@ -160,9 +160,14 @@ static int cuda_start(const struct cuda_launch *at, const char *what, void (*ker
 	config.blockDim = dim3((unsigned)block);
 	config.dynamicSmemBytes = (size_t)shared_bytes;
 	config.stream = at->stream;
-	if (shared_bytes > (48 << 10))
+	if (shared_bytes > (48 << 10)) {
 		error = cudaFuncSetAttribute(
 		        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+		if (error == cudaSuccess) /* the driver's choice may leave room for one block only */
+			error = cudaFuncSetAttribute((const void *)kernel,
+			        cudaFuncAttributePreferredSharedMemoryCarveout,
+			        cudaSharedmemCarveoutMaxShared);
+	}
 	if (error == cudaSuccess)
 		error = cudaLaunchKernelEx(&config, kernel, (P)args...);
 	return cuda_check(error, what);

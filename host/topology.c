@@ -357,6 +357,25 @@ static void read_memlock(struct topology *t)
 		t->memlock_bytes = (int64_t)limit.rlim_cur;
 }
 
+enum { LEAVES_FROM = 4 };
+
+static int leaves_a_core;
+
+void topology_leave_a_core(void)
+{
+	leaves_a_core = 1;
+}
+
+static void leave_a_core(struct topology *t)
+{
+	size_t used = strlen(t->thread_reason);
+
+	if (!leaves_a_core || t->thread_count < LEAVES_FROM)
+		return;
+	t->thread_count--;
+	snprintf(t->thread_reason + used, sizeof(t->thread_reason) - used, "; one is left to NCCL");
+}
+
 static void choose_threads(struct topology *t)
 {
 	double quota = t->cgroup.cpu_quota / t->ranks.size; /* one cgroup for all ranks, as in a container */
@@ -390,6 +409,7 @@ static void choose_threads(struct topology *t)
 		        quota, t->thread_count);
 		t->thread_count = quota < 1 ? 1 : (int)quota;
 	}
+	leave_a_core(t);
 }
 
 /* The kernel writes "always [madvise] never". */

@@ -111,6 +111,10 @@ void topology_find_usable(struct topology *t, int threads, int ranks);
  * launchers (Open MPI, Intel MPI and MPICH, MVAPICH2, PALS, Slurm, torchrun). */
 void topology_ranks_find(struct topology_ranks *ranks);
 
+/* From now on a pool's default leaves a core of this rank to other threads, where it has at least four:
+ * NCCL's, and the one that feeds a GPU, would wait behind AdamW on all cores. Call before other threads. */
+void topology_leave_a_core(void);
+
 /* Sets the system's NUMA node next to the GPU of each rank of this host (-1: unknown), for later reads. No
  * effect if the number of ranks differs, or a node does not exist. Call before other threads. */
 void topology_set_rank_nodes(const int *os_index, int count);

@@ -298,6 +298,13 @@ static int comms_open(struct engine *e)
 	return rc || same.size == 1 ? rc : comm_open_group(&e->dock.replicas, e->options.device, &same);
 }
 
+int engine_reserve(struct engine *e)
+{
+	if (!dev_is_none(e->dock.arena))
+		return 0;
+	return device_arena_open(e->options.device, &e->dock.arena, e->space_bytes[SPACE_DEVICE]);
+}
+
 int engine_start(struct engine *e)
 {
 	struct device *device = e->options.device;
@@ -317,7 +324,7 @@ int engine_start(struct engine *e)
 		rc = staging_open(&e->dock.staging, device, e->plans, ENGINE_PLANS,
 		        e->space_bytes[SPACE_STAGING], e->options.crossing, e->options.pool);
 	if (!rc)
-		rc = device_arena_open(device, &e->dock.arena, e->space_bytes[SPACE_DEVICE]);
+		rc = engine_reserve(e);
 	for (int kind = 0; kind < ENGINE_PLANS && !rc; kind++)
 		if (e->plans[kind])
 			rc = run_open(&e->runs[kind], e->plans[kind], &e->dock);

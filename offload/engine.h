@@ -87,6 +87,10 @@ const struct unit_map *engine_units(const struct engine *engine);
 const struct store *engine_store(const struct engine *engine); /* both: NULL before engine_start */
 const struct staging *engine_staging(const struct engine *engine);
 
+/* Allocates the arena before engine_start does. Between reading what is free and this, another process
+ * may have taken some: ERR_NOMEM. */
+int engine_reserve(struct engine *engine);
+
 /* Allocates arena, staging memory and store; zeroes device planes; uploads the rotary table. */
 int engine_start(struct engine *engine);
 

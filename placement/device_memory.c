@@ -2,7 +2,9 @@
 #include "placement/device_memory.h"
 
 #include "base/quantity.h"
+#include "comm/world.h"
 #include "placement/host_memory.h"
+#include "placement/ranks.h"
 
 /* Leaves a 64th of the free memory: a driver allocates in pieces, and other programs may start. */
 static int64_t less_a_64th(int64_t bytes)
@@ -10,13 +12,14 @@ static int64_t less_a_64th(int64_t bytes)
 	return bytes - bytes / 64;
 }
 
-/* Number of communicators with more than one rank: ranks that share a unit, and ranks that hold the same
- * shard. */
-static int comm_count(const struct engine_options *o)
+/* Communicators with more than one rank: ranks that share a unit, and ranks that hold the same shard. */
+static struct device_comms comms_of(
+        const struct engine_options *o, const struct config *c, const struct machine *machine)
 {
 	int shards = o->shard_ranks ? o->shard_ranks : o->world_size;
 
-	return (shards > 1) + (o->world_size > shards);
+	return (struct device_comms){.count = (shards > 1) + (o->world_size > shards),
+	        .ranks_on_node = ranks_on_node(c, machine, world_self(), o->world_size)};
 }
 
 void device_memory_find(struct device_memory *f, const struct config *c, const struct engine_options *o,
@@ -27,11 +30,12 @@ void device_memory_find(struct device_memory *f, const struct config *c, const s
 	enum device_kind kind = device_has_bytes(device) ? device_kind_of(device)
 	                        : on_gpu                 ? DEVICE_CUDA
 	                                                 : DEVICE_HOST;
+	const struct device_comms comms = comms_of(o, c, machine);
 	int64_t there_bytes;
 
 	*f = (struct device_memory){
 	        .kind = kind, .is_host = device_facts_of(kind)->is_host, .limit_bytes = c->vram_budget_bytes};
-	f->reserve_count = device_reserve_list(f->reserves, kind, comm_count(o));
+	f->reserve_count = device_reserve_list(f->reserves, kind, &comms);
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
 	there_bytes = less_a_64th(machine ? machine->gpu_memory_bytes : device_free_bytes(device));

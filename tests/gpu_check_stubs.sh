@@ -49,6 +49,11 @@ EOT
 cat >"$work/bin/cuda_tests" <<EOT
 #!/bin/sh
 . "$work/act"
+if [ -n "\${MODE:-}" ] && [ -n "\${1:-}" ]; then # on such a GPU the second process fails
+	mkdir "$work/alone" || exit 1
+	sleep 0.3
+	rmdir "$work/alone"
+fi
 case \${FERRY_NCCL:-}\${1:-list} in
 list) act list && printf 'engine\nops_one\nops_two\n' ;;
 ops_one) act ops-one ;;
@@ -70,7 +75,7 @@ esac
 EOT
 # shellcheck disable=SC2016 # written as it is
 printf '#!/bin/sh\n. "%s"\nact "memcheck-${6#ops_}"\n' "$work/act" >"$work/path/compute-sanitizer"
-printf '#!/bin/sh\n. "%s"\nact nvidia-smi\n' "$work/act" >"$work/path/nvidia-smi"
+printf '#!/bin/sh\n. "%s"\nact nvidia-smi\necho "    Compute Mode                          : ${MODE:-Default}"\n' "$work/act" >"$work/path/nvidia-smi"
 chmod +x "$work"/bin/* "$work"/path/*
 
 fail() {
@@ -139,6 +144,15 @@ for name in topo probe ops-one ops-two ops-attention-cudnn ops-matmul-plain engi
 	has "$name" passed
 done
 grep -q '"probe": {"is": \["json", 1\]}' "$out/results.json" || fail 'a result is missing'
+
+# ---- a GPU that takes one process at a time ----
+
+MODE=Exclusive_Process
+export MODE
+check exclusive -b 100 -s ops,engine
+[ "$code" -eq 0 ] || fail "in exclusive mode the exit code is $code"
+has ops-one passed
+unset MODE
 
 # ---- steps hang, every second one in a run; what other steps need hangs alone. Then all crash and fail by turns ----
 

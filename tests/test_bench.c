@@ -200,7 +200,7 @@ static int64_t reserve_bytes(void)
 	struct device_reserve list[DEVICE_RESERVES_MAX];
 	int64_t bytes = 0;
 
-	for (int i = device_reserve_list(list, TEST_KIND, 0); i--;)
+	for (int i = device_reserve_list(list, TEST_KIND, NULL); i--;)
 		bytes += list[i].bytes;
 	return bytes;
 }

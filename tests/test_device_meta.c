@@ -457,21 +457,24 @@ static void test_open(void **state)
 /* The memory that a plan counts beside the arena is known without a device of that name. */
 static void test_reserves(void **state)
 {
+	const struct device_comms two = {2, 4}, eight = {1, 8};
 	struct world *w = *state;
 	struct device_reserve list[DEVICE_RESERVES_MAX];
-	int count = device_reserve_list(list, DEVICE_CUDA, 0), many;
+	int count = device_reserve_list(list, DEVICE_CUDA, NULL), many;
 
 	assert_true(count > 0);
 	for (int i = 0; i < count; i++) {
 		assert_non_null(list[i].name);
 		assert_true(list[i].bytes > 0);
 	}
-	many = device_reserve_list(list, DEVICE_CUDA, 2); /* NCCL's communicators, where ranks have any */
+	many = device_reserve_list(list, DEVICE_CUDA, &two); /* NCCL's communicators, where ranks have any */
 	assert_int_equal(many, count + 1);
 	assert_string_equal(list[count].name, "NCCL");
 	assert_int_equal(list[count].bytes, 2 * (int64_t)RESERVE_NCCL_BYTES);
-	assert_int_equal(device_reserve_list(list, DEVICE_HOST, 2), 0);
-	assert_int_equal(device_reserve_list(list, DEVICE_META, 2), 0);
+	assert_int_equal(device_reserve_list(list, DEVICE_CUDA, &eight), count + 2); /* and NVSwitch's */
+	assert_int_equal(list[count + 1].bytes, RESERVE_NVLS_BYTES);
+	assert_int_equal(device_reserve_list(list, DEVICE_HOST, &eight), 0);
+	assert_int_equal(device_reserve_list(list, DEVICE_META, &eight), 0);
 	assert_int_equal(device_free_bytes(w->device), 0);
 	assert_int_equal(stats_of(w).reserve_bytes, 0);
 }

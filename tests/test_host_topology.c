@@ -240,6 +240,31 @@ static void test_pool_here(void **state)
 	unsetenv(TOPOLOGY_ENVIRONMENT);
 }
 
+/* Ranks on GPUs leave a core to NCCL. Runs last: there is no way back. */
+static void test_core_for_nccl(void **state)
+{
+	static const struct {
+		const char *machine;
+		int want;
+	} rows[] = {{"pack:2 [numa] core:4 pu:2", 7}, {"pack:1 [numa] core:4 pu:1", 3},
+	        {"pack:1 [numa] core:3 pu:1", 3}};
+
+	(void)state;
+	topology_leave_a_core();
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct topology t;
+
+		setenv(TOPOLOGY_ENVIRONMENT, rows[i].machine, 1);
+		check_ok(topology_read(&t));
+		if (t.cgroup.cpu_quota > 0 && t.cgroup.cpu_quota < t.core_count)
+			continue; /* a quota takes some of them */
+		assert_int_equal(t.thread_count, rows[i].want);
+		assert_int_equal(strstr(t.thread_reason, "one is left to NCCL") != NULL,
+		        t.thread_count < t.core_count);
+	}
+	unsetenv(TOPOLOGY_ENVIRONMENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -251,6 +276,7 @@ int main(void)
 	        cmocka_unit_test(test_affinity),
 	        cmocka_unit_test(test_addresses),
 	        cmocka_unit_test(test_pool_here),
+	        cmocka_unit_test(test_core_for_nccl),
 	};
 
 	return cmocka_run_group_tests(tests, check_dir_make, check_dir_remove);

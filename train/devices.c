@@ -59,13 +59,15 @@ int devices_place_ranks(const struct config *c)
 	int nodes[TOPOLOGY_RANKS_MAX], ranks = world_self()->local_size, rc = 0;
 	struct cuda_info *info;
 
-	if (ranks == 1 || c->device == CONFIG_DEVICE_HOST)
+	if (world_self()->size == 1 || c->device == CONFIG_DEVICE_HOST)
 		return 0;
 	info = mem_alloc(1, sizeof(*info));
 	if (!info)
 		return ERR_NOMEM;
 	devices_cuda_info(info);
-	if (info->trouble[0] || sees_its_own(info)) {
+	if (!info->trouble[0])
+		topology_leave_a_core();
+	if (info->trouble[0] || ranks == 1 || sees_its_own(info)) {
 		mem_free(info); /* the CPU computes, or the launcher placed the ranks */
 		return 0;
 	}

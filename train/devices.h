@@ -18,8 +18,8 @@ int devices_name(const char **name, const struct config *c);
 int devices_plan_why(struct str *out, const struct config *c);
 
 /* Call before anything is opened. Checks that each rank of this host has a GPU if GPUs compute; ERR_INPUT
- * has the number of GPUs. From here on ranks use cores next to their GPUs (topology_set_rank_nodes).
- * ERR_NOMEM. */
+ * has the number of GPUs. From here on ranks use cores next to their GPUs (topology_set_rank_nodes) and
+ * leave one to NCCL. ERR_NOMEM. */
 int devices_place_ranks(const struct config *c);
 
 /* GPUs, driver and versions of CUDA; in a build without it `trouble` says so. */

@@ -472,6 +472,9 @@ extern "C" int planted_start_large(float *out, int bytes, int asked)
 	if (asked)
 		error = cudaFuncSetAttribute(
 		        (const void *)large_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+	if (!error && asked > 1)
+		error = cudaFuncSetAttribute((const void *)large_kernel,
+		        cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 	if (!error)
 		error = cudaLaunchKernelEx(&config, large_kernel, out, bytes / 4);
 	return cuda_check(error, "large");

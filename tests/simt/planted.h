@@ -64,7 +64,8 @@ int planted_start_product(float *c, const uint16_t *a, const uint16_t *b, enum f
 /* out[i] = e^in[i] for odd i, and 2^in[i] (by exp2_fast) for even i. */
 int planted_start_inexact(float *out, const float *in);
 
-/* Launches with `bytes` of dynamic shared memory; with `asked`, after cudaFuncSetAttribute. */
+/* Launches with `bytes` of dynamic shared memory; asked 1: after cudaFuncSetAttribute; 2: with the
+ * carve-out too. */
 int planted_start_large(float *out, int bytes, int asked);
 
 #ifdef __cplusplus

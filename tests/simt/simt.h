@@ -79,6 +79,10 @@ void simt_note_write(const void *at, size_t bytes);
 /* simt_set_dynamic_max is cudaFuncSetAttribute: the maximum dynamic shared memory of a kernel.
  * simt_check_config checks a launch: 0 or a cudaError_t. */
 int simt_set_dynamic_max(const void *kernel, int bytes);
+/* The kernel's preferred share of shared memory in percent. Stricter than CUDA: a launch with much
+ * dynamic shared memory needs 100. With the driver's own choice a multiprocessor may have room for one
+ * block instead of two. */
+void simt_set_carveout(const void *kernel, int percent);
 int simt_check_config(
         const void *kernel, const uint32_t grid[3], const uint32_t block[3], size_t dynamic_bytes);
 

@@ -22,7 +22,7 @@ static struct simt_access set_accesses[SIMT_ACCESS_MAX];
 
 static struct {
 	const void *kernel;
-	int bytes;
+	int bytes, has_carveout;
 } dynamic_max[KERNELS_MAX];
 static int dynamic_max_count, shared_max = 99 << 10;
 
@@ -472,6 +472,13 @@ int simt_set_dynamic_max(const void *kernel, int bytes)
 	return 0;
 }
 
+void simt_set_carveout(const void *kernel, int percent)
+{
+	for (int i = 0; i < dynamic_max_count; i++)
+		if (dynamic_max[i].kernel == kernel)
+			dynamic_max[i].has_carveout = percent == 100;
+}
+
 int simt_check_config(
         const void *kernel, const uint32_t grid[3], const uint32_t block[3], size_t dynamic_bytes)
 {
@@ -479,7 +486,7 @@ int simt_check_config(
 	size_t allowed = SIMT_SHARED_PLAIN;
 
 	for (int i = 0; i < dynamic_max_count; i++)
-		if (dynamic_max[i].kernel == kernel)
+		if (dynamic_max[i].kernel == kernel && dynamic_max[i].has_carveout)
 			allowed = (size_t)dynamic_max[i].bytes > allowed ? (size_t)dynamic_max[i].bytes
 			                                                 : allowed;
 	if (!threads || block[0] > 1024 || block[1] > 1024 || block[2] > 64 || threads > 1024)

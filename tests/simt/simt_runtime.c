@@ -56,6 +56,8 @@ __attribute__((constructor)) static void begin(void)
 	read_number("FERRY_SIMT_NO_ALLOC", &no_alloc);
 	read_number("FERRY_SIMT_FAIL_WORK", &fail_work);
 	read_number("FERRY_SIMT_TAKEN_BYTES", &o.taken_bytes);
+	read_number("FERRY_SIMT_REFUSED_FIRST", &o.refused_first);
+	read_number("FERRY_SIMT_REFUSED_COUNT", &o.refused_count);
 	o.name = getenv("FERRY_SIMT_NAME");
 	o.seed = (uint64_t)seed;
 	o.schedule = eager ? SIMT_EAGER : SIMT_LAZY;
@@ -311,6 +313,10 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 
 	if (error)
 		return error;
+	if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
+		simt_set_carveout(kernel, value);
+		return simt_leave(value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue);
+	}
 	if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
 		return simt_leave(cudaErrorInvalidValue);
 	return simt_leave((cudaError_t)simt_set_dynamic_max(kernel, value));

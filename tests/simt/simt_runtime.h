@@ -32,9 +32,12 @@ struct simt_machine_options {
 	const char *name;                             /* of the GPU; NULL: "SIMT emulator" */
 	int64_t taken_bytes;                          /* of its memory, by another process */
 	int64_t memory_bytes;                         /* of the GPU; 0: no limit */
-	int64_t pin_bytes;                            /* limit of pinned memory in all; 0: no limit */
-	int refuses_register; /* cudaHostRegister is not supported, as on some virtual machines */
-	int refuses_alloc;    /* same for cudaHostAlloc, except for the buffer of gpu/cuda_bounce.h */
+	int64_t refused_first,
+	        refused_count; /* allocations of GPU memory that another process comes before, by
+	                                         their numbers from 1 */
+	int64_t pin_bytes;     /* limit of pinned memory in all; 0: no limit */
+	int refuses_register;  /* cudaHostRegister is not supported, as on some virtual machines */
+	int refuses_alloc;     /* same for cudaHostAlloc, except for the buffer of gpu/cuda_bounce.h */
 	enum simt_schedule schedule;
 	uint64_t seed;              /* of the lazy schedule */
 	int64_t kernel_ns, call_ns; /* time of a kernel and of a host function */
@@ -49,8 +52,8 @@ struct simt_machine_options simt_runtime_defaults(void);
 
 /* Sets the options from now on. Forgets the last error, also a sticky one, and simt_fail_after. Before the
  * first call, the environment sets them: FERRY_SIMT_SEED, _EAGER=1, _DEVICES, _CAPABILITY, _MEMORY_BYTES,
- * _PIN_BYTES, _TAKEN_BYTES, _NAME, _NO_REGISTER=1, _NO_ALLOC=1, and _FAIL_WORK. The GPU is lost at the
- * piece of work with the number _FAIL_WORK. */
+ * _PIN_BYTES, _TAKEN_BYTES, _REFUSED_FIRST, _REFUSED_COUNT, _NAME, _NO_REGISTER=1, _NO_ALLOC=1, and
+ * _FAIL_WORK. The GPU is lost at the piece of work with the number _FAIL_WORK. */
 void simt_runtime_set(const struct simt_machine_options *options);
 
 /* The n-th call of the runtime from now on (1 is the next) fails with this error; 0 = none. Calls for the

@@ -71,6 +71,11 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
 	*at = NULL;
 	if (error || !bytes)
 		return error;
+	simt_runtime.malloc_count++;
+	if (simt_runtime.malloc_count >= simt_runtime.options.refused_first &&
+	        simt_runtime.malloc_count - simt_runtime.options.refused_first <
+	                simt_runtime.options.refused_count)
+		return simt_leave(cudaErrorMemoryAllocation);
 	if (device_count == RANGES_MAX ||
 	        (limit && simt_runtime.memory_bytes + simt_runtime.options.taken_bytes + (int64_t)bytes >
 	                          limit))

@@ -13,7 +13,7 @@ struct simt_runtime {
 	int64_t work_count, fail_work_at;
 	cudaError_t fail_work_with;
 	int64_t host_ns; /* the virtual time of the caller */
-	int64_t memory_bytes, pinned_bytes;
+	int64_t memory_bytes, pinned_bytes, malloc_count;
 	int has_started, connections; /* the environment at the first call */
 	int64_t blocked_ns;           /* with calls_block: when the last host function returned */
 	int calls_waiting;            /* host functions that were queued and have not run */

@@ -143,6 +143,12 @@ int simt_set_dynamic_max(const void *kernel, int bytes)
 	return 0;
 }
 
+void simt_set_carveout(const void *kernel, int percent)
+{
+	(void)kernel;
+	(void)percent;
+}
+
 const char *simt_finding(void)
 {
 	return "";

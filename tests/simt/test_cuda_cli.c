@@ -127,6 +127,32 @@ static void test_gpu_is_lost(void **state)
 	assert_true(lost == 3 && resumed >= 1);
 }
 
+/* Another process takes GPU memory between reading what is free and allocating it: planned again, once,
+ * with the same result. Earlier allocations are for products and for measuring. */
+static void test_memory_goes(void **state)
+{
+	int found = 0;
+
+	(void)state;
+	check_train(0, "stays", "device=cuda");
+	for (int i = 2; i < 12 && !found; i++) {
+		char first[8];
+
+		snprintf(first, sizeof(first), "%d", i);
+		setenv("FERRY_SIMT_REFUSED_FIRST", first, 1);
+		setenv("FERRY_SIMT_REFUSED_COUNT", "1", 1);
+		train("goes", "device=cuda overwrite_output_dir=on");
+		found = strstr(ferry_said(), "planning again with what is free now") != NULL;
+	}
+	assert_true(found);
+	check_same_model("stays", "goes");
+	setenv("FERRY_SIMT_REFUSED_COUNT", "2", 1);
+	check_train(1, "gone", "device=cuda");
+	assert_non_null(strstr(ferry_said(), "of GPU memory in one piece"));
+	unsetenv("FERRY_SIMT_REFUSED_FIRST");
+	unsetenv("FERRY_SIMT_REFUSED_COUNT");
+}
+
 static void test_memory(void **state)
 {
 	struct str out = {0};
@@ -342,6 +368,7 @@ int main(void)
 	        cmocka_unit_test(test_train),
 	        cmocka_unit_test(test_gpu_is_lost),
 	        cmocka_unit_test(test_memory),
+	        cmocka_unit_test(test_memory_goes),
 	        cmocka_unit_test(test_rows_of_the_head),
 	        cmocka_unit_test(test_pin_limit),
 	        cmocka_unit_test(test_topo),

@@ -178,7 +178,7 @@ static void test_memory(void **state)
 	check_ok(device_open(&device, "cuda", NULL));
 	assert_int_equal(device_free_bytes(device), o.memory_bytes);
 	device_get_stats(device, &stats);
-	assert_true(device_reserve_list(reserves, DEVICE_CUDA, 0) > 0);
+	assert_true(device_reserve_list(reserves, DEVICE_CUDA, NULL) > 0);
 	assert_int_equal(stats.reserve_bytes, reserves[0].bytes);
 	check_fails(device_arena_open(device, &arena, 80 << 20), ERR_NOMEM, "80 MiB");
 	assert_non_null(strstr(err_text(), "68 MiB are free now: another process may hold some"));

@@ -150,7 +150,11 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigne
 
 /* ---- launches: kernels go through cudaLaunchKernelEx of cuda_runtime.h ---- */
 
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaFuncAttribute {
+	cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+	cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
+enum cudaSharedCarveout { cudaSharedmemCarveoutMaxShared = 100 };
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
 
