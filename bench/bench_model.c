@@ -39,7 +39,15 @@ int bench_rows_open(struct bench_rows *r, const struct bench_shape *s)
 			row[targets] = (int32_t)i;
 			label[targets++] = id[i + 1];
 		}
-	r->batch = (struct host_batch){tokens, targets, s->rows, id, position, start, end, row, {label}};
+	r->batch = (struct host_batch){.tokens = tokens,
+	        .targets = targets,
+	        .documents = s->rows,
+	        .id = id,
+	        .position = position,
+	        .doc_start = start,
+	        .doc_end = end,
+	        .target_row = row,
+	        .own = {label}};
 	return 0;
 }
 

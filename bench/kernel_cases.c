@@ -384,6 +384,20 @@ static void make_preference(
 	        pairs, s->tokens, {PREFERENCE_SIGMOID, .beta = 0.1}};
 }
 
+static void make_noise(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+        const struct kernel_index *index, enum dtype dtype)
+{
+	int64_t cols = s->intermediate, count = s->tokens * cols;
+	dev_addr x = kernel_take(p, count, dtype), key = kernel_take(p, s->tokens, DTYPE_F64);
+
+	if (op->kind == OP_DROPOUT)
+		op->dropout = (struct op_dropout){kernel_take(p, count, dtype), x, key, s->tokens, cols, cols,
+		        cols, 1, 0.05, 0, dtype, dtype};
+	else
+		op->neftune = (struct op_neftune){
+		        x, key, index->doc_start, index->doc_end, s->tokens, cols, 5, dtype};
+}
+
 /* v's random numbers have either sign, and negative ones have no root. With beta2 = 0 v is the square of the
  * gradient from the first call on. */
 static void make_adamw(struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype,
@@ -449,6 +463,8 @@ static const struct kernel_case cases[] = {
         {"gate_grad sigmoid", OP_GATE_GRAD, DTYPE_BF16, ACT_SIGMOID, KERNEL_COPY},
         {"cross_entropy", OP_CROSS_ENTROPY, DTYPE_BF16, 0, KERNEL_COPY},
         {"preference", OP_PREFERENCE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"dropout", OP_DROPOUT, DTYPE_BF16, 0, KERNEL_COPY},
+        {"neftune", OP_NEFTUNE, DTYPE_BF16, 0, KERNEL_COPY},
         {"gather", OP_GATHER, DTYPE_BF16, 0, KERNEL_COPY},
         {"scatter", OP_SCATTER, DTYPE_BF16, 0, KERNEL_COPY},
         {"embed_grad", OP_EMBED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
@@ -537,6 +553,10 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 		break;
 	case OP_PREFERENCE:
 		make_preference(op, place, scale, index);
+		break;
+	case OP_DROPOUT:
+	case OP_NEFTUNE:
+		make_noise(op, place, scale, index, k->dtype);
 		break;
 	case OP_ADAMW:
 		make_adamw(op, place, scale, k->dtype, (enum adamw_state)k->variant);

@@ -115,6 +115,7 @@ static int check_adapters(const struct config *c)
 	} keys[] = {
 	        {"lora_alpha", c->lora_alpha != 0, c->lora_rank > 0},
 	        {"loraplus_lr_ratio", c->loraplus_lr_ratio > 1, c->lora_rank > 0 || c->lora_adapter},
+	        {"lora_dropout", c->lora_dropout > 0, c->lora_rank > 0 || c->lora_adapter},
 	        {"use_rslora", c->use_rslora, c->lora_rank > 0},
 	        {"lora_rank_pattern", c->lora_rank_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_alpha_pattern", c->lora_alpha_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},

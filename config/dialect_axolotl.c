@@ -225,7 +225,6 @@ static const struct dialect_key keys[] = {
         ONLY("max_packed_sequence_len", ITEM_OFF, "set sequence_len and sample_packing"),
         ONLY("cosine_constant_lr_ratio lr_quadratic_warmup jagged_restart_steps jagged_restart_warmup_steps",
                 ITEM_OFF " 0.0", "this learning-rate schedule is not supported"),
-        ONLY("noisy_embedding_alpha", ITEM_OFF " 0.0", "not supported yet; remove it"),
         CALL("plugins", plugins),
         ONLY("float16", ITEM_OFF, "fp16 is not supported; bf16 needs no loss scale: set bf16"),
         PASS("liger_* cut_cross_entropy unsloth_* flash_attention xformers_attention "

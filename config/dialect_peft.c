@@ -92,7 +92,7 @@ int lora_dropout(const struct item *s)
 
 	if (*end || !(share >= 0 && share < 1))
 		return item_refuse(s, "must be a number from 0 to below 1");
-	return item_keep(s, "lora_dropout");
+	return item_set(s, "lora_dropout", s->text, CONFIG_STRONG);
 }
 
 /* PEFT's LoraConfig as an object. */
@@ -196,6 +196,7 @@ static int defaults_apply(const struct asked *a, struct config *c)
 	const char *rank = a->by->rank, *alpha = a->by->alpha;
 	int rc = 0, rank_said = config_was_set(c, "lora_rank"), alpha_said = config_was_set(c, "lora_alpha");
 	int targets_said = config_was_set(c, "lora_target_modules");
+	int dropout_said = config_was_set(c, "lora_dropout") || !a->by->dropout;
 	char text[40];
 
 	if (rank_said && (!c->lora_rank || a->by == &nobody)) /* 0: trains every weight after all */
@@ -212,11 +213,14 @@ static int defaults_apply(const struct asked *a, struct config *c)
 		rc = default_set(c, a, "lora_alpha", text);
 	if (!rc)
 		rc = default_targets(a, c);
-	if (!rc && !(rank_said && alpha_said && targets_said))
+	if (!rc && !dropout_said)
+		rc = default_set(c, a, "lora_dropout", a->by->dropout);
+	if (!rc && !(rank_said && alpha_said && targets_said && dropout_said))
 		log_info("LoRA, with the defaults of %s where nothing is set: lora_rank=%s, lora_alpha=%s, "
-		         "lora_target_modules=%s",
+		         "lora_target_modules=%s%s%s",
 		        a->name, config_text(c, "lora_rank"), config_text(c, "lora_alpha"),
-		        config_text(c, "lora_target_modules"));
+		        config_text(c, "lora_target_modules"), a->by->dropout ? ", lora_dropout=" : "",
+		        a->by->dropout ? config_text(c, "lora_dropout") : "");
 	return rc;
 }
 
@@ -249,17 +253,25 @@ static int check_unasked(const struct dialect_state *d, struct config *c)
 	return 0;
 }
 
-/* ferry has no dropout: one line where the file asks for it. */
-static void say_dropout(const struct dialect_kept *dropout, const struct asked *a)
+/* Dropout where the file asks for it, but its trainer would not do it: without adapters, and on pairs, for which
+ * trainers switch all dropout off. */
+static void dropout_end(const struct dialect_state *d, struct config *c)
 {
-	if (dropout && strtod(dropout->text, NULL) > 0 && dropout->file)
-		log_warn("%s:%d: %s=%s: ferry trains without dropout", dropout->file, dropout->line,
-		        dropout->name, dropout->text);
-	else if (dropout && strtod(dropout->text, NULL) > 0)
-		log_warn("%s=%s: ferry trains without dropout", dropout->name, dropout->text);
-	else if (!dropout && a->by->dropout)
-		log_warn("lora_dropout is not set, and %s would train with %s: ferry trains without dropout",
-		        a->name, a->by->dropout);
+	const struct dialect_kept *off = dialect_kept(d, "disable_dropout");
+	int has_adapters = c->lora_rank || c->lora_adapter;
+
+	if (!d->file || !(c->lora_dropout > 0))
+		return;
+	if (!has_adapters)
+		log_warn("%s=%s has no effect without adapters: every weight is trained",
+		        config_where(c, "lora_dropout"), config_text(c, "lora_dropout"));
+	else if (c->preference_loss && !(off && item_is_off(off->text)))
+		log_info("%s=%s: %s trains pairs without dropout, and so does ferry",
+		        config_where(c, "lora_dropout"), config_text(c, "lora_dropout"),
+		        dialect_name(d->file));
+	else
+		return;
+	c->lora_dropout = has_adapters ? 0 : -1;
 }
 
 static int finish(struct dialect_state *d, struct config *c)
@@ -286,13 +298,18 @@ static int finish(struct dialect_state *d, struct config *c)
 		rc = check_unasked(d, c);
 	else if (!rc && !c->lora_adapter)
 		rc = defaults_apply(&a, c);
-	if (!rc && (c->lora_rank || c->lora_adapter))
-		say_dropout(dialect_kept(d, "lora_dropout"), &a);
+	if (!rc)
+		dropout_end(d, c);
 	return rc;
 }
 
+static int keep_disable_dropout(const struct item *s)
+{
+	return item_keep(s, "disable_dropout");
+}
+
 static const struct dialect_key keys[] = {
-        CALL("lora_dropout", lora_dropout),
+        CALL("disable_dropout", keep_disable_dropout),
         CALL("peft_config.r peft_config.lora_alpha peft_config.target_modules peft_config.lora_dropout "
              "peft_config.use_rslora peft_config.exclude_modules peft_config.modules_to_save",
                 lora_config),

@@ -153,7 +153,6 @@ static const struct dialect_key keys[] = {
         ONLY("label_pad_token_id", "-100", "labels of -100 are left out; remove it"),
         PASS("precompute_ref_log_probs precompute_ref_batch_size ref_model_sync_steps ref_model_mixup_alpha "
              "ref_model_init_kwargs ref_model_init_kwargs.* model_adapter_name f_alpha_divergence_coef "
-             "disable_dropout "
              "generate_during_eval padding_value rl_adapter_ref_model dpo_use_logits_to_keep "
              "dpo_padding_free use_logits_to_keep kto_* ppo_*"),
         KEYS_END,

@@ -148,7 +148,6 @@ static const struct dialect_key keys[] = {
                 "only min_lr_rate is supported; set it directly"),
         ONLY("optim_args optim_target_modules", ITEM_OFF, "set adam_beta1, adam_beta2, adam_epsilon"),
         ONLY("adafactor", ITEM_OFF, "only AdamW is supported"),
-        ONLY("neftune_noise_alpha", ITEM_OFF " 0.0", "not supported yet; remove it"),
         ONLY("train_sampling_strategy", "random", "rows are drawn at random; see shuffle"),
         ONLY("batch_eval_metrics", ITEM_OFF, "ferry computes the loss alone"),
         ONLY("group_by_length length_column_name dataloader_drop_last auto_find_batch_size ignore_data_skip "

@@ -22,6 +22,7 @@
 #include "device/op_loss.h"       /* IWYU pragma: export */
 #include "device/op_matmul.h"     /* IWYU pragma: export */
 #include "device/op_move.h"       /* IWYU pragma: export */
+#include "device/op_noise.h"      /* IWYU pragma: export */
 #include "device/op_norm.h"       /* IWYU pragma: export */
 #include "device/op_optim.h"      /* IWYU pragma: export */
 #include "device/op_preference.h" /* IWYU pragma: export */
@@ -42,6 +43,7 @@
 	OP_ACT_LIST(ROW)                                                                                     \
 	OP_LOSS_LIST(ROW)                                                                                    \
 	OP_PREFERENCE_LIST(ROW)                                                                              \
+	OP_NOISE_LIST(ROW)                                                                                   \
 	OP_OPTIM_LIST(ROW)
 
 enum op_kind {

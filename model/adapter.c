@@ -514,6 +514,7 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets, o), o->called.targets) : ERR_NOMEM;
 
 	changed.adapter_rank = 0;
+	changed.adapter_dropout = o->dropout;
 	if (!err && o->exclude)
 		err = noted(mark_all(chosen, 0, model, o->exclude, o), o->called.exclude);
 	if (!err)

@@ -19,6 +19,7 @@ struct adapter_options {
 	int64_t rank;   /* above 0; of modules that rank_pattern does not name */
 	double alpha;   /* above 0; the same for alpha_pattern */
 	int use_rslora; /* s is alpha / sqrt(rank); 0: alpha / rank */
+	double dropout; /* in [0, 1): share of the elements of A's input that training drops (device/noise.h) */
 	/* Which matrices: an array of names; "all-linear", those of all blocks; one name; or a regular
 	 * expression for whole names. */
 	const json_t *targets;

@@ -154,6 +154,7 @@ struct model_config {
 	enum pool_mode pool;   /* of an embedder or a classifier */
 	int tied;              /* the head is the embedding */
 	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
+	double adapter_dropout; /* share of the elements of an adapter's input that a training step drops */
 	int64_t adapter_rank;  /* the largest of all adapters; 0: none (model/adapter.h) */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */

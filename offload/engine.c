@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/noise.h"
 #include "device/op.h"
 #include "offload/engine_parts.h"
 #include "offload/run_parts.h"
@@ -50,6 +51,8 @@ static int plans_build(struct engine *e)
 		policy.max_tokens = sizes->max_tokens;
 		policy.max_targets = sizes->max_targets ? sizes->max_targets : 1;
 		policy.max_documents = sizes->max_documents;
+		policy.has_noise = kind == PLAN_TRAIN &&
+		                   (policy.neftune_alpha > 0 || o->model->config.adapter_dropout > 0);
 		if (kind == PLAN_LOGITS)
 			policy.objective.type = NULL;
 		rc = plan_build(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
@@ -350,6 +353,18 @@ static void own_put(char *base, const struct plan_policy *o, const struct host_b
 			        (size_t)batch_array_bytes(&rule->array[i], &sizes));
 }
 
+/* Writes the keys of noise, token by token. */
+static void noise_put(uint64_t *key, const struct host_batch *b)
+{
+	int64_t document = -1;
+
+	for (int64_t t = 0; t < b->tokens; t++) {
+		document += b->doc_start[t] == t;
+		key[t] = noise_token(
+		        b->noise, b->row ? (uint64_t)b->row[document] : 0, (uint64_t)(t - b->doc_start[t]));
+	}
+}
+
 /* Writes index arrays to staging memory for LOAD. */
 static void batches_put(
         struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
@@ -380,6 +395,8 @@ static void batches_put(
 			        p->policy.cache.rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
 		if (b->targets)
 			memcpy(base + to.target_row, b->target_row, 4 * (size_t)b->targets);
+		if (p->policy.has_noise)
+			noise_put((uint64_t *)(void *)(base + to.noise), b);
 		own_put(base, &p->policy, b);
 	}
 }

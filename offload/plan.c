@@ -206,6 +206,10 @@ struct plan_batch plan_batch_of(const struct plan_policy *o)
 	b.doc_end = 3 * b.position;
 	b.target_row = 4 * b.position;
 	b.bytes = b.target_row + 4 * o->max_targets;
+	if (o->has_noise) {
+		b.noise = round_up(b.bytes, 8);
+		b.bytes = b.noise + 8 * o->max_tokens;
+	}
 	for (int i = 0; i < batch_array_count(rule); i++) {
 		b.own[i] = round_up(b.bytes, dtype_bytes(rule->array[i].dtype));
 		b.bytes = b.own[i] + batch_array_bytes(&rule->array[i], &most);

@@ -64,6 +64,8 @@ struct plan_policy {
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t max_documents; /* of any micro-batch; only objectives with arrays by document read it */
 	struct objective_use objective;
+	double neftune_alpha; /* training: noise of embeddings (device/op_noise.h) */
+	int has_noise; /* 1: micro-batches have keys of noise. The engine sets it where something reads them. */
 	int64_t rope_positions; /* rows of the rotary table: the longest document */
 	int64_t head_rows;      /* rows of logits at once; 0: as many as on the host */
 	/* The KV cache of each block. LOGITS plans keep it between calls. Without rows a token sees only its
@@ -327,7 +329,7 @@ void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, co
 /* Where the arrays of one micro-batch lie on the device and in staging memory, in bytes
  * (model/blocks/batch.h): those of all micro-batches, and the objective's own. */
 struct plan_batch {
-	int64_t id, position, doc_start, doc_end, target_row, own[BATCH_OWN_MAX], bytes;
+	int64_t id, position, doc_start, doc_end, target_row, noise, own[BATCH_OWN_MAX], bytes;
 };
 struct plan_batch plan_batch_of(const struct plan_policy *policy);
 int64_t plan_batch_bytes(const struct plan_policy *policy);

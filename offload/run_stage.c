@@ -17,6 +17,7 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	        .doc_start = dev_at(base, at.doc_start),
 	        .doc_end = dev_at(base, at.doc_end),
 	        .target_row = dev_at(base, at.target_row),
+	        .noise = o->has_noise ? dev_at(base, at.noise) : DEV_NONE,
 	};
 	for (int i = 0; i < batch_array_count(&objective_type(&o->objective)->batch); i++)
 		batch->own[i] = dev_at(base, at.own[i]);
@@ -134,6 +135,7 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .grad_scale = r->step->grad_scale,
 	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
 	        .first_gradient = op->first,
+	        .neftune_alpha = r->plan->policy.neftune_alpha,
 	        .settings = r->plan->policy.objective.settings,
 	};
 

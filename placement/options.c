@@ -48,6 +48,7 @@ void options_of_config(
 	                {
 	                        .inference = !trains,
 	                        .objective = objective_of_config(c),
+	                        .neftune_alpha = c->neftune_noise_alpha,
 	                        .offload_params = !!(offload & CONFIG_OFFLOAD_PARAMS),
 	                        .offload_gradients = !!(offload & CONFIG_OFFLOAD_GRADIENTS),
 	                        .offload_optimizer = !!(offload & CONFIG_OFFLOAD_OPTIMIZER),

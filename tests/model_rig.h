@@ -86,9 +86,10 @@ struct rig {
 	dev_addr *weight, *grad;
 	dev_addr x[RIG_GROUPS_MAX], acts[RIG_GROUPS_MAX]; /* of each group */
 	struct stage_value *value;
-	dev_addr shared_acts, scratch, head_scratch, embed_scratch, dx, rope, loss, logits, batch[6],
+	dev_addr shared_acts, scratch, head_scratch, embed_scratch, dx, rope, loss, logits, noise, batch[6],
 	        own[BATCH_OWN_MAX];   /* own[0] are the labels */
 	const struct head_pass *head; /* the objective's */
+	int has_noise;                /* the caller has written `noise`, keys of tokens */
 };
 
 /* Reserves room in the arena. *address gets the offset first, because the arena is not open yet. */
@@ -134,6 +135,7 @@ static inline void rig_take_all(struct rig *r)
 		rig_take(r, &r->batch[i], r->max_tokens * 4);
 	for (int i = 1; i < BATCH_OWN_MAX; i++)
 		rig_take(r, &r->own[i], (r->max_tokens + 1) * 8);
+	rig_take(r, &r->noise, r->max_tokens * 8);
 	rig_take(r, &r->embed_scratch,
 	        model_scratch_bytes(r->model, 0, r->dtype, r->max_tokens, r->max_targets, 0));
 	rig_take(r, &r->head_scratch,
@@ -298,6 +300,7 @@ static inline struct device_batch rig_load(struct rig *r, const struct rig_batch
 	        .doc_start = r->batch[2],
 	        .doc_end = r->batch[3],
 	        .target_row = r->batch[4],
+	        .noise = r->has_noise ? r->noise : DEV_NONE,
 	        .own = {r->own[0], r->own[1], r->own[2], r->own[3]}};
 }
 

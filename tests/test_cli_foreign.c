@@ -532,7 +532,7 @@ static const struct {
                 "YAML:1: fp16=true: fp16 and fp8 are not supported; bf16 needs no loss scale: set bf16"},
         {"deepspeed: /nowhere.json\n",
                 "YAML:1: deepspeed=/nowhere.json: /nowhere.json: cannot open: No such file or directory"},
-        {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: not supported yet; remove it"},
+        {"neftune_noise_alpha: -5\n", "YAML:1: neftune_noise_alpha=-5 must be between 0 and 1000000"},
         {"datasets:\n  - path: a.jsonl\n    shards: 4\n  - path: b.jsonl\n",
                 "YAML:3: datasets.0.shards=4: of a data set, path, data_files, type, split, weight and its "
                 "columns are supported"},

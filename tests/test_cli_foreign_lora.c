@@ -37,6 +37,16 @@ static const struct {
 } asked[] = {
         {LORA_AXOLOTL "lora_target_linear: true\n", "", "lora_rank", "32"},
         {LORA_AXOLOTL "lora_target_linear: true\n", "", "lora_alpha", "16"},
+        {LORA_AXOLOTL "lora_target_linear: true\n", "", "lora_dropout", "0.05"},
+        {LORA_AXOLOTL "lora_target_linear: true\nrl: dpo\n", "", "lora_dropout", "0"},
+        {TRL "use_peft: true\nlora_dropout: 0\nlora_target_modules: all-linear\n", "", "lora_dropout", "0"},
+        {TRL "use_peft: true\nloss_type: sigmoid\ndisable_dropout: false\nlora_target_modules: all-linear\n", "",
+                "lora_dropout", "0.05"},
+        {TRL "use_peft: true\nlora_target_modules: all-linear\n", "", "lora_dropout", "0.05"},
+        {OBJECT, "", "lora_dropout", "0.1"},
+        {LORA_AXOLOTL "lora_target_linear: true\nneftune_noise_alpha: 5\n", "", "neftune_noise_alpha", "5"},
+        {LORA_AXOLOTL "lora_target_linear: true\nloraplus_lr_ratio: 16\nloraplus_lr_embedding: 1e-6\n", "",
+                "loraplus_lr_ratio", "16"},
         {LORA_AXOLOTL "lora_target_linear: true\nlora_target_modules:\n", "", "lora_target_modules",
                 "all-linear"},
         {LORA_AXOLOTL "lora_target_linear: false\nlora_target_modules:\n  - q_proj\n  - v_proj\n", "",
@@ -228,11 +238,13 @@ static void test_said(void **state)
 	static const struct {
 		const char *yaml, *words, *says; /* "!x": not x */
 	} rows[] = {
-	        {LORA_AXOLOTL "lora_target_linear: true\n", "",
-	                ": lora_dropout=0.05: ferry trains without dropout\n"},
 	        {LORA_AXOLOTL "lora_target_linear: true\n", "", "!where nothing is set"},
+	        {LORA_AXOLOTL "lora_target_linear: true\n", "", "!dropout"},
 	        {LORA_AXOLOTL "lora_target_linear: true\n", "adapter=none lora_dropout=0.1",
-	                "!without dropout"},
+	                "lora_dropout=0.1 has no effect without adapters"},
+	        {AXOLOTL "lora_dropout: 0.1\n", "", "lora_dropout=0.1 has no effect without adapters"},
+	        {LORA_AXOLOTL "lora_target_linear: true\nrl: dpo\n", "",
+	                "lora_dropout=0.05: axolotl trains pairs without dropout, and so does ferry"},
 	        {LORA_AXOLOTL "lora_target_linear: true\n", "adapter=none",
 	                ": lora_r=32 has no effect without adapter: lora, as in axolotl: every weight is "
 	                "trained\n"},
@@ -249,15 +261,10 @@ static void test_said(void **state)
 	                ": LLaMA-Factory trains LoRA adapters unless its file says otherwise; for every "
 	                "weight set "
 	                "finetuning_type=full\n"},
-	        {LLAMA_FACTORY, "", "!without dropout"},
+	        {LLAMA_FACTORY, "", "!dropout"},
 	        {LLAMA_FACTORY "finetuning_type: full\n", "", "!LoRA"},
-	        {OBJECT, "", ": peft_config.lora_dropout=0.1: ferry trains without dropout\n"},
 	        {TRL "use_peft: true\nlora_target_modules: [q_proj, v_proj]\n", "",
-	                "lora_dropout is not set, and TRL would train with 0.05: ferry trains without "
-	                "dropout\n"},
-	        {TRL "use_peft: true\nlora_dropout: 0\nlora_target_modules: all-linear\n", "",
-	                "!without dropout"},
-	        {NULL, "lora_r=8 lora_dropout=0.1", "lora_dropout=0.1: ferry trains without dropout\n"},
+	                "lora_target_modules=q_proj,v_proj, lora_dropout=0.05\n"},
 	        {"adapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n", "",
 	                "reading it as a configuration of axolotl"},
 	        {"adapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n",
@@ -324,7 +331,7 @@ static const struct {
         {"adapter: lora\npeft_init_lora_weights: gaussian\n",
                 "YAML:2: peft_init_lora_weights=gaussian: only PEFT's own start is supported: A at random, B "
                 "zero; remove it"},
-        {"adapter: lora\nlora_dropout: 2\n", "YAML:2: lora_dropout=2: must be a number from 0 to below 1"},
+        {"adapter: lora\nlora_dropout: 2\n", "YAML:2: lora_dropout=2 must be between 0 and 0.999"},
         {"stage: sft\nfinetuning_type: oft\n",
                 "YAML:2: finetuning_type=oft: of adapters only lora is supported"},
         {"stage: sft\npissa_init: true\nloraplus_lr_ratio: 16\n", "YAML:2: pissa_init=true: " NO_SUCH_FORM},

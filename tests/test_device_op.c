@@ -183,6 +183,12 @@ static const struct {
         {OP_CROSS_ENTROPY, 11, 0, "vocab"},
         {OP_PREFERENCE, 5, 0, "pairs"},
         {OP_PREFERENCE, 13, 0, "tokens"},
+        {OP_DROPOUT, 5, 0, "rows"},
+        {OP_DROPOUT, 7, 0, "cols"},
+        {OP_DROPOUT, 9, 6, "dst_stride"},
+        {OP_DROPOUT, 11, 6, "src_stride"},
+        {OP_NEFTUNE, 5, 0, "rows"},
+        {OP_NEFTUNE, 7, 0, "cols"},
         {OP_SUMSQ, 65537, 0, "count"},
         {OP_CAST_SUMSQ, 65537, 0, "count"},
         {OP_ADAMW, 101, 0, "count"},
@@ -305,6 +311,16 @@ static void test_overlaps(void **state)
 	op = valid[OP_CROSS_ENTROPY];
 	op.cross_entropy.weight = op.cross_entropy.dlogits;
 	check_fails(op_check(&op), ERR_RANGE, "dlogits, which is written, overlaps weight");
+	op = valid[OP_DROPOUT];
+	op.dropout.dst_stride = op.dropout.src_stride = op.dropout.cols;
+	op.dropout.dst = op.dropout.src;
+	check_fails(op_check(&op), ERR_RANGE, "dst");
+	op = valid[OP_DROPOUT];
+	op.dropout.share = 1;
+	check_fails(op_check(&op), ERR_RANGE, "share is 1");
+	op = valid[OP_CROSS_ENTROPY];
+	op.cross_entropy.smoothing = NAN;
+	check_fails(op_check(&op), ERR_RANGE, "smoothing");
 	op = valid[OP_PREFERENCE];
 	op.preference.weight = op.preference.nll;
 	check_fails(op_check(&op), ERR_RANGE, "weight, which is written, overlaps nll");

@@ -2,6 +2,7 @@
 /* Models with adapters, against peft (tests/golden/make_lora.py). */
 #include "tests/formula_cases.h"
 
+#include "device/noise.h"
 #include "model/adapter.h"
 #include "model/families/open.h"
 
@@ -20,6 +21,7 @@ static struct model *adapted(const json_t *test)
 {
 	struct adapter_options options = {.rank = (int64_t)number(test, "rank"),
 	        .alpha = number(test, "scale") * number(test, "rank"),
+	        .dropout = json_number_value(json_object_get(test, "dropout")),
 	        .exclude = json_object_get(test, "exclude"),
 	        .rank_pattern = json_object_get(test, "rank_pattern"),
 	        .alpha_pattern = json_object_get(test, "alpha_pattern")};
@@ -114,6 +116,21 @@ static void check_untouched(struct rig *r, const dev_addr *kept)
 	}
 }
 
+static void put_keys(struct rig *r)
+{
+	uint64_t *key = mem_alloc((size_t)rows.tokens, sizeof(*key));
+	int64_t row = (int64_t)number(golden, "first_row") - 1;
+
+	for (int64_t t = 0; t < rows.tokens; t++) {
+		row += rows.position[t] == 0;
+		key[t] = noise_token(
+		        (uint64_t)number(golden, "step"), (uint64_t)row, (uint64_t)rows.position[t]);
+	}
+	rig_upload(r, r->noise, key, rows.tokens * 8);
+	r->has_noise = 1;
+	mem_free(key);
+}
+
 static void check_run(
         const struct model *model, const json_t *test, enum rig_acts acts, const struct bounds *bounds)
 {
@@ -128,6 +145,8 @@ static void check_run(
 		all += pow(json_number_value(entry(entry(tensors, i), 2)), 2);
 	rig_open(&r, "host", model, bounds->dtype, rows.tokens, rows.targets);
 	prepare(&r, kept);
+	if (json_object_get(test, "dropout"))
+		put_keys(&r);
 	for (int n = 1; n <= 2; n++) {
 		r.first_gradient = n == 1;
 		rig_run(&r, got, &rows, HEAD_TRAIN, acts, 1 / (float)rows.targets);
@@ -151,7 +170,10 @@ static void test_case(void **state)
 	check_table(model, json_object_get(test, "tensors"));
 	check_run(model, test, RIG_RECOMPUTE, &(struct bounds){DTYPE_F32, 2e-5, 2e-5, 0.01});
 	check_run(model, test, RIG_KEEP, &(struct bounds){DTYPE_F32, 2e-5, 2e-5, 0.01});
-	check_run(model, test, RIG_RECOMPUTE, &(struct bounds){DTYPE_BF16, 0.3, 0.15, 0.2});
+	/* the models with dropout amplify roundings: torch's gradients in bf16 are as far off */
+	check_run(model, test, RIG_RECOMPUTE,
+	        json_object_get(test, "dropout") ? &(struct bounds){DTYPE_BF16, 0.5, 0.3, 1}
+	                                         : &(struct bounds){DTYPE_BF16, 0.3, 0.15, 0.2});
 	model_close(model);
 }
 

@@ -58,6 +58,8 @@ static int adapt_as_found(struct session *s)
 
 	if (!rc)
 		rc = check_keys(c, &s->adapter);
+	if (!rc && c->lora_dropout >= 0)
+		s->adapter.options.dropout = c->lora_dropout;
 	if (!rc)
 		rc = model_adapt(s->model, &s->adapter.options);
 	if (!rc)
@@ -67,9 +69,10 @@ static int adapt_as_found(struct session *s)
 		rc = err_set(ERR_UNSUPPORTED,
 		        "it has whole modules, which %s=base cannot take off; use start",
 		        config_where(c, "preference_reference"));
-	if (!rc && c->verb == VERB_TRAIN && s->adapter.dropout > 0 && !world_self()->rank)
-		log_warn("%s=%s was trained with lora_dropout=%g; ferry trains without dropout",
-		        config_where(c, "lora_adapter"), c->lora_adapter, s->adapter.dropout);
+	if (!rc && c->verb == VERB_TRAIN && c->lora_dropout < 0 && s->adapter.options.dropout > 0 &&
+	        !world_self()->rank)
+		log_info("%s=%s has lora_dropout=%g, and so has this run", config_where(c, "lora_adapter"),
+		        c->lora_adapter, s->adapter.options.dropout);
 	return rc ? err_note(rc, "%s", config_where(c, "lora_adapter")) : 0;
 }
 
@@ -134,6 +137,9 @@ static int adapt_as_asked(struct session *s)
 		rc = put_key(object, c, "lora_rank_pattern", "rank_pattern");
 	if (!rc)
 		rc = put_key(object, c, "lora_alpha_pattern", "alpha_pattern");
+	if (!rc && c->lora_dropout > 0 &&
+	        json_object_set_new(object, "lora_dropout", json_real(c->lora_dropout)))
+		rc = ERR_NOMEM;
 	if (!rc)
 		rc = peft_config_of(&s->adapter, object, "LoRA");
 	json_decref(object);

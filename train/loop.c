@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/process.h"
 #include "base/quantity.h"
 #include "base/size.h"
@@ -23,6 +24,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { NOISE_STREAM = 0x6e6f6973 }; /* of the run's seed; no other use of it has this number */
 
 /* ---- one step ---- */
 
@@ -75,8 +78,10 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	    rc = micro ? 0 : ERR_NOMEM;
 	struct device_stats before, after;
 
-	for (int m = 0; m < micro_count && !rc; m++)
+	for (int m = 0; m < micro_count && !rc; m++) {
 		host_batch_of(&micro[m], rows->micro[m]);
+		micro[m].noise = rng_u64((uint64_t)t->config->seed, NOISE_STREAM, (uint64_t)t->step);
+	}
 	batch_step_counts(targets, tokens, &rows->source, t->step);
 	device_get_stats(t->session.device, &before);
 	if (!rc)

@@ -187,10 +187,10 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:o,s:f,s:s,s:o,s:o,s:o,s:b,s:b,s:b,s:b,s:b,s:o}",
 	        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
 	        json_of_text(o->base), "r", (json_int_t)m.rank, "lora_alpha",
-	        json_of_number(m.scale * (double)m.rank), "lora_dropout", 0.0, "bias", "none",
-	        "target_modules", m.names, "rank_pattern", m.rank_pattern, "alpha_pattern", m.alpha_pattern,
-	        "fan_in_fan_out", model->config.weight_in_out, "use_rslora", 0, "use_dora", 0,
-	        "inference_mode", 1, "init_lora_weights", 1, "modules_to_save",
+	        json_of_number(m.scale * (double)m.rank), "lora_dropout", model->config.adapter_dropout,
+	        "bias", "none", "target_modules", m.names, "rank_pattern", m.rank_pattern, "alpha_pattern",
+	        m.alpha_pattern, "fan_in_fan_out", model->config.weight_in_out, "use_rslora", 0, "use_dora",
+	        0, "inference_mode", 1, "init_lora_weights", 1, "modules_to_save",
 	        json_array_size(m.saved) ? json_incref(m.saved) : json_null());
 	char *path = file_join(dir, PEFT_CONFIG_NAME), *text = NULL;
 

@@ -40,7 +40,6 @@ int peft_write(
 struct peft_config {
 	json_t *json; /* the keys that say it, with PEFT's names: r, lora_alpha, target_modules, ... */
 	struct adapter_options options; /* points into json */
-	double dropout;                 /* lora_dropout of its training */
 };
 #define PEFT_GIVEN "embedding_layers" /* a key of our own: adapter_options.given */
 

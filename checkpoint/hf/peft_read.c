@@ -129,8 +129,13 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 		err = keep(out, &o->alpha_pattern, object, "alpha_pattern");
 	if (!err)
 		err = keep(out, &o->given, object, PEFT_GIVEN);
-	if (!err && json_get_num(object, where, "lora_dropout", &out->dropout) < 0)
+	if (!err && json_get_num(object, where, "lora_dropout", &o->dropout) < 0)
 		err = ERR_INPUT;
+	if (!err && !(o->dropout >= 0 && o->dropout < 1))
+		err = err_set(ERR_INPUT, "%s: lora_dropout is %g, not from 0 to below 1", where, o->dropout);
+	if (!err && o->dropout > 0 &&
+	        json_object_set_new(out->json, "lora_dropout", json_of_number(o->dropout)))
+		err = ERR_NOMEM;
 	if (err)
 		peft_config_free(out);
 	return err;

@@ -17,6 +17,7 @@ struct device_batch {
 	int64_t tokens, targets, documents;
 	dev_addr id, position, doc_start, doc_end; /* [tokens] */
 	dev_addr target_row;                       /* [targets] */
+	dev_addr noise; /* U64 [tokens], keys (device/noise.h); DEV_NONE: nothing is dropped or perturbed */
 	dev_addr own[BATCH_OWN_MAX];
 };
 
@@ -25,6 +26,9 @@ struct host_batch {
 	int64_t tokens, targets, documents;
 	const int32_t *id, *position, *doc_start, *doc_end, *target_row;
 	const void *own[BATCH_OWN_MAX]; /* NULL: nobody reads it */
+	/* The keys of noise follow from a number of the step and the data's row of each document. */
+	uint64_t noise;
+	const int64_t *row; /* [documents]; NULL: all 0 */
 };
 
 #endif

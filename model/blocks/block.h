@@ -26,6 +26,7 @@ struct block_scratch {
 	int64_t norm_zeros;   /* [norm_zero_count] */
 	int64_t norm_sink;    /* F32 [norm_sink_count], gradients of frozen norms; no room if all train */
 	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank], s A x and its gradient */
+	int64_t dropped;               /* with dropout: [tokens, widest input of an adapter] */
 	int64_t bytes;
 };
 

@@ -49,6 +49,7 @@ static inline int64_t cache_texts(const struct cache_shape *shape)
  *   vectors         F32 [documents, width + VECTOR_FACTS], head only: vectors of documents, or their
  *                   gradients
  *   head_rows       rows of logits that the head computes at once (model_head_rows)
+ *   neftune_alpha   with batch->noise: size of the noise of embeddings (device/op_noise.h)
  *   recompute       1: this forward only refills acts for a backward, at every stage of the group
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
@@ -67,6 +68,7 @@ struct stage_memory {
 	struct cache_shape cached;
 	float grad_scale;
 	int recompute, first_gradient;
+	double neftune_alpha;
 	const double *settings; /* head only: the objective's */
 };
 

@@ -99,6 +99,16 @@ static void sum_embeddings(struct stage_call *call, dev_addr y)
 	gather(call, y, weight_of(call, ROLE_EMBED), c->V, call->batch->id, 0);
 	if (c->embed_scale != 0)
 		scale(call, y, y);
+	if (!dev_is_none(call->batch->noise) && call->memory->neftune_alpha > 0)
+		call_op(call, &(struct op){.kind = OP_NEFTUNE,
+		                      .neftune = {.x = y,
+		                              .key = call->batch->noise,
+		                              .doc_start = call->batch->doc_start,
+		                              .doc_end = call->batch->doc_end,
+		                              .rows = call->tokens,
+		                              .cols = c->C,
+		                              .alpha = call->memory->neftune_alpha,
+		                              .dtype = call->dtype}});
 	if (call_has(call, ROLE_POSITION))
 		gather(call, y, positions_at(call, weight_of(call, ROLE_POSITION), call->element_bytes),
 		        c->max_positions, call->batch->position, 1);

@@ -19,6 +19,20 @@ static int sums_dnorm(const struct stage_call *call)
 	return call->dtype == DTYPE_F32 || block_is_gated(call->block) || attn_projection_count(call) > 1;
 }
 
+/* The columns of the widest input of an adapter in the call's block. */
+static int64_t adapter_columns(const struct stage_call *call)
+{
+	const struct model *model = call->model;
+	int64_t most = 0;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].layer == call->layer &&
+		        role_facts[model->tensors[t].role].kind == KIND_ADAPTER &&
+		        role_facts[model->tensors[t].role].out == DIM_RANK)
+			most = max_i64(most, model->tensors[t].shape[1]);
+	return most;
+}
+
 struct block_scratch block_scratch_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
@@ -45,6 +59,7 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	s.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	s.adapter = layout_take(&end, tokens * c->adapter_rank, e);
 	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);
+	s.dropped = layout_take(&end, c->adapter_dropout > 0 ? tokens * adapter_columns(call) : 0, e);
 	s.bytes = end;
 	return s;
 }

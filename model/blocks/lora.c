@@ -1,11 +1,14 @@
 /* The products of adapters (LoRA) beside those of their matrices. */
 #include "model/blocks/linear.h"
 
+#include "device/noise.h"
+
 /* A [rank, in], and the rows of B [out, rank] for this matrix. */
 struct adapter {
 	int64_t rank;
 	double scale;
 	dev_addr a, b, a_grad, b_grad;
+	uint64_t module; /* its number for noise; 0: nothing is dropped */
 };
 
 static int adapter_find(struct adapter *p, const struct stage_call *call, const struct linear *linear)
@@ -16,15 +19,54 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, const 
 	if (a == ROLE_COUNT || !call->c->adapter_rank || !call->block->adapter[a].rank)
 		return 0;
 	*p = (struct adapter){call->block->adapter[a].rank, call->block->adapter[a].scale, weight_of(call, a),
-	        weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1)};
+	        weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1), 0};
 	first = linear->first * p->rank;
 	p->b = dev_at(p->b, first * call->element_bytes);
 	if (!dev_is_none(p->b_grad))
 		p->b_grad = dev_at(p->b_grad, first * 4);
+	if (call->c->adapter_dropout > 0 && !dev_is_none(call->batch->noise))
+		p->module =
+		        noise_module(call->model->tensors[model_tensor_of(call->model, a, call->layer)].name);
 	return 1;
 }
 
-/* s x A^T, in scratch */
+/* Rows without the elements that the module drops, those that stay divided by their share. */
+static void drop(struct stage_call *call, const struct adapter *p, int64_t columns, struct rows to,
+        enum dtype to_dtype, int adds, struct rows from)
+{
+	call_op(call, &(struct op){.kind = OP_DROPOUT,
+	                      .dropout = {.dst = to.base,
+	                              .src = from.base,
+	                              .key = call->batch->noise,
+	                              .rows = from.count,
+	                              .cols = columns,
+	                              .dst_stride = to.stride,
+	                              .src_stride = from.stride,
+	                              .module = p->module,
+	                              .share = call->c->adapter_dropout,
+	                              .accumulate = adds,
+	                              .dst_dtype = to_dtype,
+	                              .src_dtype = call->dtype}});
+}
+
+static struct rows dropped_rows(const struct stage_call *call, const struct linear *linear, int64_t count)
+{
+	return (struct rows){scratch_at(call, call->scratch.dropped), count, linear->in};
+}
+
+/* What A multiplies: x, or what dropout leaves of it, in scratch. */
+static struct rows adapter_input(
+        struct stage_call *call, const struct linear *linear, const struct adapter *p, struct rows x)
+{
+	struct rows left = dropped_rows(call, linear, x.count);
+
+	if (!p->module)
+		return x;
+	drop(call, p, linear->in, left, call->dtype, 0, x);
+	return left;
+}
+
+/* s x A^T, in scratch; x is what adapter_input gave */
 static dev_addr adapter_inner(
         struct stage_call *call, const struct linear *linear, const struct adapter *p, struct rows x)
 {
@@ -68,6 +110,7 @@ void adapter_forward(struct stage_call *call, const struct linear *linear, struc
 
 	if (!adapter_find(&p, call, linear))
 		return;
+	x = adapter_input(call, linear, &p, x);
 	call_product(call, &(struct product){.y = y,
 	                           .n = linear->out,
 	                           .k = p.rank,
@@ -83,19 +126,22 @@ void adapter_forward(struct stage_call *call, const struct linear *linear, struc
 void adapter_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, struct rows dy)
 {
+	struct rows left = dropped_rows(call, linear, dy.count);
 	struct adapter p;
 
 	if (!adapter_find(&p, call, linear))
 		return;
-	call_product(call, &(struct product){.y = dx,
+	call_product(call, &(struct product){.y = p.module ? left : dx,
 	                           .n = linear->in,
 	                           .k = p.rank,
-	                           .y_dtype = dx_dtype,
-	                           .adds = 1,
+	                           .y_dtype = p.module ? call->dtype : dx_dtype,
+	                           .adds = !p.module,
 	                           .a = adapter_inner_grad(call, linear, &p, dy),
 	                           .a_stride = p.rank,
 	                           .b = p.a,
 	                           .b_stride = linear->in});
+	if (p.module)
+		drop(call, &p, linear->in, dx, dx_dtype, 1, left);
 }
 
 void adapter_backward_weight(
@@ -105,6 +151,8 @@ void adapter_backward_weight(
 
 	if (!adapter_find(&p, call, linear))
 		return;
+	if (!dev_is_none(p.b_grad) || !dev_is_none(p.a_grad))
+		x = adapter_input(call, linear, &p, x);
 	if (!dev_is_none(p.b_grad))
 		call_product(call, &(struct product){.y = {p.b_grad, linear->out, p.rank},
 		                           .n = p.rank,

@@ -18,6 +18,9 @@ from config_cases import BASE, MUSE, MUSE_TOWER, ROWS
 from make_config_golden import (Float64, gradient_entry, load_config, norm_of, open_model, parameters_of, text_name,
                                 weight_of)
 
+# the keys of a case with dropout: those of device/noise.h, for a number of the step and the rows of the data
+STEP, FIRST_ROW, MASK = 987654321, 40, (1 << 64) - 1
+
 OUT = Path(__file__).with_name("lora.json")
 PREFIX = "base_model.model."
 
@@ -67,8 +70,49 @@ PATTERN_CASES = [
         rank_pattern={"mlp.c_proj": 2}, alpha_pattern={"attn.c_attn": 12})),
 ]
 
+# the same with dropout: share
+DROPOUT_CASES = [
+    ("llama with dropout", "llama", dict(num_key_value_heads=2), 3, 6, False, "all-linear", {}, 0.25),
+    ("llama two modules with dropout", "llama", {}, 4, 2, True, ["q_proj", "down_proj"], {}, 0.6),
+    ("phi3 with dropout", "phi3", {}, 3, 6, False, "all-linear", {}, 0.1),
+    ("gpt2 with dropout", "gpt2", {}, 3, 3, False, "all-linear", {}, 0.5),
+    ("lfm2 with dropout", "lfm2", dict(conv_bias=True), 3, 6, False, "all-linear", {}, 0.3),
+    ("gemma4 shared, inputs, with dropout", "gemma4_text", dict(
+        num_kv_shared_layers=1, use_double_wide_mlp=True, hidden_size_per_layer_input=5, head_dim=4,
+        global_head_dim=4), 2, 3, False,
+     ["q_proj", "k_proj", "v_proj", "up_proj", "per_layer_input_gate", "per_layer_projection"], {}, 0.2),
+]
 
-def run(name, model_type, keys, rank, alpha, rslora, targets, more=None):
+
+def mix(x):
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & MASK
+    return x ^ x >> 31
+
+
+class Mask(torch.nn.Module):
+    """Dropout by device/noise.h. `row` is the data's row of the text that goes through the model."""
+    row = 0
+
+    def __init__(self, name, share):
+        super().__init__()
+        self.module, self.share = 0xCBF29CE484222325, share
+        for byte in name.encode():
+            self.module = ((self.module ^ byte) * 0x100000001B3) & MASK
+
+    def forward(self, x):
+        assert x.dim() == 3 and x.shape[0] == 1
+        kept, limit = torch.zeros_like(x), int(self.share * 2**32)
+        for t in range(x.shape[1]):
+            row = mix(mix((mix(STEP ^ mix(Mask.row)) + t) & MASK) ^ self.module)
+            for c in range(x.shape[2]):
+                two = mix((row + (c >> 1) * 0xD1342543DE82EF95) & MASK)
+                kept[0, t, c] = (two >> 32 if c % 2 else two & 0xFFFFFFFF) >= limit
+        return x * kept / (1 - self.share)
+
+
+def run(name, model_type, keys, rank, alpha, rslora, targets, more=None, dropout=0):
     keys = dict({} if "text_config" in keys else BASE[model_type], model_type=model_type, **keys)
     own = text_name if "text_config" in keys else lambda n: n
     with Float64():
@@ -85,14 +129,20 @@ def run(name, model_type, keys, rank, alpha, rslora, targets, more=None):
         with torch.no_grad():
             for n, p in adapters:
                 p.copy_(weight_of(n, p.shape))
+        for n, module in list(model.named_modules()):
+            if dropout and hasattr(module, "lora_dropout"):
+                a = own(f"{n}.lora_A.weight".removeprefix(PREFIX))
+                module.lora_dropout["default"] = Mask(a, dropout)
         losses = []
-        for ids, labels in ROWS:
+        for row, (ids, labels) in enumerate(ROWS):
+            Mask.row = FIRST_ROW + row
             labels = labels or ids
             logits = model(torch.tensor([ids])).logits[0]
             losses += [torch.logsumexp(logits[t - 1], 0) - logits[t - 1, labels[t]]
                        for t in range(1, len(ids)) if labels[t] != -100]
         (sum(losses) / len(losses)).backward()
     return {"name": name, "config": keys, "rank": rank, "scale": alpha / (rank**0.5 if rslora else rank),
+            **({"dropout": dropout} if dropout else {}),
             "targets": targets if isinstance(targets, str) else json.dumps(targets),
             **({} if more is None else {"alpha": alpha, "rslora": rslora, **{
                 k.replace("_modules", ""): v for k, v in more.items()}}),
@@ -103,9 +153,9 @@ def main():
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
-    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES)
+    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES + DROPOUT_CASES)
     OUT.write_text(f'{{"peft":"{peft.__version__}","transformers":"{transformers.__version__}",'
-                   f'"rows":{json.dumps(rows)},"cases":[\n{lines}\n]}}\n')
+                   f'"rows":{json.dumps(rows)},"step":{STEP},"first_row":{FIRST_ROW},"cases":[\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":
