@@ -253,8 +253,8 @@ static int check_unasked(const struct dialect_state *d, struct config *c)
 	return 0;
 }
 
-/* Dropout where the file asks for it, but its trainer would not do it: without adapters, and on pairs, for which
- * trainers switch all dropout off. */
+/* Dropout where the file asks for it, but its trainer would not do it: without adapters, and on pairs, for
+ * which trainers switch all dropout off. */
 static void dropout_end(const struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *off = dialect_kept(d, "disable_dropout");

@@ -1,5 +1,5 @@
-/* Random numbers that follow from what they are for: a text and its token, a module, a column. So they are the
- * same on every device, in every order of computation, for any number of ranks, and when a backward or a
+/* Random numbers that follow from what they are for: a text and its token, a module, a column. So they are
+ * the same on every device, in every order of computation, for any number of ranks, and when a backward or a
  * resumed run draws them again.
  *
  * A token has a key of 64 bits, from the seed, the step, the row of the data and the position in it

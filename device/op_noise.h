@@ -20,8 +20,8 @@ struct op_dropout {
 	enum dtype dst_dtype, src_dtype;
 };
 
-/* x += alpha / sqrt(n * cols) * u, u uniform in (-1, 1), n the number of tokens of the row's document (Jain et
- * al. 2023). x: [rows, cols]. doc_start, doc_end: I32 [rows]; key as above. */
+/* x += alpha / sqrt(n * cols) * u, u uniform in (-1, 1), n the number of tokens of the row's document (Jain
+ * et al. 2023). x: [rows, cols]. doc_start, doc_end: I32 [rows]; key as above. */
 struct op_neftune {
 	dev_addr x, key, doc_start, doc_end;
 	int64_t rows, cols;

@@ -146,16 +146,16 @@ struct model_config {
 	int value_count, value_reader_count;
 	/* Inputs of layers: numbers for each, and rows of their table. */
 	int64_t input_columns, inputs_vocab;
-	double embed_scale;    /* multiplies the embedding's output, rounded to the compute dtype; 0: 1 */
-	double residual_scale; /* multiplies the outputs of attention and the MLP before the residual sum; 0:
+	double embed_scale;     /* multiplies the embedding's output, rounded to the compute dtype; 0: 1 */
+	double residual_scale;  /* multiplies the outputs of attention and the MLP before the residual sum; 0:
 	                          1 */
-	double logit_divisor;  /* divides all logits, before their cap; 0: 1 */
-	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: no cap */
-	enum pool_mode pool;   /* of an embedder or a classifier */
-	int tied;              /* the head is the embedding */
-	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
+	double logit_divisor;   /* divides all logits, before their cap; 0: 1 */
+	double logit_cap;       /* logits l become cap * tanh(l / cap); 0: no cap */
+	enum pool_mode pool;    /* of an embedder or a classifier */
+	int tied;               /* the head is the embedding */
+	int64_t pad_id;         /* embedding row without input-side gradient; -1: none */
 	double adapter_dropout; /* share of the elements of an adapter's input that a training step drops */
-	int64_t adapter_rank;  /* the largest of all adapters; 0: none (model/adapter.h) */
+	int64_t adapter_rank;   /* the largest of all adapters; 0: none (model/adapter.h) */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[16];               /* tokens that end a text */
