@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "report/chart.h"
+#include "report/keys.h"
 #include "report/page.h"
 
 #include <inttypes.h>
@@ -16,30 +17,71 @@ enum { HEAD_BYTES = 1024 }; /* the marker of a report stands in them */
 
 /* ---- what is asked ---- */
 
+static int is_run(const char *dir)
+{
+	char *path = file_join(dir, "metrics.jsonl");
+	int found = path && file_kind_of(path) == FILE_REGULAR;
+
+	mem_free(path);
+	return found;
+}
+
+/* Appends a run, or the runs of a folder, in the order of their names. What is neither is refused when it is
+ * read. */
+static int add_dir(json_t *list, const char *dir)
+{
+	size_t count = 0, before = json_array_size(list);
+	char **names = NULL;
+	int rc = 0;
+
+	if (!is_run(dir) && file_kind_of(dir) == FILE_DIR)
+		rc = file_list_dir(dir, &names, &count);
+	for (size_t i = 0; i < count && !rc; i++) {
+		char *path = file_join(dir, names[i]);
+
+		if (!path || (is_run(path) && json_array_append_new(list, json_of_text(path))))
+			rc = ERR_NOMEM;
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	if (!rc && json_array_size(list) == before)
+		rc = json_array_append_new(list, json_of_text(dir)) ? ERR_NOMEM : 0;
+	return rc;
+}
+
 /* The directories: output_dirs is a JSON list, or one path. */
 static int read_dirs(json_t **list, const struct config *c)
 {
+	json_t *named = NULL;
 	const json_t *item;
 	size_t i;
+	int rc = 0;
 
 	if (*c->output_dirs != '[' ||
-	        json_parse(list, "output_dirs", c->output_dirs, strlen(c->output_dirs)) ||
-	        !json_is_array(*list)) {
-		json_decref(*list);
-		*list = json_pack("[s]", c->output_dirs);
+	        json_parse(&named, "output_dirs", c->output_dirs, strlen(c->output_dirs)) ||
+	        !json_is_array(named)) {
+		json_decref(named);
+		named = json_pack("[s]", c->output_dirs);
 	}
-	if (!*list)
+	if (!named)
 		return err_set(ERR_INPUT, "%s=%s is not UTF-8; rename it", config_where(c, "output_dirs"),
 		        c->output_dirs);
-	json_array_foreach(*list, i, item) if (!json_string_length(item) ||
-	                                       strlen(json_string_value(item)) !=
-	                                               json_string_length(item)) return err_set(ERR_INPUT,
-	        "%s=%s: a directory has no name", config_where(c, "output_dirs"), c->output_dirs);
+	*list = json_array();
+	json_array_foreach(named, i, item)
+	{
+		if (!rc && (!json_string_length(item) ||
+		                   strlen(json_string_value(item)) != json_string_length(item)))
+			rc = err_set(ERR_INPUT, "%s=%s: a directory has no name",
+			        config_where(c, "output_dirs"), c->output_dirs);
+		if (!rc)
+			rc = *list ? add_dir(*list, json_string_value(item)) : ERR_NOMEM;
+	}
+	json_decref(named);
 	i = json_array_size(*list);
-	if (!i || i > PAGE_RUNS_MAX)
-		return err_set(ERR_INPUT, "%s: names %zu runs; a page shows 1 to %d",
+	if (!rc && (!i || i > PAGE_RUNS_MAX))
+		rc = err_set(ERR_INPUT, "%s: names %zu runs; a page shows 1 to %d",
 		        config_where(c, "output_dirs"), i, PAGE_RUNS_MAX);
-	return 0;
+	return rc;
 }
 
 /* Whether the file is empty or a former report. */
@@ -142,10 +184,128 @@ static void say_run(const struct config *c, const struct report_run *r)
 	str_free(&line);
 }
 
+/* ---- several runs as a table ---- */
+
+enum { CELL_BYTES_MAX = 24, COLUMNS_OF_KEYS = 4 };
+
+struct table {
+	const struct report_run *runs;
+	int count;
+	const char *keys[COLUMNS_OF_KEYS];
+	int key_count, more_count;
+};
+
+/* The text of a cell, a long one with its end only. row -1: the head. */
+static void cell_text(struct str *out, const struct table *t, int row, int column)
+{
+	static const char *const heads[] = {"best eval", "loss", "step", "tok/s"};
+	const struct report_run *r = row < 0 ? NULL : &t->runs[row];
+	const char *text = r ? r->label : "run";
+	int figure = column - 1 - t->key_count;
+	size_t len;
+
+	if (column > 0 && figure < 0)
+		text = r ? report_run_setting(r, t->keys[column - 1]) : t->keys[column - 1];
+	if (figure >= 0 && !r) {
+		str_add(out, heads[figure]);
+	} else if (figure == 2) {
+		str_printf(out, "%" PRId64, r->totals.last_step);
+	} else if (figure >= 0) {
+		chart_value_text(out, figure == 3 ? CHART_RATE : CHART_NUMBER,
+		        figure == 0   ? r->totals.best_eval_loss
+		        : figure == 1 ? r->totals.loss
+		                      : r->totals.tokens_per_s);
+	} else {
+		len = text ? strlen(text) : 0;
+		if (row >= 0 && len > CELL_BYTES_MAX) {
+			text += len - CELL_BYTES_MAX + 3;
+			while (((unsigned char)*text & 0xc0) == 0x80) /* not within a character */
+				text++;
+			str_add(out, "...");
+		}
+		str_add(out, len ? text : "-");
+	}
+}
+
+/* Columns that a terminal needs: characters, not bytes. */
+static int width_of(const char *text)
+{
+	int width = 0;
+
+	for (; text && *text; text++)
+		width += ((unsigned char)*text & 0xc0) != 0x80;
+	return width;
+}
+
+static void say_table(const struct config *c, const struct table *t)
+{
+	int columns = 1 + t->key_count + 4, widths[1 + COLUMNS_OF_KEYS + 4] = {0};
+
+	for (int pass = 0; pass < 2; pass++)
+		for (int row = -1; row < t->count; row++) {
+			struct str line = {0};
+
+			for (int i = 0; i < columns; i++) {
+				struct str cell = {0};
+				int width;
+
+				cell_text(&cell, t, row, i);
+				width = width_of(cell.data);
+				widths[i] = width > widths[i] ? width : widths[i];
+				str_printf(&line, "%s%s%*s", i ? "  " : "", cell.data ? cell.data : "",
+				        i < columns - 1 ? widths[i] - width : 0, "");
+				str_free(&cell);
+			}
+			if (pass && line.data)
+				cli_say(c, "%s\n", line.data);
+			str_free(&line);
+		}
+	if (t->more_count)
+		cli_say(c, "%d more key%s differ; the page shows them\n", t->more_count,
+		        plural_s(t->more_count));
+}
+
+static int say_runs(const struct config *c, const struct report_run *runs, int count)
+{
+	struct table t = {.runs = runs, .count = count};
+	struct report_keys keys = {0};
+	int err = report_keys_find(&keys, runs, count);
+
+	for (size_t i = 0; i < keys.count && !err; i++) {
+		if (!report_key_compares(&keys.items[i]))
+			continue;
+		if (t.key_count < COLUMNS_OF_KEYS)
+			t.keys[t.key_count++] = keys.items[i].name;
+		else
+			t.more_count++;
+	}
+	if (!err)
+		say_table(c, &t);
+	mem_free(keys.items);
+	return err;
+}
+
+/* ---- for programs ---- */
+
+/* The names of the keys that differ between the runs. */
+static int differs_json(json_t **list, const struct report_run *runs, int count)
+{
+	struct report_keys keys = {0};
+	int err = report_keys_find(&keys, runs, count);
+
+	*list = json_array();
+	for (size_t i = 0; i < keys.count && !err; i++)
+		if (report_key_compares(&keys.items[i]) &&
+		        json_array_append_new(*list, json_of_text(keys.items[i].name)))
+			err = ERR_NOMEM;
+	mem_free(keys.items);
+	return err ? err : *list ? 0 : ERR_NOMEM;
+}
+
 static int print_json(const struct config *c, const struct report_run *runs, int count)
 {
-	json_t *list = json_array(), *object = NULL, *run;
-	int err = list ? 0 : ERR_NOMEM;
+	json_t *list = json_array(), *differs = NULL, *object = NULL, *run;
+	int err = list ? differs_json(&differs, runs, count) : ERR_NOMEM;
 
 	for (int i = 0; i < count && !err; i++) {
 		err = report_run_json(&run, &runs[i]);
@@ -153,11 +313,12 @@ static int print_json(const struct config *c, const struct report_run *runs, int
 			err = ERR_NOMEM;
 	}
 	if (!err)
-		object = json_pack(
-		        "{s:o,s:O}", "html", c->html ? json_of_text(c->html) : json_null(), "runs", list);
+		object = json_pack("{s:o,s:O,s:O}", "html", c->html ? json_of_text(c->html) : json_null(),
+		        "differs", differs, "runs", list);
 	if (!err)
 		err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");
 	json_decref(object);
+	json_decref(differs);
 	json_decref(list);
 	return err;
 }
@@ -190,8 +351,12 @@ int cli_report(const struct config *c)
 		err = read_dirs(&dirs, c);
 	if (!err)
 		err = read_runs(runs, &count, dirs);
-	for (int i = 0; i < count && !err; i++)
-		say_run(c, &runs[i]);
+	if (!err)
+		report_runs_sort(runs, count);
+	if (!err && count == 1)
+		say_run(c, runs);
+	else if (!err)
+		err = say_runs(c, runs, count);
 	if (!err && c->html)
 		err = write_page(c, runs, count);
 	if (!err && c->json)

@@ -63,8 +63,13 @@ void chart_value_text(struct str *out, enum chart_unit unit, double value)
 
 /* ---- lines ---- */
 
-static double middle_step(const struct column *c)
+/* Where a column stands on the x axis. */
+static double place_of(const struct column *c, const struct frame *f)
 {
+	if (f->axis == CHART_TOKENS)
+		return c->tokens;
+	if (f->axis == CHART_TIME)
+		return c->seconds;
 	return ((double)c->first_step + (double)c->last_step) / 2;
 }
 
@@ -81,7 +86,7 @@ static void add_means(struct str *out, const struct frame *f, const struct chart
 			continue;
 		}
 		str_add_char(out, command);
-		frame_point(out, f, middle_step(&line->columns->items[i]), v->sum / (double)v->count);
+		frame_point(out, f, place_of(&line->columns->items[i], f), v->sum / (double)v->count);
 		command = 'L';
 	}
 }
@@ -95,13 +100,13 @@ static void add_band_part(
 	for (int i = begin; i < end; i++)
 		if (value_of(line, i)->count) {
 			str_add_char(out, command);
-			frame_point(out, f, middle_step(&line->columns->items[i]), value_of(line, i)->max);
+			frame_point(out, f, place_of(&line->columns->items[i], f), value_of(line, i)->max);
 			command = 'L';
 		}
 	for (int i = end - 1; i >= begin; i--)
 		if (value_of(line, i)->count) {
 			str_add_char(out, 'L');
-			frame_point(out, f, middle_step(&line->columns->items[i]), value_of(line, i)->min);
+			frame_point(out, f, place_of(&line->columns->items[i], f), value_of(line, i)->min);
 		}
 	if (command == 'L')
 		str_add_char(out, 'Z');
@@ -140,7 +145,7 @@ static void add_points(struct str *out, const struct frame *f, const struct char
 		if (!v->count)
 			continue;
 		str_add_char(out, 'M');
-		frame_point(out, f, middle_step(&line->columns->items[i]), v->sum / (double)v->count);
+		frame_point(out, f, place_of(&line->columns->items[i], f), v->sum / (double)v->count);
 		str_add(out, "h0");
 	}
 	str_add(out, "\"/>\n");
@@ -160,7 +165,7 @@ static void add_skips(struct str *out, const struct frame *f, const struct chart
 			str_printf(out, "<path class=\"s c%d\" d=\"", line->colour);
 		skipped += c->skipped_count;
 		str_add_char(out, 'M');
-		frame_coordinates(out, frame_x(f, middle_step(c)) - 4, CHART_TOP);
+		frame_coordinates(out, frame_x(f, place_of(c, f)) - 4, CHART_TOP);
 		str_add(out, "h8l-4 7z");
 	}
 	if (skipped)
@@ -178,16 +183,34 @@ static void add_line(struct str *out, const struct frame *f, const struct chart_
 	add_points(out, f, line);
 }
 
+/* The end of an axis that begins at 0. */
+static double axis_end(const struct chart *chart, const struct frame *f)
+{
+	double end = 0;
+
+	for (int l = 0; l < chart->line_count; l++)
+		for (int i = 0; i < chart->lines[l].columns->count; i++)
+			end = fmax(end, place_of(&chart->lines[l].columns->items[i], f));
+	return end;
+}
+
 void chart_write(struct str *out, const struct chart *chart, int *is_log)
 {
 	struct frame f = {.is_wide = (chart->flags & CHART_IS_WIDE) != 0,
 	        .first = (double)chart->first_step,
 	        .last = (double)chart->last_step,
-	        .unit = chart->unit};
+	        .unit = chart->unit,
+	        .axis = chart->axis};
 	double lo, hi;
 
 	if (is_log)
 		*is_log = 0;
+	if (f.axis != CHART_STEPS) {
+		f.first = 0;
+		f.last = axis_end(chart, &f);
+	}
+	if (f.axis != CHART_STEPS && !(f.last > 0)) /* no row has them */
+		return;
 	if (!range_find(&lo, &hi, chart))
 		return;
 	if (chart->flags & CHART_FROM_0)
@@ -196,7 +219,7 @@ void chart_write(struct str *out, const struct chart *chart, int *is_log)
 	if (is_log)
 		*is_log = f.y.is_log;
 	frame_open(out, &f, lo, hi, chart->title);
-	for (int l = 0; l < chart->line_count; l++)
+	for (int l = 0; l < chart->line_count && !(chart->flags & CHART_NO_BAND); l++)
 		add_band(out, &f, &chart->lines[l]);
 	for (int l = 0; l < chart->line_count; l++)
 		add_line(out, &f, &chart->lines[l]);
@@ -272,9 +295,9 @@ static void add_edge(struct str *out, const struct frame *f, const struct column
 }
 
 void chart_write_timeline(
-        struct str *out, const struct columns *columns, int64_t first_step, int64_t last_step)
+        struct str *out, const struct columns *columns, int64_t first_step, int64_t last_step, unsigned flags)
 {
-	struct frame f = {.is_wide = 1,
+	struct frame f = {.is_wide = (flags & CHART_IS_WIDE) != 0,
 	        .is_low = 1,
 	        .first = (double)first_step,
 	        .last = (double)last_step,

@@ -127,13 +127,35 @@ static void add_tick_text(struct str *out, const struct frame *f, double value, 
 	}
 }
 
+/* Seconds in the unit of an axis of time; *name: its word. */
+static double time_unit(const struct frame *f, const char **name)
+{
+	static const struct {
+		double up_to, seconds;
+		const char *name;
+	} units[] = {{120, 1, "seconds"}, {7200, 60, "minutes"}, {172800, 3600, "hours"},
+	        {INFINITY, 86400, "days"}};
+	int i = 0;
+
+	while (f->last > units[i].up_to)
+		i++;
+	if (name)
+		*name = units[i].name;
+	return units[i].seconds;
+}
+
 static void add_step_text(struct str *out, const struct frame *f, double value, double step)
 {
-	double unit = f->last >= 1e6 && step >= 1e4 ? 1e6 : step >= 1e3 ? 1e3 : 1;
+	double unit = f->last >= 1e9 && step >= 1e7   ? 1e9
+	              : f->last >= 1e6 && step >= 1e4 ? 1e6
+	              : step >= 1e3                   ? 1e3
+	                                              : 1;
 
-	frame_number(out, value / unit, 15);
-	if (unit > 1 && value > 0)
-		str_add_char(out, unit > 1e3 ? 'M' : 'k');
+	if (f->axis == CHART_TIME)
+		unit = time_unit(f, NULL);
+	frame_number(out, value / unit, f->axis == CHART_TIME ? 6 : 15);
+	if (unit > 1 && value > 0 && f->axis != CHART_TIME)
+		str_add_char(out, unit > 1e6 ? 'G' : unit > 1e3 ? 'M' : 'k');
 }
 
 /* The values of the ticks of y. */
@@ -213,9 +235,14 @@ static void add_y_axis(struct str *out, const struct frame *f, const struct tick
 static void add_x_axis(struct str *out, const struct frame *f)
 {
 	int bottom = height_of(f) - CHART_BOTTOM;
-	double step = fmax(1, nice_step(f->last - f->first, f->is_wide ? WIDE_X_TICKS : X_TICKS));
-	double first = ceil(f->first / step) * step;
+	const char *name = f->axis == CHART_TOKENS ? "tokens" : "step";
+	double unit = f->axis == CHART_TIME ? time_unit(f, &name) : 1;
+	double step = unit * nice_step((f->last - f->first) / unit, f->is_wide ? WIDE_X_TICKS : X_TICKS);
+	double first;
 
+	if (f->axis != CHART_TIME)
+		step = fmax(1, step);
+	first = ceil(f->first / step) * step;
 	str_printf(out, "<path class=\"a\" d=\"M%d %dH%d", CHART_LEFT, bottom, width_of(f) - CHART_RIGHT);
 	for (double at = first; at <= f->last; at += step) {
 		str_add_char(out, 'M');
@@ -230,8 +257,8 @@ static void add_x_axis(struct str *out, const struct frame *f)
 		add_step_text(out, f, at, step);
 		str_add(out, "</text>");
 	}
-	str_printf(out, "<text x=\"%d\" y=\"%d\">step</text></g>\n",
-	        (CHART_LEFT + width_of(f) - CHART_RIGHT) / 2, bottom + 34);
+	str_printf(out, "<text x=\"%d\" y=\"%d\">%s</text></g>\n",
+	        (CHART_LEFT + width_of(f) - CHART_RIGHT) / 2, bottom + 34, name);
 }
 
 void frame_open(struct str *out, struct frame *f, double lo, double hi, const char *title)
@@ -246,9 +273,14 @@ void frame_open(struct str *out, struct frame *f, double lo, double hi, const ch
 		ticks_linear(&t, f, lo, hi);
 	str_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", width_of(f), height_of(f));
 	html_add(out, title);
-	str_printf(out, "\" data-x=\"%.17g %.17g %d %d\" data-y=\"%.17g %.17g %d %d %d\" data-unit=\"%d\">\n",
+	str_printf(out,
+	        "\" data-x=\"%.17g %.17g %d %d\" data-y=\"%.17g %.17g %d %d %d\" data-unit=\"%d\" "
+	        "data-axis=\"%s\">\n",
 	        f->first, f->last, CHART_LEFT, width_of(f) - CHART_RIGHT, f->y.lo, f->y.hi,
-	        height_of(f) - CHART_BOTTOM, CHART_TOP, f->y.is_log, (int)f->unit);
+	        height_of(f) - CHART_BOTTOM, CHART_TOP, f->y.is_log, (int)f->unit,
+	        f->axis == CHART_TOKENS ? "tokens"
+	        : f->axis == CHART_TIME ? "seconds"
+	                                : "step");
 	add_y_axis(out, f, &t);
 	add_x_axis(out, f);
 }

@@ -12,7 +12,8 @@ struct frame_axis {
 
 struct frame {
 	int is_wide, is_low;
-	double first, last; /* steps */
+	enum chart_axis axis;
+	double first, last; /* steps, tokens or seconds */
 	enum chart_unit unit;
 	struct frame_axis y; /* lo and hi are set by frame_open */
 };

@@ -58,6 +58,8 @@ static void column_merge(struct column *into, const struct column *c)
 	for (int m = 0; m < REPORT_METRIC_COUNT; m++)
 		value_merge(&into->values[m], &c->values[m]);
 	into->step_ms += c->step_ms;
+	into->tokens = fmax(into->tokens, c->tokens);
+	into->seconds = fmax(into->seconds, c->seconds);
 	for (int w = 0; w < REPORT_WAIT_COUNT; w++)
 		into->wait_ms[w] += c->wait_ms[w];
 }

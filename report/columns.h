@@ -68,6 +68,7 @@ struct column {
 	int64_t skipped_count;
 	struct column_value values[REPORT_METRIC_COUNT];
 	double step_ms, wait_ms[REPORT_WAIT_COUNT]; /* sums */
+	double tokens, seconds;                     /* of the run up to its last row */
 };
 
 struct columns {

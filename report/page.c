@@ -5,6 +5,7 @@
 #include "report/html.h"
 #include "report/page_parts.h"
 
+#include "base/mem.h"
 #include "base/size.h"
 
 #include <stdint.h>
@@ -20,20 +21,27 @@ static const struct {
 	int metric_count;
 	enum report_metric metrics[METRICS_OF_CHART];
 	const char *names[METRICS_OF_CHART];
+	enum chart_axis axis;
 } charts[] = {
         {"Loss", CHART_NUMBER, CHART_MAY_LOG | CHART_IS_WIDE | CHART_MARKS_SKIPPED, 2,
-                {REPORT_LOSS, REPORT_EVAL_LOSS}, {"training", "evaluation"}},
+                {REPORT_LOSS, REPORT_EVAL_LOSS}, {"training", "evaluation"}, CHART_STEPS},
+        {"Loss over tokens", CHART_NUMBER, CHART_MAY_LOG | CHART_NO_BAND, 2, {REPORT_LOSS, REPORT_EVAL_LOSS},
+                {"training", "evaluation"}, CHART_TOKENS},
+        {"Loss over time", CHART_NUMBER, CHART_MAY_LOG | CHART_NO_BAND, 2, {REPORT_LOSS, REPORT_EVAL_LOSS},
+                {"training", "evaluation"}, CHART_TIME},
         {"Pairs right", CHART_SHARE, CHART_FROM_0, 2, {REPORT_ACCURACY, REPORT_EVAL_ACCURACY},
-                {"training", "evaluation"}},
-        {"Reward margin", CHART_NUMBER, 0, 2, {REPORT_MARGIN, REPORT_EVAL_MARGIN},
-                {"training", "evaluation"}},
+                {"training", "evaluation"}, CHART_STEPS},
+        {"Reward margin", CHART_NUMBER, 0, 2, {REPORT_MARGIN, REPORT_EVAL_MARGIN}, {"training", "evaluation"},
+                CHART_STEPS},
         {"Rewards", CHART_NUMBER, 0, 2, {REPORT_REWARD_CHOSEN, REPORT_REWARD_REJECTED},
-                {"chosen", "rejected"}},
-        {"Gradient norm before clipping", CHART_NUMBER, CHART_MAY_LOG, 1, {REPORT_GRAD_NORM}, {"norm"}},
-        {"Learning rate", CHART_NUMBER, CHART_FROM_0, 1, {REPORT_LEARNING_RATE}, {"rate"}},
-        {"Tokens per second", CHART_RATE, CHART_FROM_0, 1, {REPORT_TOKENS_PER_S}, {"tokens/s"}},
+                {"chosen", "rejected"}, CHART_STEPS},
+        {"Gradient norm before clipping", CHART_NUMBER, CHART_MAY_LOG, 1, {REPORT_GRAD_NORM}, {"norm"},
+                CHART_STEPS},
+        {"Learning rate", CHART_NUMBER, CHART_FROM_0, 1, {REPORT_LEARNING_RATE}, {"rate"}, CHART_STEPS},
+        {"Tokens per second", CHART_RATE, CHART_FROM_0, 1, {REPORT_TOKENS_PER_S}, {"tokens/s"}, CHART_STEPS},
         {"Peak memory so far", CHART_BYTES, CHART_FROM_0, 3,
-                {REPORT_HOST_BYTES, REPORT_DEVICE_BYTES, REPORT_PINNED_BYTES}, {"host", "device", "pinned"}},
+                {REPORT_HOST_BYTES, REPORT_DEVICE_BYTES, REPORT_PINNED_BYTES}, {"host", "device", "pinned"},
+                CHART_STEPS},
 };
 
 /* The runs of the page, and its x axis. */
@@ -112,12 +120,15 @@ static void add_legend(struct str *out, const struct page *p, int chart)
 			add_key(out, p->run_count > 1 ? -1 : m, m, charts[chart].names[m]);
 }
 
+/* Before the narrow form of a wide chart. */
+static const char narrow_begin[] = "<div class=\"narrow\">";
+
 static void add_chart(struct str *out, const struct page *p, int chart)
 {
 	struct chart_line lines[LINES_MAX];
 	struct str names[LINES_MAX] = {{0}}, svg = {0};
 	struct chart c = {charts[chart].title, charts[chart].unit, charts[chart].flags, p->first_step,
-	        p->last_step, lines, 0};
+	        p->last_step, lines, 0, charts[chart].axis};
 	int is_log;
 
 	for (int m = 0; m < charts[chart].metric_count; m++)
@@ -130,6 +141,14 @@ static void add_chart(struct str *out, const struct page *p, int chart)
 			        name->data ? name->data : ""};
 		}
 	chart_write(&svg, &c, &is_log);
+	if (svg.data && c.flags & CHART_IS_WIDE) { /* a phone shows the other one */
+		struct chart narrow = c;
+
+		narrow.flags = (c.flags & ~(unsigned)CHART_IS_WIDE) | CHART_NO_BAND;
+		str_add(&svg, narrow_begin);
+		chart_write(&svg, &narrow, &is_log);
+		str_add(&svg, "</div>\n");
+	}
 	if (svg.data) {
 		str_printf(out, "<figure%s>\n<figcaption><b>%s</b>%s\n",
 		        c.flags & CHART_IS_WIDE ? " class=\"wide\"" : "", c.title,
@@ -174,8 +193,10 @@ static void add_timeline(struct str *out, const struct page *p, int run)
 		if (t->wait_ms[w] > 0)
 			add_share(out, w + 1, report_wait_meanings[w], t->wait_ms[w] / whole);
 	str_add(out, "</figcaption>\n");
-	chart_write_timeline(out, &p->runs[run].columns, p->first_step, p->last_step);
-	str_add(out, "</figure>\n");
+	chart_write_timeline(out, &p->runs[run].columns, p->first_step, p->last_step, CHART_IS_WIDE);
+	str_add(out, narrow_begin);
+	chart_write_timeline(out, &p->runs[run].columns, p->first_step, p->last_step, 0);
+	str_add(out, "</div>\n</figure>\n");
 }
 
 /* ---- the page ---- */
@@ -203,20 +224,22 @@ static void add_head(struct str *out, const struct page *p)
 int page_write(struct str *out, struct report_run *runs, int run_count)
 {
 	struct page p = {.runs = runs, .run_count = run_count};
-	int err;
+	struct report_keys keys = {0};
+	int err = report_keys_find(&keys, runs, run_count);
 
 	for (int r = 0; r < run_count; r++)
 		columns_reduce(&runs[r].columns, (int)max_i64(RUN_COLUMNS_MIN, COLUMNS_MAX / run_count));
 	axis_find(&p);
 	add_head(out, &p);
-	page_summary(out, runs, run_count);
+	page_summary(out, runs, run_count, &keys);
 	str_add(out, "<section class=\"charts\">\n");
 	for (size_t c = 0; c < sizeof(charts) / sizeof(*charts); c++)
 		add_chart(out, &p, (int)c);
 	for (int r = 0; r < run_count; r++)
 		add_timeline(out, &p, r);
 	str_add(out, "</section>\n");
-	err = page_configuration(out, runs, run_count);
+	page_configuration(out, runs, run_count, &keys);
+	mem_free(keys.items);
 	str_printf(out, "<footer>written by ferry %s</footer>\n<script>\n%s</script>\n</body>\n</html>\n",
 	        FERRY_VERSION, page_script);
 	return err ? err : str_check(out);

@@ -3,6 +3,7 @@
 
 #include "report/chart.h"
 #include "report/html.h"
+#include "report/keys.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -16,7 +17,7 @@
 
 /* ---- runs ---- */
 
-enum { CHECKPOINTS_SHOWN = 3 }; /* and the last one */
+enum { CHECKPOINTS_SHOWN = 3, /* and the last one */ COMPARED_MAX = 6, VALUE_BYTES_MAX = 300 };
 
 /* Appends a number with another one in small letters below it, if there is one. */
 static void add_pair(struct str *out, enum chart_unit unit, double value, const char *name, double small)
@@ -121,12 +122,52 @@ static void add_notes(struct str *out, const struct report_run *r)
 	}
 }
 
-void page_summary(struct str *out, const struct report_run *runs, int run_count)
+/* Appends a value, a long one cut. */
+static void add_value(struct str *out, const char *value)
+{
+	size_t len = value ? strlen(value) : 0, end = VALUE_BYTES_MAX;
+	char *begin;
+
+	if (len <= VALUE_BYTES_MAX) {
+		html_add(out, len ? value : "\xe2\x80\x93");
+		return;
+	}
+	while (end && ((unsigned char)value[end] & 0xc0) == 0x80) /* not within a character */
+		end--;
+	begin = mem_strndup(value, end);
+	html_add(out, begin ? begin : "");
+	str_printf(out, "\xe2\x80\xa6 <small>%zu bytes in all</small>", len);
+	out->broken |= !begin;
+	mem_free(begin);
+}
+
+/* Appends the value of each key that is compared. run: NULL: the head of its column. */
+static void add_compared(struct str *out, const struct report_keys *keys, const struct report_run *run)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < keys->count && count < COMPARED_MAX; i++) {
+		if (!report_key_compares(&keys->items[i]) || !strcmp(keys->items[i].name, "model"))
+			continue;
+		count++;
+		str_add(out, run ? "<td class=\"text set\">" : "<th class=\"text\">");
+		if (run)
+			add_value(out, report_run_setting(run, keys->items[i].name));
+		else
+			html_add(out, keys->items[i].name);
+		str_add(out, run ? "</td>\n" : "</th>");
+	}
+}
+
+void page_summary(
+        struct str *out, const struct report_run *runs, int run_count, const struct report_keys *keys)
 {
 	int is_sampled = 0;
 
 	str_add(out, "<div class=\"scroll\"><table class=\"runs\">\n<thead><tr><th>run</th>"
-	             "<th class=\"text\">model</th><th>step</th><th>tokens</th><th>time</th><th>loss</th>"
+	             "<th class=\"text\">model</th>");
+	add_compared(out, keys, NULL);
+	str_add(out, "<th>step</th><th>tokens</th><th>time</th><th>loss</th>"
 	             "<th>eval loss</th><th>tokens/s</th><th>waiting</th><th>host memory</th>"
 	             "<th>device memory</th><th class=\"files\">saved</th></tr></thead>\n<tbody>\n");
 	for (int r = 0; r < run_count; r++) {
@@ -135,6 +176,7 @@ void page_summary(struct str *out, const struct report_run *runs, int run_count)
 		is_sampled |= t->is_sampled;
 		add_name(out, &runs[r], r, run_count);
 		add_model(out, &runs[r]);
+		add_compared(out, keys, &runs[r]);
 		add_counts(out, t);
 		add_pair(out, CHART_NUMBER, t->loss, "best", t->best_loss);
 		add_pair(out, CHART_NUMBER, t->eval_loss, "best", t->best_eval_loss);
@@ -155,105 +197,8 @@ void page_summary(struct str *out, const struct report_run *runs, int run_count)
 
 /* ---- configuration ---- */
 
-enum { VALUE_BYTES_MAX = 300 };
-
-enum key_class { KEY_DIFFERS, KEY_CHANGED, KEY_DEFAULT, KEY_CLASS_COUNT };
-
-/* A key of some run. */
-struct key {
-	const char *name;
-	enum key_class class;
-};
-
-struct keys {
-	struct key *items;
-	size_t count;
-};
-
-static int is_among(const struct keys *keys, const char *name)
-{
-	for (size_t i = 0; i < keys->count; i++)
-		if (!strcmp(keys->items[i].name, name))
-			return 1;
-	return 0;
-}
-
-/* Whether the value is the key's default in this version. */
-static int is_default(const struct config *defaults, const char *name, const char *value)
-{
-	const struct config_key *key = config_key_find(name);
-
-	return key && value &&
-	       (!strcmp(value, config_text(defaults, key->name)) || !strcmp(value, key->default_text));
-}
-
-static enum key_class class_of(
-        const char *name, const struct report_run *runs, int run_count, const struct config *defaults)
-{
-	const struct report_run *first = NULL;
-
-	for (int r = 0; r < run_count; r++) {
-		const char *value = report_run_setting(&runs[r], name),
-		           *other = first ? report_run_setting(first, name) : value;
-
-		if (!runs[r].config.count)
-			continue; /* a run without configuration differs in nothing */
-		if (!value != !other || (value && strcmp(value, other)))
-			return KEY_DIFFERS;
-		first = &runs[r];
-	}
-	for (int r = 0; r < run_count; r++) {
-		const char *value = report_run_setting(&runs[r], name);
-
-		if (value && !is_default(defaults, name, value))
-			return KEY_CHANGED;
-	}
-	return KEY_DEFAULT;
-}
-
-static int keys_find(struct keys *keys, const struct report_run *runs, int run_count)
-{
-	struct config defaults = {0};
-	size_t most = 0;
-	int err = config_parse(&defaults, VERB_TRAIN, 0, NULL);
-
-	for (int r = 0; r < run_count; r++)
-		most += runs[r].config.count;
-	keys->items = err ? NULL : mem_alloc(most, sizeof(*keys->items));
-	if (!err && !keys->items)
-		err = ERR_NOMEM;
-	for (int r = 0; r < run_count && !err; r++)
-		for (size_t i = 0; i < runs[r].config.count; i++) {
-			const char *name = runs[r].config.items[i].path;
-
-			if (!r || !is_among(keys, name))
-				keys->items[keys->count++] =
-				        (struct key){name, class_of(name, runs, run_count, &defaults)};
-		}
-	config_free(&defaults);
-	return err;
-}
-
-/* Appends a value, a long one cut. */
-static void add_value(struct str *out, const char *value)
-{
-	size_t len = value ? strlen(value) : 0, end = VALUE_BYTES_MAX;
-	char *begin;
-
-	if (len <= VALUE_BYTES_MAX) {
-		html_add(out, len ? value : "\xe2\x80\x93");
-		return;
-	}
-	while (end && ((unsigned char)value[end] & 0xc0) == 0x80) /* not within a character */
-		end--;
-	begin = mem_strndup(value, end);
-	html_add(out, begin ? begin : "");
-	str_printf(out, "\xe2\x80\xa6 <small>%zu bytes in all</small>", len);
-	out->broken |= !begin;
-	mem_free(begin);
-}
-
-static void add_key_row(struct str *out, const struct key *key, const struct report_run *runs, int run_count)
+static void add_key_row(
+        struct str *out, const struct report_key *key, const struct report_run *runs, int run_count)
 {
 	static const char *const classes[] = {
 	        [KEY_DIFFERS] = "differs", [KEY_CHANGED] = "changed", [KEY_DEFAULT] = "default"};
@@ -286,22 +231,18 @@ static void add_head(struct str *out, const struct report_run *runs, int run_cou
 	str_add(out, "</tr></thead>\n");
 }
 
-int page_configuration(struct str *out, const struct report_run *runs, int run_count)
+void page_configuration(
+        struct str *out, const struct report_run *runs, int run_count, const struct report_keys *keys)
 {
-	struct keys keys = {0};
-	int err = keys_find(&keys, runs, run_count);
-
-	if (!err && keys.count) {
+	if (keys->count) {
 		add_head(out, runs, run_count);
 		for (int class = 0; class < KEY_CLASS_COUNT; class ++) {
 			str_add(out, "<tbody>\n");
-			for (size_t i = 0; i < keys.count; i++)
-				if ((int)keys.items[i].class == class)
-					add_key_row(out, &keys.items[i], runs, run_count);
+			for (size_t i = 0; i < keys->count; i++)
+				if ((int)keys->items[i].class == class)
+					add_key_row(out, &keys->items[i], runs, run_count);
 			str_add(out, "</tbody>\n");
 		}
 		str_add(out, "</table></div>\n");
 	}
-	mem_free(keys.items);
-	return err;
 }

@@ -201,6 +201,10 @@ static int take_row(struct rows *rows, const json_t *row, int64_t step)
 	}
 	if (!err && !json_object_get(row, report_metric_names[REPORT_EVAL_LOSS]))
 		take_step(rows, column, row, step);
+	if (!err) {
+		column->tokens = fmax(column->tokens, run->totals.token_count);
+		column->seconds = fmax(column->seconds, run->totals.seconds);
+	}
 	return err;
 }
 

@@ -86,7 +86,9 @@ static int read_metrics(struct report_run *r)
 	int err = path ? 0 : ERR_NOMEM;
 
 	if (!err && file_kind_of(path) == FILE_NONE)
-		err = err_set(ERR_INPUT, "%s has no metrics.jsonl; name the output_dir of a run", r->path);
+		err = err_set(ERR_INPUT,
+		        "%s has no metrics.jsonl; name the output_dir of a run, or a folder of runs",
+		        r->path);
 	if (!err)
 		err = report_rows_read(r, path);
 	mem_free(path);
@@ -170,21 +172,39 @@ static json_t *checkpoints_json(const struct report_run *r)
 	return list;
 }
 
+/* All keys of config.yaml, each as text. */
+static json_t *config_json(const struct report_run *r)
+{
+	json_t *object = json_object();
+
+	for (size_t i = 0; i < r->config.count && object; i++) {
+		const char *text = r->config.items[i].text;
+
+		if (json_object_set_new(
+		            object, r->config.items[i].path, text ? json_of_text(text) : json_null())) {
+			json_decref(object);
+			object = NULL;
+		}
+	}
+	return object;
+}
+
 int report_run_json(json_t **object, const struct report_run *r)
 {
 	const struct report_totals *t = &r->totals;
 	const char *model = report_run_setting(r, "model");
 
-	*object = json_pack("{s:o,s:o,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o}",
-	        "path", json_of_text(r->path), "model", model ? json_of_text(model) : json_null(), "step",
-	        (json_int_t)t->last_step, "rows", (json_int_t)t->row_count, "skipped",
-	        (json_int_t)t->skipped_count, "loss", json_finite(t->loss), "best_loss",
-	        json_finite(t->best_loss), "eval_loss", json_finite(t->eval_loss), "best_eval_loss",
-	        json_finite(t->best_eval_loss), "tokens", whole(t->token_count), "tokens_per_s",
-	        json_finite(t->tokens_per_s), "seconds", json_finite(t->seconds), "host_peak_bytes",
-	        whole(t->host_bytes), "pinned_bytes", whole(t->pinned_bytes), "device_peak_bytes",
-	        whole(t->device_bytes), "estimated", t->is_sampled, "wait_share", waits_json(t),
-	        "checkpoints", checkpoints_json(r), "result",
-	        r->result ? json_string(r->result) : json_null());
+	*object =
+	        json_pack("{s:o,s:o,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o}",
+	                "path", json_of_text(r->path), "model", model ? json_of_text(model) : json_null(),
+	                "step", (json_int_t)t->last_step, "rows", (json_int_t)t->row_count, "skipped",
+	                (json_int_t)t->skipped_count, "loss", json_finite(t->loss), "best_loss",
+	                json_finite(t->best_loss), "eval_loss", json_finite(t->eval_loss), "best_eval_loss",
+	                json_finite(t->best_eval_loss), "tokens", whole(t->token_count), "tokens_per_s",
+	                json_finite(t->tokens_per_s), "seconds", json_finite(t->seconds), "host_peak_bytes",
+	                whole(t->host_bytes), "pinned_bytes", whole(t->pinned_bytes), "device_peak_bytes",
+	                whole(t->device_bytes), "estimated", t->is_sampled, "wait_share", waits_json(t),
+	                "checkpoints", checkpoints_json(r), "result",
+	                r->result ? json_string(r->result) : json_null(), "config", config_json(r));
 	return *object ? 0 : err_set(ERR_NOMEM, "out of memory for JSON");
 }

@@ -64,13 +64,13 @@ static void test_several(void **state)
 	(void)state;
 	assert_words(0, "train @/one/config.yaml output_dir=@/one resume_from_checkpoint=auto max_steps=8",
 	        "at step 6");
-	assert_words(
-	        0, "report @/two @/one/ html=@/both.html", "/two: step 4|/one: step 8|both.html: 2 runs");
+	assert_words(0, "report @/two @/one/ html=@/both.html",
+	        "run  |  learning_rate  |  best eval  |two |one |both.html: 2 runs");
 	page = page_read("both.html");
 	xml_check(page);
 	assert_non_null(strstr(page, "data-name=\"two, training\""));
 	assert_non_null(strstr(page,
-	        "<tr class=\"differs\"><th scope=\"row\">learning_rate</th><td>0.02</td><td>0.01</td>"));
+	        "<tr class=\"differs\"><th scope=\"row\">learning_rate</th><td>0.01</td><td>0.02</td>"));
 	mem_free(page);
 	write_file("report.yaml", "output_dirs: [%s/one, %s/two]\nhtml: %s/from-file.html\n", work_dir,
 	        work_dir, work_dir);
@@ -82,6 +82,61 @@ static void test_several(void **state)
 	page = page_read("same.html");
 	assert_non_null(strstr(page, "/one, training\""));
 	mem_free(page);
+}
+
+/* A folder of runs: sorted by the best evaluation, with the keys that differ, on the terminal, for
+ * programs and on the page. */
+static void test_sweep(void **state)
+{
+	json_t *object = NULL, *runs, *run;
+	struct str out = {0};
+	const char *at;
+	double last = 0;
+	char *page;
+	size_t i;
+
+	(void)state;
+	write_file("sweep.sh",
+	        "for lr in 1e-5 0.02 1e-3; do %s train %s/one/config.yaml output_dir=%s/sweep/lr-$lr "
+	        "learning_rate=$lr > /dev/null || exit 1; done; mkdir %s/sweep/other",
+	        getenv("FERRY_BINARY"), work_dir, work_dir, work_dir);
+	{
+		char command[400];
+
+		snprintf(command, sizeof(command), "sh %s/sweep.sh", work_dir);
+		assert_int_equal(system(command), 0);
+	}
+	assert_ferry(0, &out, "report %s/sweep html=%s/sweep.html", work_dir, work_dir);
+	assert_non_null(strstr(out.data, "  learning_rate  best eval"));
+	assert_non_null(strstr(out.data, "3 runs"));
+	assert_null(strstr(out.data, "output_dir"));
+	page = page_read("sweep.html");
+	xml_check(page);
+	assert_non_null(strstr(page, "<th class=\"text\">learning_rate</th>"));
+	assert_non_null(strstr(page, "<b>Loss over tokens</b>"));
+	assert_non_null(strstr(page, "<b>Loss over time</b>"));
+	mem_free(page);
+	assert_ferry_json(&object, "report %s/sweep --json html=", work_dir);
+	assert_int_equal(json_array_size(json_object_get(object, "differs")), 1);
+	assert_string_equal(
+	        json_string_value(json_array_get(json_object_get(object, "differs"), 0)), "learning_rate");
+	runs = json_object_get(object, "runs");
+	at = out.data;
+	assert_int_equal(json_array_size(runs), 3);
+	json_array_foreach(runs, i, run)
+	{
+		double loss = json_real_value(json_object_get(run, "best_eval_loss"));
+
+		assert_true(loss >= last);
+		last = loss;
+		at = strstr(at, strrchr(json_string_value(json_object_get(run, "path")), '/') + 1);
+		assert_non_null(at); /* the table has the same order */
+		assert_non_null(json_object_get(json_object_get(run, "config"), "learning_rate"));
+	}
+	json_decref(object);
+	str_free(&out);
+	assert_words(2, "report @/sweep/other",
+	        "has no metrics.jsonl; name the output_dir of a run, or a folder of runs");
 }
 
 /* Replaces a former report, and nothing else. */
@@ -158,6 +213,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_run),
 	        cmocka_unit_test(test_several),
+	        cmocka_unit_test(test_sweep),
 	        cmocka_unit_test(test_existing),
 	        cmocka_unit_test(test_mistakes),
 	        cmocka_unit_test(test_unread),

@@ -56,7 +56,7 @@ static void add_value(struct columns *c, int64_t step, double value)
 static char *chart_of(const struct columns *c, unsigned flags, int *is_log)
 {
 	struct chart_line line = {c, REPORT_LOSS, 0, 0, "a<b"};
-	struct chart chart = {"Loss", CHART_NUMBER, flags, 0, 100, &line, 1};
+	struct chart chart = {"Loss", CHART_NUMBER, flags, 0, 100, &line, 1, CHART_STEPS};
 	struct str out = {0};
 
 	chart_write(&out, &chart, is_log);
@@ -179,6 +179,38 @@ static void test_ranges(void **state)
 		}
 }
 
+/* Tokens and time begin at 0, and time has the unit that fits. */
+static void test_other_axes(void **state)
+{
+	struct columns c = {0};
+	struct chart_line line = {&c, REPORT_LOSS, 0, 0, "a"};
+	struct chart chart = {"Loss", CHART_NUMBER, CHART_FROM_0, 0, 100, &line, 1, CHART_TOKENS};
+	struct str out = {0};
+
+	(void)state;
+	add_value(&c, 50, 1);
+	add_value(&c, 100, 4);
+	chart_write(&out, &chart, NULL);
+	assert_null(out.data); /* no row has tokens */
+	c.items[0].tokens = 1e6;
+	c.items[50].tokens = 4e6;
+	c.items[0].seconds = 1800;
+	c.items[50].seconds = 3600;
+	chart_write(&out, &chart, NULL);
+	xml_check(out.data);
+	assert_has(out.data, "d=\"M182.5 153L538 12\"");
+	assert_has(out.data, ">4M</text>");
+	assert_has(out.data, ">tokens</text>");
+	str_free(&out);
+	chart.axis = CHART_TIME;
+	chart_write(&out, &chart, NULL);
+	assert_has(out.data, "d=\"M301 153L538 12\"");
+	assert_has(out.data, ">60</text>");
+	assert_has(out.data, ">minutes</text>");
+	str_free(&out);
+	columns_free(&c);
+}
+
 /* The plot is 1064 pixels wide from 64, and 128 high from 12 to 140. The wait for a checkpoint is beside the
  * step: here 200 ms in all, of which 75 are compute. */
 static void test_timeline(void **state)
@@ -192,7 +224,7 @@ static void test_timeline(void **state)
 	column->wait_ms[REPORT_WAIT_H2D] = 25;
 	column->wait_ms[REPORT_WAIT_DISK] = 100;
 	columns_at(&c, 2)->step_ms = 10;
-	chart_write_timeline(&out, &c, 0, 2);
+	chart_write_timeline(&out, &c, 0, 2, CHART_IS_WIDE);
 	check_ok(str_check(&out));
 	xml_check(out.data);
 	assert_has(out.data,
@@ -205,7 +237,7 @@ static void test_timeline(void **state)
 	str_free(&out);
 	columns_free(&c);
 	columns_at(&c, 1); /* without times there is nothing to show */
-	chart_write_timeline(&out, &c, 0, 1);
+	chart_write_timeline(&out, &c, 0, 1, CHART_IS_WIDE);
 	assert_null(out.data);
 	columns_free(&c);
 }
@@ -230,6 +262,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_spike_stays),
 	        cmocka_unit_test(test_points),
+	        cmocka_unit_test(test_other_axes),
 	        cmocka_unit_test(test_band),
 	        cmocka_unit_test(test_log),
 	        cmocka_unit_test(test_ranges),
