@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { BATCH_OWN_MAX = 6 };
+enum { BATCH_OWN_MAX = 7 };
 
 struct batch_sizes {
 	int64_t tokens, targets, documents;
@@ -27,6 +27,7 @@ struct batch_document; /* there */
 
 struct batch_rule {
 	struct batch_array array[BATCH_OWN_MAX]; /* up to the first without a name */
+	int types; /* 1 + the array with the types of tokens (model/blocks/batch.h); 0: none */
 	int64_t (*targets)(
 	        const struct dataset *data, int64_t row); /* of the document that the row becomes */
 	/* Appends those targets, and the document's elements of own arrays. */

@@ -292,6 +292,8 @@ static void read_tensors(struct config_reader *r, struct model_config *c, const 
 			config_read_flag(r, t->when, &is_there);
 		config_set_has(c, t->role, is_there);
 	}
+	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++)
+		c->has[role] = 0; /* model_pool adds them */
 }
 
 static int layer_type_slides(struct config_reader *r, const json_t *types, int64_t layer)
@@ -364,8 +366,17 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 
 /* ---- the whole file ---- */
 
+/* Classes of one encoder differ in what follows the name: BertModel, BertForMaskedLM. */
+static int config_is_of_encoder(const char *name, const char *base_class)
+{
+	size_t stem = strlen(base_class) - strlen("Model");
+
+	return !strncmp(name, base_class, stem) && !strncmp(name + stem, "For", 3);
+}
+
 /* At least one class name in `architectures` must be a causal language model. */
-static void check_architectures(struct config_reader *r, const struct model_family *family)
+static void check_architectures(
+        struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
 	json_t *list = NULL;
 	int found = json_get_array(r->object, r->where, "architectures", &list);
@@ -384,6 +395,10 @@ static void check_architectures(struct config_reader *r, const struct model_fami
 		}
 		if (!strcmp(name, family->base_class) || !strcmp(name, family->causal_class) ||
 		        str_ends_with(name, "ForCausalLM"))
+			return;
+		if (str_ends_with(name, "ForSequenceClassification"))
+			c->is_classifier = 1;
+		if (c->is_classifier || (c->is_encoder && config_is_of_encoder(name, family->base_class)))
 			return;
 		first = first ? first : name;
 	}
@@ -535,7 +550,7 @@ int model_config_read(
 	config->model_type = family->model_type;
 	if (config->initializer_range == 0)
 		config->initializer_range = 0.02;
-	check_architectures(&r, family);
+	check_architectures(&r, config, family);
 	check_general(&r, family);
 	read_family(&r, config, family);
 	finish_blocks(&r, config);

@@ -41,6 +41,9 @@ struct family_split {
 	int part, parts;
 };
 
+/* Begins a tensor's name that has no prefix in any file. */
+#define FAMILY_NO_PREFIX ":"
+
 /* A key that no file has, for a setting that is fixed. */
 #define FAMILY_NO_KEY ""
 

@@ -41,6 +41,12 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return c->C;
 	case DIM_POSITIONS:
 		return c->max_positions + c->position_offset;
+	case DIM_TYPES:
+		return c->types;
+	case DIM_POOLED:
+		return c->pooled ? c->pooled : c->C;
+	case DIM_LABELS:
+		return c->labels;
 	case DIM_Q:
 		return b->H * b->D;
 	case DIM_QUERY:
@@ -162,8 +168,8 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 	if (layer >= 0)
 		name = mem_printf("%s%s.%d.%s", model->prefix, family->blocks ? family->blocks : "layers",
 		        layer, part->name);
-	else if (role_facts[part->role].part == MODEL_PART_HEAD)
-		name = mem_strdup(part->name);
+	else if (role_facts[part->role].part == MODEL_PART_HEAD || !strncmp(part->name, FAMILY_NO_PREFIX, 1))
+		name = mem_strdup(part->name + !strncmp(part->name, FAMILY_NO_PREFIX, 1));
 	else
 		name = mem_printf("%s%s", model->prefix, part->name);
 	err = tensor_put(model, part->role, layer, name, total);

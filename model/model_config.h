@@ -155,6 +155,13 @@ struct model_config {
 	int tied;               /* the head is the embedding */
 	int64_t pad_id;         /* embedding row without input-side gradient; -1: none */
 	double adapter_dropout; /* share of the elements of an adapter's input that a training step drops */
+	enum pool_act pool_act; /* behind POOL_W */
+	int64_t pooled;         /* rows of POOL_W; 0: hidden_size */
+	int64_t labels;         /* rows of CLASS_W */
+	int64_t types;          /* rows of TYPE */
+	int norm_after_sum;     /* POST_NORM1 and POST_NORM2 are over the sum of stream and branch (BERT) */
+	int is_encoder;         /* no family of it has a head that gives the logits of the next token */
+	int is_classifier;      /* config.json names a class that classifies texts */
 	int64_t adapter_rank;   /* the largest of all adapters; 0: none (model/adapter.h) */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */

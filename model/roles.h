@@ -24,7 +24,8 @@
  *   stage  the kind of stage that reads it, or a kind that stands in for that one
  *   out, in  sizes, see model_dim
  *
- * EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
+ * TYPE are the embeddings of the first and the second text of a pair. POOL is a layer behind pooled states,
+ * CLASS gives the logits of classes. EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
  * POST_NORM2 after them, before the sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
@@ -32,7 +33,9 @@
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
+	ROW(TYPE, MODEL, EMBEDDING, TABLE, EMBED, TYPES, HIDDEN)                                             \
 	ROW(EMBED_NORM_W, MODEL, NORMS, NORM, EMBED, HIDDEN, ONE)                                            \
+	ROW(EMBED_NORM_B, MODEL, NORMS, BIAS, EMBED, HIDDEN, ONE)                                            \
 	ROW(INPUTS_TABLE, MODEL, EMBEDDING, TABLE, INPUTS, INPUTS_VOCAB, INPUTS)                             \
 	ROW(INPUTS_W, MODEL, EMBEDDING, MATRIX, INPUTS, INPUTS, HIDDEN)                                      \
 	ROW(INPUTS_NORM_W, MODEL, NORMS, NORM, INPUTS, INPUT, ONE)                                           \
@@ -53,6 +56,7 @@
 	ROW(O_W, BLOCK, ATTENTION, RESIDUAL, ATTN, HIDDEN, Q)                                                \
 	ROW(O_B, BLOCK, ATTENTION, BIAS, ATTN, HIDDEN, ONE)                                                  \
 	ROW(POST_NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                             \
+	ROW(POST_NORM1_B, BLOCK, NORMS, BIAS, ATTN, HIDDEN, ONE)                                             \
 	ROW(DELTA_QKV_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_QKV, HIDDEN)                                 \
 	ROW(DELTA_Z_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_V, HIDDEN)                                     \
 	ROW(DELTA_B_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_HEADS, HIDDEN)                                 \
@@ -78,6 +82,7 @@
 	ROW(DOWN_W, BLOCK, MLP, RESIDUAL, DOWN, HIDDEN, INNER)                                               \
 	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
 	ROW(POST_NORM2_W, BLOCK, NORMS, NORM, DOWN, HIDDEN, ONE)                                             \
+	ROW(POST_NORM2_B, BLOCK, NORMS, BIAS, DOWN, HIDDEN, ONE)                                             \
 	ROW(INPUT_GATE_W, BLOCK, MLP, MATRIX, INPUT, INPUT, HIDDEN)                                          \
 	ROW(INPUT_W, BLOCK, MLP, RESIDUAL, INPUT, HIDDEN, INPUT)                                             \
 	ROW(POST_INPUT_NORM_W, BLOCK, NORMS, NORM, INPUT, HIDDEN, ONE)                                       \
@@ -122,6 +127,10 @@
 	ROW(INPUT_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, HIDDEN, RANK)                                      \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
+	ROW(POOL_W, MODEL, POOLER, TABLE, HEAD, POOLED, HIDDEN)                                              \
+	ROW(POOL_B, MODEL, POOLER, BIAS, HEAD, POOLED, ONE)                                                  \
+	ROW(CLASS_W, MODEL, HEAD, TABLE, HEAD, LABELS, POOLED)                                               \
+	ROW(CLASS_B, MODEL, HEAD, BIAS, HEAD, LABELS, ONE)                                                   \
 	ROW(HEAD_W, MODEL, HEAD, TABLE, HEAD, VOCAB, HIDDEN)                                                 \
 	ROW(HEAD_B, MODEL, HEAD, BIAS, HEAD, VOCAB, ONE)
 
@@ -153,6 +162,7 @@ enum role_kind {
 	PART(RECURRENT, "recurrent")                                                                         \
 	PART(MLP, "mlp")                                                                                     \
 	PART(NORMS, "norms")                                                                                 \
+	PART(POOLER, "pooler")                                                                               \
 	PART(HEAD, "head")                                                                                   \
 	PART(ADAPTER, "adapter")
 
@@ -223,6 +233,9 @@ enum model_dim {
 	DIM_VOCAB,
 	DIM_HIDDEN,
 	DIM_POSITIONS,
+	DIM_TYPES,
+	DIM_POOLED,
+	DIM_LABELS,
 	DIM_Q,
 	DIM_QUERY,
 	DIM_KV,

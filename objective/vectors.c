@@ -19,18 +19,23 @@ int64_t vectors_targets(const struct dataset *data, int64_t row)
 
 void vectors_add(struct micro_batch *mb, const struct batch_document *document)
 {
-	float *label = mb->own[VECTORS_LABEL], *tokens = mb->own[VECTORS_TOKENS],
-	      *place = mb->own[VECTORS_PLACE];
-	int32_t *index = mb->own[VECTORS_DOCUMENT], *last = mb->own[VECTORS_LAST];
-	int32_t count = (int32_t)document->row.token_count, bits = row_label(&document->row, 0);
+	const struct row_view *row = &document->row;
+	int32_t *index = mb->own[VECTORS_DOCUMENT], *last = mb->own[VECTORS_LAST],
+	        *type = mb->own[VECTORS_TYPE];
+	int32_t count = (int32_t)row->token_count, bits = row_label(row, 0),
+	        second = count > 1 ? row_label(row, 1) : DATASET_IGNORE;
+	int64_t d = document->index;
 
 	bits = bits == DATASET_IGNORE ? 0 : bits; /* a label of 0 is not stored */
-	for (int32_t t = 0; t < count; t++)
-		index[document->first_token + t] = (int32_t)document->index;
-	memcpy(&label[document->index], &bits, sizeof(bits));
-	tokens[document->index] = (float)count;
-	place[document->index] = (float)document->place;
-	last[document->index] = document->first_token + count - 1;
+	for (int32_t t = 0; t < count; t++) {
+		index[document->first_token + t] = (int32_t)d;
+		type[document->first_token + t] = second != DATASET_IGNORE && t >= second;
+	}
+	memcpy((float *)mb->own[VECTORS_LABEL] + d, &bits, sizeof(bits));
+	((float *)mb->own[VECTORS_TOKENS])[d] = (float)count;
+	((float *)mb->own[VECTORS_SHARE])[d] = 1 / (float)count;
+	((float *)mb->own[VECTORS_PLACE])[d] = (float)document->place;
+	last[d] = document->first_token + count - 1;
 	mb->target_rows[mb->target_count++] = document->first_token;
 }
 

@@ -7,16 +7,27 @@
 
 #include "objective/objective.h"
 
-/* The arrays of a micro-batch. LABEL is the row's label as it is stored, 32 bits of any kind. */
-enum { VECTORS_LABEL, VECTORS_TOKENS, VECTORS_PLACE, VECTORS_DOCUMENT, VECTORS_LAST };
+/* The arrays of a micro-batch. LABEL is the first label of the row as it is stored, 32 bits of a float; the
+ * second one is where the second text of a pair begins. */
+enum {
+	VECTORS_LABEL,
+	VECTORS_TOKENS,
+	VECTORS_PLACE,
+	VECTORS_DOCUMENT,
+	VECTORS_LAST,
+	VECTORS_TYPE,
+	VECTORS_SHARE
+};
 #define VECTORS_BATCH                                                                                        \
 	{                                                                                                    \
 		.array = {[VECTORS_LABEL] = {"label", DTYPE_F32, PER_DOCUMENT},                              \
 		        [VECTORS_TOKENS] = {"length", DTYPE_F32, PER_DOCUMENT},                              \
 		        [VECTORS_PLACE] = {"place in its row", DTYPE_F32, PER_DOCUMENT},                     \
 		        [VECTORS_DOCUMENT] = {"document", DTYPE_I32, PER_TOKEN},                             \
-		        [VECTORS_LAST] = {"last token", DTYPE_I32, PER_DOCUMENT}},                           \
-		.targets = vectors_targets, .add = vectors_add                                               \
+		        [VECTORS_LAST] = {"last token", DTYPE_I32, PER_DOCUMENT},                            \
+		        [VECTORS_TYPE] = {"type", DTYPE_I32, PER_TOKEN},                                     \
+		        [VECTORS_SHARE] = {"1 / length", DTYPE_F32, PER_DOCUMENT}},                          \
+		.types = VECTORS_TYPE + 1, .targets = vectors_targets, .add = vectors_add                    \
 	}
 
 int64_t vectors_targets(const struct dataset *data, int64_t row);

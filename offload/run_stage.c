@@ -7,6 +7,7 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	const struct plan_policy *o = &r->plan->policy;
 	struct plan_batch at = plan_batch_of(o);
 	dev_addr base = run_arg_address(r, op, ARG_BATCH);
+	int types;
 
 	*batch = (struct device_batch){
 	        .tokens = host->tokens,
@@ -21,6 +22,8 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	};
 	for (int i = 0; i < batch_array_count(&objective_type(&o->objective)->batch); i++)
 		batch->own[i] = dev_at(base, at.own[i]);
+	types = objective_type(&o->objective)->batch.types;
+	batch->type = types ? batch->own[types - 1] : DEV_NONE;
 }
 
 /* Finds the addresses of the stage's tensors inside the buffers of their units. */

@@ -50,7 +50,7 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 		return ERR_NOMEM;
 	rc = model_open_path(&s->model, c->model);
 	if (!rc && c->embedding_loss)
-		rc = sentence_open(&s->sentence, c);
+		rc = sentence_open(&s->sentence, c, s->model);
 	if (!rc && c->embedding_loss)
 		rc = model_pool(s->model, s->sentence.pool);
 	if (!rc)

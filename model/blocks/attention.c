@@ -22,6 +22,7 @@ static struct attn_layout layout_of(const struct stage_call *call)
 	l.mixed = layout_take(&end, tokens * b->H * b->D, e);
 	l.branch = layout_take(&end, post * C, e);
 	l.post_rstd = layout_take(&end, post, 4);
+	l.post_mean = layout_take(&end, call->c->norm == NORM_LAYER ? post : 0, 4);
 	l.lse = layout_take(&end, tokens * b->H, 4);
 	l.bytes = end;
 	return l;
@@ -173,8 +174,9 @@ dev_addr attn_input(const struct stage_call *call)
 
 static struct norm_place post_norm_of(const struct stage_call *call)
 {
-	return (struct norm_place){ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, layout(call)->post_rstd),
-	        DEV_NONE, scratch_at(call, call->scratch.norm_zeros)};
+	return (struct norm_place){ROLE_POST_NORM1_W, ROLE_POST_NORM1_B,
+	        acts_at(call, layout(call)->post_rstd), acts_at(call, layout(call)->post_mean),
+	        scratch_at(call, call->scratch.norm_zeros)};
 }
 
 /* The q and k that attention reads: rotated, and after their norms if there are any. */

@@ -18,8 +18,8 @@ struct attn_layout {
 	int64_t v_rstd;         /* with V_NORM_W: F32 [tokens, KV] */
 	int64_t mixed;          /* [tokens, H D] attention's output */
 	int64_t branch;         /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
-	int64_t post_rstd;      /* F32 [tokens] */
-	int64_t lse;            /* F32 [tokens, H] */
+	int64_t post_rstd, post_mean; /* F32 [tokens] */
+	int64_t lse;                  /* F32 [tokens, H] */
 	int64_t bytes;
 };
 

@@ -112,11 +112,13 @@ static void sum_embeddings(struct stage_call *call, dev_addr y)
 	if (call_has(call, ROLE_POSITION))
 		gather(call, y, positions_at(call, weight_of(call, ROLE_POSITION), call->element_bytes),
 		        c->max_positions, call->batch->position, 1);
+	if (call_has(call, ROLE_TYPE))
+		gather(call, y, weight_of(call, ROLE_TYPE), c->types, call->batch->type, 1);
 }
 
 static struct norm_place embed_norm_of(const struct stage_call *call, const struct embed_layout *l)
 {
-	return (struct norm_place){ROLE_EMBED_NORM_W, ROLE_COUNT, scratch_at(call, l->rstd),
+	return (struct norm_place){ROLE_EMBED_NORM_W, ROLE_EMBED_NORM_B, scratch_at(call, l->rstd),
 	        scratch_at(call, l->mean), scratch_at(call, l->norm_zeros)};
 }
 
@@ -168,6 +170,8 @@ static void embed_backward(struct stage_call *call)
 	if (call_has(call, ROLE_POSITION))
 		gather_backward(call, positions_at(call, grad_of(call, ROLE_POSITION), 4), c->max_positions,
 		        call->batch->position, -1, dx);
+	if (call_has(call, ROLE_TYPE))
+		gather_backward(call, grad_of(call, ROLE_TYPE), c->types, call->batch->type, -1, dx);
 }
 
 const struct stage_type stage_embed = {.forward = embed_forward,

@@ -93,8 +93,8 @@ static const struct mlp_acts *acts(const struct stage_call *call)
 
 /* Kept by `down`, with POST_NORM2_W. */
 struct down_layout {
-	int64_t branch;    /* [tokens, C] the MLP's output, before that norm */
-	int64_t post_rstd; /* F32 [tokens] */
+	int64_t branch;               /* [tokens, C] the MLP's output, before that norm */
+	int64_t post_rstd, post_mean; /* F32 [tokens] */
 	int64_t bytes;
 };
 
@@ -105,6 +105,7 @@ static struct down_layout down_layout_of(const struct stage_call *call)
 
 	l.branch = layout_take(&end, rows * call->c->C, call->element_bytes);
 	l.post_rstd = layout_take(&end, rows, 4);
+	l.post_mean = layout_take(&end, call->c->norm == NORM_LAYER ? rows : 0, 4);
 	l.bytes = end;
 	return l;
 }
@@ -131,9 +132,10 @@ static struct norm_place norm2_of(const struct stage_call *call)
 
 static struct norm_place post_norm_of(const struct stage_call *call)
 {
-	return (struct norm_place){ROLE_POST_NORM2_W, ROLE_COUNT,
-	        acts_at(call, down_layout_of(call).post_rstd), DEV_NONE,
-	        scratch_at(call, call->scratch.norm_zeros)};
+	struct down_layout l = down_layout_of(call);
+
+	return (struct norm_place){ROLE_POST_NORM2_W, ROLE_POST_NORM2_B, acts_at(call, l.post_rstd),
+	        acts_at(call, l.post_mean), scratch_at(call, call->scratch.norm_zeros)};
 }
 
 /* norm2's input. */

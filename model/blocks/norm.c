@@ -102,6 +102,12 @@ dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post,
 {
 	dev_addr branch = scratch_at(call, call->scratch.branch), dy = call->memory->dx;
 
+	if (call->c->norm_after_sum) { /* stream and branch share the gradient of their sum */
+		norm_backward(call, post, dy, dy, x, call->tokens, LINEAR_WRITE,
+		        scratch_at(call, call->scratch.norm_partial),
+		        scratch_at(call, call->scratch.norm_sink));
+		return dy;
+	}
 	if (call->c->residual_scale != 0) {
 		call_scale(call, branch, dy, call->tokens * call->c->C, call->c->residual_scale);
 		dy = branch;
@@ -123,10 +129,12 @@ void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr
 	dev_addr out = stream_out(call);
 	int64_t count = call->tokens * call->c->C;
 
+	if (call->c->norm_after_sum)
+		call_add(call, branch, branch, stream_in(call), count);
 	if (call_has(call, post->weight))
 		norm_forward(call, post, dev_is_none(out) ? scratch_at(call, call->scratch.branch) : out,
 		        branch, call->tokens);
-	if (dev_is_none(out))
+	if (dev_is_none(out) || call->c->norm_after_sum)
 		return;
 	if (call->c->residual_scale != 0)
 		call_scale(call, out, out, count, call->c->residual_scale);

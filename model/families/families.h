@@ -10,6 +10,9 @@
 
 /* ROW(name): struct model_family family_<name>, in the order in which messages list them */
 #define FAMILY_LIST(ROW)                                                                                     \
+	ROW(bert)                                                                                            \
+	ROW(roberta)                                                                                         \
+	ROW(xlm_roberta)                                                                                     \
 	ROW(llama)                                                                                           \
 	ROW(mistral)                                                                                         \
 	ROW(ministral)                                                                                       \

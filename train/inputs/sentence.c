@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-static int pooling_find(struct sentence_dir *s, const struct config *c)
+static int pooling_find(struct sentence_dir *s, const struct config *c, enum pool_mode otherwise)
 {
 	enum pool_mode asked = (enum pool_mode)c->pooling;
 
@@ -16,7 +16,7 @@ static int pooling_find(struct sentence_dir *s, const struct config *c)
 		        config_where(c, "pooling"), config_text(c, "pooling"), c->model,
 		        pool_mode_name(s->pool));
 	if (!s->is_there)
-		s->pool = asked != POOL_NONE ? asked : POOL_LASTTOKEN;
+		s->pool = asked != POOL_NONE ? asked : otherwise;
 	return 0;
 }
 
@@ -30,14 +30,14 @@ static void prompt_warn(
 		        c->model, name, key, name);
 }
 
-int sentence_open(struct sentence_dir *s, const struct config *c)
+int sentence_open(struct sentence_dir *s, const struct config *c, const struct model *model)
 {
 	char *dir = file_kind_of(c->model) == FILE_DIR ? mem_strdup(c->model) : file_dir_of(c->model);
 	int rc = dir ? sentence_dir_read(s, dir) : ERR_NOMEM;
 
 	mem_free(dir);
 	if (!rc)
-		rc = pooling_find(s, c);
+		rc = pooling_find(s, c, model->config.is_encoder ? POOL_MEAN : POOL_LASTTOKEN);
 	if (!rc && c->verb == VERB_TRAIN) {
 		prompt_warn(s, c, "query_prompt", "query");
 		prompt_warn(s, c, "document_prompt", "document");

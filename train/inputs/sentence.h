@@ -8,7 +8,7 @@
 #include "model/model.h"
 
 /* Reads the directory of the configuration's model with embedding_loss, and finds the pooling. */
-int sentence_open(struct sentence_dir *s, const struct config *c);
+int sentence_open(struct sentence_dir *s, const struct config *c, const struct model *model);
 
 /* Prompts by the names of the model's, and its length of texts. */
 void sentence_rows(struct dataset_options *o, const struct sentence_dir *s, const struct config *c);
