@@ -3,8 +3,9 @@
 #include "tests/golden_reference.h"
 #include "tests/run_fixture.h"
 
+#define PROMPTS " query_prompt=query document_prompt=document"
 #define TRACE                                                                                                \
-	"embedding_loss=mnrl query_prompt=query document_prompt=document shuffle=off compute_dtype=fp32 "    \
+	"embedding_loss=mnrl shuffle=off compute_dtype=fp32 "                                                \
 	"max_steps=20 learning_rate=1e-3 lr_scheduler_type=cosine_with_min_lr min_lr_rate=0.1 "              \
 	"warmup_steps=4 adam_beta2=0.95 weight_decay=0.1 max_grad_norm=1"
 
@@ -77,42 +78,71 @@ static void test_golden(void **state)
 	}
 	trace = json_object_get(json_object_get(ref, "trace"), "float32");
 	assert_ferry(0, NULL,
-	        "train model=%s/model data=%s/train.jsonl output_dir=%s/one " TRACE
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/one " TRACE PROMPTS
 	        " per_device_train_batch_size=8",
 	        dir, dir, work_dir);
 	trace_check("one", trace);
 	/* one contrastive batch in pieces, with everything that leaves the device */
 	assert_ferry(0, NULL,
-	        "train model=%s/model data=%s/train.jsonl output_dir=%s/pieces " TRACE
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/pieces " TRACE PROMPTS
 	        " per_device_train_batch_size=2 gradient_accumulation_steps=4",
 	        dir, dir, work_dir);
 	trace_check("pieces", trace);
 	assert_ferry(0, NULL,
-	        "train model=%s/model data=%s/train.jsonl output_dir=%s/offload " TRACE
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/offload " TRACE PROMPTS
 	        " per_device_train_batch_size=2 gradient_accumulation_steps=4 cpu_offload=on "
 	        "activations=offload stream_delay_seed=3",
 	        dir, dir, work_dir);
 	same_weights("pieces", "offload");
 	/* two ranks compare with each other's rows */
 	assert_ferry(0, NULL,
-	        "train model=%s/model data=%s/train.jsonl output_dir=%s/ranks " TRACE
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/ranks " TRACE PROMPTS
 	        " per_device_train_batch_size=2 gradient_accumulation_steps=2 ranks=2",
 	        dir, dir, work_dir);
 	trace_check("ranks", trace);
 	/* resumed in the middle */
 	assert_ferry(0, NULL,
-	        "train model=%s/model data=%s/train.jsonl output_dir=%s/again " TRACE
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/again " TRACE PROMPTS
 	        " per_device_train_batch_size=8 save_steps=9 save_total_limit=9",
 	        dir, dir, work_dir);
 	remove_in("again/checkpoint-000020");
 	remove_in("again/checkpoint-000018");
 	remove_in("again/model");
 	assert_ferry(0, NULL,
-	        "train model=%s/model data=%s/train.jsonl output_dir=%s/again " TRACE
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/again " TRACE PROMPTS
 	        " per_device_train_batch_size=8 save_steps=9 save_total_limit=9 resume=auto",
 	        dir, dir, work_dir);
 	same_weights("one", "again");
 	json_decref(ref);
+	mem_free(dir);
+}
+
+/* BERT: mean pooling, norms behind the sums, WordPiece; offload changes no bit. */
+static void test_bert(void **state)
+{
+	const char *golden = golden_dir("test_bert");
+	char *dir, *path;
+	json_t *ref = NULL;
+
+	(void)state;
+	if (!golden)
+		return;
+	dir = mem_printf("%s/embeddings/bert", golden);
+	path = mem_printf("%s/ref.json", dir);
+	assert_int_equal(json_read_file(&ref, path, 1 << 26), 0);
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/bert " TRACE
+	        " per_device_train_batch_size=2 gradient_accumulation_steps=4",
+	        dir, dir, work_dir);
+	trace_check("bert", json_object_get(json_object_get(ref, "trace"), "float32"));
+	assert_ferry(0, NULL,
+	        "train model=%s/model data=%s/train.jsonl output_dir=%s/bert_off " TRACE
+	        " per_device_train_batch_size=2 gradient_accumulation_steps=4 cpu_offload=on "
+	        "activations=recompute stream_delay_seed=3",
+	        dir, dir, work_dir);
+	same_weights("bert", "bert_off");
+	json_decref(ref);
+	mem_free(path);
 	mem_free(dir);
 }
 
@@ -246,8 +276,9 @@ static void test_modules(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_result),
-	        cmocka_unit_test(test_refusals), cmocka_unit_test(test_modules)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_bert),
+	        cmocka_unit_test(test_result), cmocka_unit_test(test_refusals),
+	        cmocka_unit_test(test_modules)};
 	int failed;
 
 	ferry_run_begin("embedding");
