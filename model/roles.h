@@ -25,8 +25,9 @@
  *   out, in  sizes, see model_dim
  *
  * TYPE are the embeddings of the first and the second text of a pair. POOL is a layer behind pooled states,
- * CLASS gives the logits of classes. EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and
- * POST_NORM2 after them, before the sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
+ * CLASS gives the logits of classes. EMBED_NORM comes after the embedding. NORM1 and NORM2 come before
+ * attention and the MLP, POST_NORM1 and POST_NORM2 after them, before the sum, or over the sum with
+ * norm_after_sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
  * DELTA_QKV has all rows of q, of k, of v. The order of rows is the order of tensors within a stage. */

@@ -155,24 +155,27 @@ static int is_listed(const char *family)
 	return found;
 }
 
-/* Returns the number of families without a case, or without a word in the list for users. */
+/* Returns the number of families without a case, or without a word in the list for users. Encoders have no
+ * losses of tokens: test_run_embedding.c has them. */
 static int families_left(const json_t *cases)
 {
-#define FAMILY_NAME(name) #name,
-	static const char *const names[] = {FAMILY_LIST(FAMILY_NAME)};
-#undef FAMILY_NAME
+#define FAMILY_OF(name) &family_##name,
+	static const struct model_family *const families[] = {FAMILY_LIST(FAMILY_OF)};
+#undef FAMILY_OF
 	int left = 0;
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (!has_case(cases, names[i])) {
-			fprintf(stderr, "%s has no row in tests/golden/make_config_golden.py\n", names[i]);
+	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
+		const char *name = families[i]->model_type;
+
+		if (!families[i]->defaults.is_encoder && !has_case(cases, name)) {
+			fprintf(stderr, "%s has no row in tests/golden/make_config_golden.py\n", name);
 			left++;
 		}
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (!is_listed(names[i])) {
-			fprintf(stderr, "docs/reference/models.md does not list %s\n", names[i]);
+		if (!is_listed(name)) {
+			fprintf(stderr, "docs/reference/models.md does not list %s\n", name);
 			left++;
 		}
+	}
 	return left;
 }
 

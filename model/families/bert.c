@@ -1,4 +1,4 @@
-/* BERT, RoBERTa and XLM-RoBERTa: encoders with norms behind the sums, learned positions and types of tokens. */
+/* BERT, RoBERTa and XLM-RoBERTa: encoders with norms behind the sums, learned positions, types of tokens. */
 #include "model/families/families.h"
 
 #include "base/err.h"
