@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMNS_MAX = 64, NAME_BYTES = 96, CELL_BYTES = 256 };
+enum { COLUMNS_MAX = 64, NAME_BYTES = 96, CELL_BYTES = 256, LINE_COLUMNS = 100 };
 
 struct columns {
 	char name[COLUMNS_MAX][NAME_BYTES];
@@ -96,14 +96,66 @@ static void columns_find(struct columns *c, const json_t *rows)
 	}
 }
 
+static int row_width(const struct columns *c, const json_t *row)
+{
+	char cell[CELL_BYTES];
+	int width = 0;
+
+	for (int n = 0; n < c->count; n++) {
+		cell_of(cell, c->name[n], value_at(row, c->name[n]));
+		if ((int)strlen(cell) > width)
+			width = (int)strlen(cell);
+	}
+	return width;
+}
+
+/* Writes a table that is too wide with a line for each key, and as many rows beside each other as fit. */
+static void table_turned_write(struct str *out, const struct columns *c, const json_t *rows)
+{
+	size_t count = json_array_size(rows), next;
+	char cell[CELL_BYTES];
+	int names = 0;
+
+	for (int n = 0; n < c->count; n++)
+		names = (int)strlen(c->name[n]) > names ? (int)strlen(c->name[n]) : names;
+	for (size_t first = 0; first < count; first = next) {
+		int width = 2 + names + 2 + row_width(c, json_array_get(rows, first));
+
+		for (next = first + 1; next < count; next++) {
+			width += 2 + row_width(c, json_array_get(rows, next));
+			if (width > LINE_COLUMNS)
+				break;
+		}
+		if (first)
+			str_add_char(out, '\n');
+		for (int n = 0; n < c->count; n++) {
+			str_printf(out, "  %*s", -names, c->name[n]);
+			for (size_t i = first; i < next; i++) {
+				const json_t *row = json_array_get(rows, i);
+
+				cell_of(cell, c->name[n], value_at(row, c->name[n]));
+				str_printf(out, "  %*s", row_width(c, row), cell);
+			}
+			str_add_char(out, '\n');
+		}
+	}
+}
+
 static void table_write(struct str *out, const json_t *rows)
 {
 	struct columns c = {.count = 0};
 	char cell[CELL_BYTES];
+	int width = 0;
 	json_t *row;
 	size_t i;
 
 	columns_find(&c, rows);
+	for (int n = 0; n < c.count; n++)
+		width += 2 + c.width[n];
+	if (width > LINE_COLUMNS) {
+		table_turned_write(out, &c, rows);
+		return;
+	}
 	for (int n = 0; n < c.count; n++)
 		str_printf(out, "  %*s", n ? c.width[n] : -c.width[n], c.name[n]);
 	str_add_char(out, '\n');

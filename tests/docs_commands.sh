@@ -1,6 +1,7 @@
 #!/bin/sh
-# docs_commands.sh SOURCE BUILD [PAGE...]: runs the commands of README.md and docs/guide as they stand. Each page gets a
-# fresh directory with a link to examples/, and ferry in the path.
+# docs_commands.sh SOURCE BUILD [PAGE...]: runs the commands of README.md and docs/guide as they stand, with ferry in the
+# path. One directory with a link to examples/ serves all pages, as for a reader who walks them in README's order: names
+# of one page must not collide with those of another. Pages that are named get a directory of their own.
 #
 # A block of commands is fenced as ```sh. A comment on the line before it, which readers do not see, may say
 #     <!-- skip: REASON -->     it is not run here (other hosts, a GPU, a download)
@@ -14,10 +15,18 @@ source=$(cd "$1" && pwd)
 build=$(cd "$2" && pwd)
 shift 2
 cd "$source"
-[ $# -gt 0 ] || set -- README.md docs/guide/*.md
 work=$build/docs_commands
+walk=
+if [ $# -eq 0 ]; then
+	walk=$work/walk
+	# in the order of README's links, then what it does not name
+	set -- README.md $({
+		grep -o '](docs/guide/[^)#]*' README.md | sed 's/^](//'
+		ls docs/guide/*.md
+	} | awk '!seen[$0]++')
+fi
 rm -rf "$work"
-mkdir -p "$work"
+mkdir -p "$work${walk:+/walk}"
 PATH=$build:$PATH
 export PATH
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -44,10 +53,17 @@ plain() {
 	sed -E 's/[0-9]+([.,][0-9]+)*(e[-+][0-9]+)?k?/N/g; s/N ([KMGT]i)?B\b/N B/g; s/[[:space:]]+/ /g; s/ $//' "$1"
 }
 
+# sums: "CHECKSUM BYTES FILE" of all that pages left in the walk
+sums() {
+	(cd "$walk" && find . -name .blocks -prune -o -type f -exec cksum {} + | sort)
+}
+
 for page; do
 	folder=$work/$(echo "$page" | tr / _ | sed 's/\.md$//')
 	mkdir -p "$folder/.blocks"
-	ln -s "$source/examples" "$folder/examples"
+	place=${walk:-$folder}
+	[ -z "$walk" ] || sums >"$work/before"
+	[ -e "$place/examples" ] || ln -s "$source/examples" "$place/examples"
 	# each block in a file of its own: NUMBER.sh with what is expected of it in NUMBER.meta, or NUMBER.text
 	awk -v out="$folder/.blocks" '
 		/^<!-- (skip|needs|exit): .* -->$/ { mark = $0; gsub(/^<!-- | -->$/, "", mark); next }
@@ -65,7 +81,7 @@ for page; do
 	for block in "$folder"/.blocks/*.sh; do
 		[ -e "$block" ] || continue
 		base=${block%.sh}
-		place=$page:$(cat "$base.line")
+		where=$page:$(cat "$base.line")
 		meta=$(cat "$base.meta")
 		expected=0
 		case $meta in
@@ -79,9 +95,9 @@ for page; do
 		esac
 		run=$((run + 1))
 		code=0
-		(cd "$folder" && sh -e "$block") >"$base.out" 2>&1 </dev/null || code=$?
+		(cd "$place" && sh -e "$block") >"$base.out" 2>&1 </dev/null || code=$?
 		if [ "$code" != "$expected" ]; then
-			echo "$place: exit code $code, not $expected:"
+			echo "$where: exit code $code, not $expected:"
 			cat "$base.out"
 			failed=$((failed + 1))
 		elif [ -e "$base.text" ]; then
@@ -90,7 +106,7 @@ for page; do
 				[ "$line" = ... ] || grep -qxF -- "$line" "$base.out.plain" || echo "$line"
 			done >"$base.absent"
 			if [ -s "$base.absent" ]; then
-				echo "$place: the page shows lines that were not printed (N for numbers):"
+				echo "$where: the page shows lines that were not printed (N for numbers):"
 				cat "$base.absent"
 				echo "--- printed:"
 				cat "$base.out"
@@ -98,6 +114,12 @@ for page; do
 			fi
 		fi
 	done
+	# what a page replaced was another page's
+	if [ -n "$walk" ] && sums >"$work/after" && comm -23 "$work/before" "$work/after" | grep . >"$work/lost"; then
+		echo "$page: replaces or removes files of an earlier page:"
+		cat "$work/lost"
+		failed=$((failed + 1))
+	fi
 done
 echo "$run blocks of commands were run, $skipped left out, $failed failed"
 [ "$run" -gt 0 ] && [ "$failed" -eq 0 ]
