@@ -407,19 +407,37 @@ static void check_architectures(
 	        family->causal_class);
 }
 
+/* Refuses quantized weights that ferry does not read (checkpoint/hf/hf_coded.h has those that it does). */
+static void check_quantization(struct config_reader *r)
+{
+	static const char *const read[] = {"bitsandbytes", "fp8", "compressed-tensors"};
+	const json_t *value = json_object_get(r->object, "quantization_config");
+	const char *method = json_string_value(json_object_get(value, "quant_method"));
+
+	if (!value || json_is_null(value) || (json_is_object(value) && !json_object_size(value)))
+		return;
+	for (size_t i = 0; method && i < sizeof(read) / sizeof(*read); i++)
+		if (!strcmp(method, read[i]))
+			return;
+	config_fail(r, ERR_UNSUPPORTED,
+	        "quantization_config: quant_method %.40s is not supported; supported: bitsandbytes, fp8, "
+	        "compressed-tensors; or use a checkpoint whose weights are fp32, fp16 or bf16",
+	        method ? method : "(none)");
+}
+
 /* Refuses settings of any family that change the computation and are not supported. */
 static void check_general(struct config_reader *r, const struct model_family *family)
 {
-	static const char *const objects[] = {"quantization_config", "pruned_heads", "per_layer_config"};
+	static const char *const objects[] = {"pruned_heads", "per_layer_config"};
 	static const char *const flags[] = {"is_encoder_decoder", "add_cross_attention"};
 
 	for (size_t i = 0; i < sizeof(objects) / sizeof(*objects) - (family->sizes != NULL); i++) {
 		const json_t *value = json_object_get(r->object, objects[i]);
 
 		if (value && !json_is_null(value) && !(json_is_object(value) && !json_object_size(value)))
-			config_fail(r, ERR_UNSUPPORTED, "%s is not supported%s", objects[i],
-			        i ? "" : ": use a checkpoint whose weights are fp32, fp16 or bf16");
+			config_fail(r, ERR_UNSUPPORTED, "%s is not supported", objects[i]);
 	}
+	check_quantization(r);
 	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
 		config_refuse_flag(r, flags[i]);
 }

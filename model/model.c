@@ -312,6 +312,7 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 		t->trainable = was.tensors[before].trainable;
 		t->storage = was.tensors[before].storage;
 		t->in_files = was.tensors[before].in_files;
+		t->stored = was.tensors[before].stored;
 		t->kept = was.tensors[before].kept;
 		t->in_adapter = was.tensors[before].in_adapter;
 	}

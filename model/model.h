@@ -45,6 +45,8 @@ struct model_tensor {
 	enum format storage;           /* format of its first values; F32 if unknown */
 	int in_files;                  /* 1: a run has its exact value in the model's files, at any time */
 	int first_stage, last_stage;   /* that read it, in forward order */
+	/* The format with codes in which the files have it; NULL: it is there in numbers. */
+	const struct weight_format *stored;
 	/* A frozen tensor's format in memory; NULL: model_tensor_format chooses. */
 	const struct weight_format *kept;
 };

@@ -183,15 +183,17 @@ void weight_codes_put(const struct weight_format *f, void *codes, float *scales,
 	CODED("fp4, double quantized", FP4, NESTED, 1, block, 1)
 
 /* For block 0 the first that fits. */
-static const struct weight_format formats[] = {OF_BLOCK(64) OF_BLOCK(32) OF_BLOCK(128) OF_BLOCK(256) OF_BLOCK(
-        512) OF_BLOCK(1024) OF_BLOCK(2048) OF_BLOCK(4096) CODED("fp8", E4M3, F32, 128, 128, 0)
-                CODED("int8", I8, F32, 1, 0, 0) CODED("mxfp4", E2M1, E8M0, 1, 32, 0)};
+static const struct weight_format formats[] = {
+        OF_BLOCK(64) OF_BLOCK(32) OF_BLOCK(128) OF_BLOCK(256) OF_BLOCK(512) OF_BLOCK(1024) OF_BLOCK(2048)
+                OF_BLOCK(4096) CODED("fp8", E4M3, F32, 128, 128, 0) CODED("fp8 by row", E4M3, F32, 1, 0, 0)
+                        CODED("int8", I8, F32, 1, 0, 0) CODED("mxfp4", E2M1, E8M0, 1, 32, 0)};
 
 const struct weight_format *weight_format_coded(enum code code, enum code_scale scale, int64_t block)
 {
 	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
 		if (formats[i].code == code && formats[i].scale == scale &&
-		        (!block || block == formats[i].block_cols))
+		        (!block ||
+		                block == (formats[i].block_cols ? formats[i].block_cols : WEIGHT_BLOCK_ROW)))
 			return &formats[i];
 	return NULL;
 }

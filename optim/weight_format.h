@@ -69,7 +69,9 @@ int64_t weight_format_scale_bytes(const struct weight_format *format, int64_t ro
 int64_t weight_format_scale_begin(const struct weight_format *format, int64_t rows, int64_t cols);
 
 /* The format with these codes: NF4 and FP4 in blocks of 32 to 4096 elements, scales F32 or NESTED; E4M3 in
- * blocks of 128 x 128; I8 by row; E2M1 in blocks of 32. block 0: the usual one. NULL: there is none. */
+ * blocks of 128 x 128 or by row (WEIGHT_BLOCK_ROW); I8 by row; E2M1 in blocks of 32. block 0: the usual one.
+ * NULL: there is none. */
+enum { WEIGHT_BLOCK_ROW = -1 };
 const struct weight_format *weight_format_coded(enum code code, enum code_scale scale, int64_t block);
 
 /* The planes of weights in this format, and of their optimizer state if they train; without the gradient. */

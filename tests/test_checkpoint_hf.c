@@ -181,7 +181,8 @@ static void wrong_tensors(void **state)
 	                ERR_INPUT},
 	        {{"embed.weight", 0, SAFETENSORS_F32, 1}, "two names of one tensor", ERR_INPUT},
 	        {{"model.norm.qweight", 3, SAFETENSORS_I32, 1}, "quantized", ERR_UNSUPPORTED},
-	        {{"model.norm.weight_scale_inv", 3, SAFETENSORS_F32, 1}, "quantized", ERR_UNSUPPORTED},
+	        {{"model.norm.weight_scale_inv", 3, SAFETENSORS_F32, 1}, "needs one that ends in .weight",
+	                ERR_INPUT},
 	        {{"model.blocks.0.q.lora_A.default.weight", 3, SAFETENSORS_F32, 1}, "adapter",
 	                ERR_UNSUPPORTED},
 	};

@@ -35,7 +35,7 @@ static const struct {
         {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"mpt\"}}", ERR_UNSUPPORTED,
                 "text_config: model_type \"mpt\" is not supported"},
         {"{\"model_type\":\"llava\",\"text_config\":{},\"quantization_config\":{\"bits\":8}}",
-                ERR_UNSUPPORTED, "text_config: quantization_config is not supported"},
+                ERR_UNSUPPORTED, "text_config: quantization_config: quant_method (none) is not supported"},
         {"{\"model_type\":\"qwen2_vl\",\"vocab_size\":37}", ERR_INPUT, "rms_norm_eps is missing"},
         {"{\"model_type\":\"gemma2\",\"final_logit_softcapping\":0}", ERR_INPUT,
                 "final_logit_softcapping is 0; it must be above 0"},

@@ -90,6 +90,14 @@ static int stays_bf16(const struct config *c)
 	return 1;
 }
 
+/* auto: frozen matrices whose files have codes keep these. */
+static void stored_keep(struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (base_format_is_of(&model->tensors[t]))
+			model->tensors[t].kept = model->tensors[t].stored;
+}
+
 int base_format_set(struct model *model, const struct config *c, int leaves_base)
 {
 	const struct weight_format *format = format_asked(c);
@@ -97,6 +105,8 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 
 	for (int t = 0; t < model->tensor_count; t++)
 		frozen += base_format_is_of(&model->tensors[t]);
+	if (c->base_format == CONFIG_BASE_FORMAT_AUTO && leaves_base && world_self()->size == 1)
+		stored_keep(model);
 	if (!format || stays_bf16(c))
 		return 0;
 	rc = check_run(c, frozen, leaves_base);

@@ -40,7 +40,7 @@ static void *address(
 	return t->sink->at ? t->sink->at(t->sink->context, tensor, plane, first, count) : NULL;
 }
 
-static int write_plane(
+int weights_put_plane(
         struct weights_target *t, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
 	int err;
@@ -72,7 +72,7 @@ static int split(enum format format, uint16_t *hi, int16_t *lo, const void *src,
 	return WEIGHTS_NOT_FINITE;
 }
 
-static const struct weight_format *kept_of(const struct weights_target *t, int tensor)
+const struct weight_format *weights_kept(const struct weights_target *t, int tensor)
 {
 	return t->sink->format ? t->sink->format(t->sink->context, tensor) : &weight_formats[WEIGHT_FP32];
 }
@@ -80,14 +80,14 @@ static const struct weight_format *kept_of(const struct weights_target *t, int t
 /* Whether the sink takes the low half of numbers in this format. */
 static int needs_lo(const struct weights_target *t, enum format format, int tensor)
 {
-	if (!plane_is_in(PLANE_LO, kept_of(t, tensor)->planes))
+	if (!plane_is_in(PLANE_LO, weights_kept(t, tensor)->planes))
 		return 0;
 	return !format_fits(format, DTYPE_BF16) || !t->sink->is_zero;
 }
 
 int64_t weights_granule(const struct weights_target *t, int tensor)
 {
-	return weight_format_granule(kept_of(t, tensor), model_tensor_cols(&t->model->tensors[tensor]));
+	return weight_format_granule(weights_kept(t, tensor), model_tensor_cols(&t->model->tensors[tensor]));
 }
 
 /* Returns WEIGHTS_NOT_FINITE if one is not. */
@@ -173,7 +173,7 @@ static int make_codes(
 static int put_nested(struct weights_target *t, int tensor, int64_t first, int64_t count, const float *scales)
 {
 	const struct model_tensor *m = &t->model->tensors[tensor];
-	const struct weight_format *kept = kept_of(t, tensor);
+	const struct weight_format *kept = weights_kept(t, tensor);
 	int64_t rows = model_tensor_rows(m), cols = model_tensor_cols(m),
 	        all = weight_format_scales(kept, rows, cols), put;
 	struct weights_pending *p;
@@ -200,7 +200,7 @@ static int put_nested(struct weights_target *t, int tensor, int64_t first, int64
 		return ERR_NOMEM;
 	nested_make((float *)(void *)bytes, (uint8_t *)bytes + weight_format_scale_begin(kept, rows, cols),
 	        p->scales, all);
-	err = write_plane(t, tensor, PLANE_CODE_SCALE, 0, m->count, bytes);
+	err = weights_put_plane(t, tensor, PLANE_CODE_SCALE, 0, m->count, bytes);
 	mem_free(bytes);
 	mem_free(p->scales);
 	*p = (struct weights_pending){0};
@@ -211,7 +211,7 @@ static int put_nested(struct weights_target *t, int tensor, int64_t first, int64
 static int put_scales(struct weights_target *t, int tensor, int64_t first, int64_t count, float *scales,
         int64_t scale_count)
 {
-	const struct weight_format *kept = kept_of(t, tensor);
+	const struct weight_format *kept = weights_kept(t, tensor);
 	uint8_t *bytes = (uint8_t *)scales;
 
 	if (kept->scale == CODE_SCALE_NESTED)
@@ -219,14 +219,14 @@ static int put_scales(struct weights_target *t, int tensor, int64_t first, int64
 	if (kept->scale == CODE_SCALE_E8M0) /* powers of two; in place */
 		for (int64_t i = 0; i < scale_count; i++)
 			bytes[i] = (uint8_t)(f32_bits(scales[i]) >> 23);
-	return write_plane(t, tensor, PLANE_CODE_SCALE, first, count, scales);
+	return weights_put_plane(t, tensor, PLANE_CODE_SCALE, first, count, scales);
 }
 
 /* Makes codes and scales, some rows of blocks at once. */
 static int put_codes(struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count,
         const void *src)
 {
-	const struct weight_format *kept = kept_of(t, tensor);
+	const struct weight_format *kept = weights_kept(t, tensor);
 	int64_t cols = model_tensor_cols(&t->model->tensors[tensor]), granule = weights_granule(t, tensor),
 	        most = piece_most(granule), width = dtype_bytes(format_facts[format].element);
 	int64_t scale_count = weight_format_scales(kept, most / cols, cols);
@@ -249,7 +249,7 @@ static int put_codes(struct weights_target *t, enum format format, int tensor, i
 		s = strips_of(kept, cols, part);
 		err = make_codes(&s, format, (const char *)src + at * width, codes, scales);
 		if (!err)
-			err = write_plane(t, tensor, PLANE_CODES, first + at, part, codes);
+			err = weights_put_plane(t, tensor, PLANE_CODES, first + at, part, codes);
 		if (!err)
 			err = put_scales(t, tensor, first + at, part, scales,
 			        weight_format_scales(kept, s.rows, s.cols));
@@ -267,12 +267,12 @@ int weights_put(struct weights_target *t, enum format format, int tensor, int64_
 	uint16_t *hi = address(t, tensor, PLANE_HI, first, count), hi_piece[PUT_COUNT];
 	int16_t *lo = keeps_lo ? address(t, tensor, PLANE_LO, first, count) : NULL, lo_piece[PUT_COUNT];
 
-	if (weight_format_is_coded(kept_of(t, tensor)))
+	if (weight_format_is_coded(weights_kept(t, tensor)))
 		return put_codes(t, format, tensor, first, count, src);
 	if (!hi && format == FORMAT_BF16 && !keeps_lo) /* src is the plane */
 		return convert_kernels()->bf16(src, count)
 		               ? WEIGHTS_NOT_FINITE
-		               : write_plane(t, tensor, PLANE_HI, first, count, src);
+		               : weights_put_plane(t, tensor, PLANE_HI, first, count, src);
 	most = hi && (lo || !makes_lo) ? count : PUT_COUNT;
 	for (int64_t at = 0, part; at < count && !err; at += part) {
 		uint16_t *to_hi = hi ? hi + at : hi_piece;
@@ -281,9 +281,9 @@ int weights_put(struct weights_target *t, enum format format, int tensor, int64_
 		part = min_i64(most, count - at);
 		err = split(format, to_hi, to_lo, (const char *)src + at * width, part);
 		if (!err && !hi)
-			err = write_plane(t, tensor, PLANE_HI, first + at, part, to_hi);
+			err = weights_put_plane(t, tensor, PLANE_HI, first + at, part, to_hi);
 		if (!err && keeps_lo && !lo)
-			err = write_plane(t, tensor, PLANE_LO, first + at, part, to_lo);
+			err = weights_put_plane(t, tensor, PLANE_LO, first + at, part, to_lo);
 	}
 	return err;
 }
@@ -291,7 +291,7 @@ int weights_put(struct weights_target *t, enum format format, int tensor, int64_
 void *weights_place(
         const struct weights_target *t, enum format format, int tensor, int64_t first, int64_t count)
 {
-	return format == FORMAT_BF16 && plane_is_in(PLANE_HI, kept_of(t, tensor)->planes)
+	return format == FORMAT_BF16 && plane_is_in(PLANE_HI, weights_kept(t, tensor)->planes)
 	               ? address(t, tensor, PLANE_HI, first, count)
 	               : NULL;
 }

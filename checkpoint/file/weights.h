@@ -43,6 +43,12 @@ enum { WEIGHTS_NOT_FINITE = 1 };
 int weights_put(struct weights_target *target, enum format format, int tensor, int64_t first, int64_t count,
         const void *src);
 
+/* The format in which a tensor is kept. weights_put_plane puts a range of one of its planes as it is
+ * (plane_io.h): codes that the files have. */
+const struct weight_format *weights_kept(const struct weights_target *target, int tensor);
+int weights_put_plane(struct weights_target *target, int tensor, enum plane plane, int64_t first,
+        int64_t count, const void *src);
+
 /* Where the planes hold numbers in `format` as they are, and contiguous: their address, for reading a file
  * to. weights_put must follow, with this address as src. Else NULL. */
 void *weights_place(

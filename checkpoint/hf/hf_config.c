@@ -12,19 +12,33 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 static const char config_name[] = "config.json";
 
+/* Results have numbers where the files had codes. 1 if config.json said otherwise. */
+static int leave_codes(json_t *config)
+{
+	static const char *const keys[] = {"quantization_config", "compression_config"};
+	json_t *text = json_object_get(config, "text_config");
+	int found = 0;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		found |= !json_object_del(config, keys[i]) | !json_object_del(text, keys[i]);
+	return found;
+}
+
 int hf_config_apply(struct side_files *side, const struct model *model)
 {
 	static const char tied[] = "tie_word_embeddings";
 	json_t *config = NULL, *text;
-	int err = model->is_untied ? side_files_object(&config, side, config_name) : 0;
+	int err = side_files_object(&config, side, config_name), is_other;
 
 	if (err || !config)
 		return err;
+	is_other = leave_codes(config) | model->is_untied;
 	text = json_object_get(config, "text_config");
-	if (json_object_set_new(config, tied, json_false()) ||
-	        (json_object_get(text, tied) && json_object_set_new(text, tied, json_false())))
+	if (model->is_untied &&
+	        (json_object_set_new(config, tied, json_false()) ||
+	                (json_object_get(text, tied) && json_object_set_new(text, tied, json_false()))))
 		err = ERR_NOMEM;
-	if (!err)
+	if (!err && is_other)
 		err = side_files_put_object(side, config_name, config);
 	json_decref(config);
 	return err;

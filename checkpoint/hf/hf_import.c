@@ -113,13 +113,14 @@ static int check_foreign(const struct safetensors *file, const char *name)
 {
 	static const char *const quantized[] = {".qweight", ".qzeros", ".scales", ".g_idx", ".weight_scale",
 	        ".weight_scale_inv", ".input_scale", ".weight_packed", ".absmax", ".quant_map", ".SCB",
-	        ".nested_absmax", ".weight_zero_point", "_blocks", "_scales"};
+	        ".nested_absmax", ".weight_zero_point", "_blocks", "_scales", ".weight_global_scale"};
 
 	for (size_t i = 0; i < sizeof(quantized) / sizeof(*quantized); i++) {
 		if (str_ends_with(name, quantized[i]))
 			return err_set(ERR_UNSUPPORTED,
-			        "%s: tensor \"%s\" belongs to quantized weights; use the original model in "
-			        "F32, F16 or BF16",
+			        "%s: tensor \"%s\" belongs to quantized weights of a kind that ferry does "
+			        "not "
+			        "read; use the original model in F32, F16 or BF16",
 			        file->path, safetensors_name_show(name).text);
 	}
 	if (strstr(name, ".lora_A.") || strstr(name, ".lora_B.") || strstr(name, ".base_layer."))
@@ -176,17 +177,33 @@ static struct name_list *list_of(struct unknown *unknown, const struct model *mo
 	return is_own ? &unknown->own : &unknown->others;
 }
 
+/* The matrix that a tensor belongs to, as its scales or the like; NULL: none. */
+static const struct hf_coded *companion_of(const struct hf_import *import, const struct found *found)
+{
+	return hf_coded_of(&import->coded, found->file_index, found->tensor - found->file->tensors, 1);
+}
+
 /* Adds a tensor of the files to the layout. */
 static int place_tensor(struct hf_import *import, const struct found *found, const struct tied *tied,
         struct file_ranges *ranges, struct unknown *unknown)
 {
 	const char *name = found->tensor->name;
-	int err = model_find_ranges(ranges, import->model, name), is_head, embed;
+	const struct hf_coded *coded =
+	        hf_coded_of(&import->coded, found->file_index, found->tensor - found->file->tensors, 0);
+	int err = model_find_ranges(ranges, import->model, coded ? coded->as.name : name), is_head, embed;
 
 	if (err)
 		return err;
+	if (ranges->count && coded)
+		return hf_layout_add_coded(&import->layout, coded, found->file_index, ranges);
 	if (ranges->count)
 		return hf_layout_add(&import->layout, found->file, found->file_index, found->tensor, ranges);
+	if (companion_of(import, found)) {
+		err = model_find_ranges(ranges, import->model, companion_of(import, found)->as.name);
+		if (err || ranges->count)
+			return err;
+		return hf_layout_add(&import->layout, found->file, found->file_index, found->tensor, NULL);
+	}
 	is_head = tied->is_head_alone && found->tensor == tied->head.tensor;
 	if (is_head || (ranges->is_buffer && families_have_head(model_text_name(name)))) {
 		embed = model_tensor_of(import->model, ROLE_EMBED, -1);
@@ -292,6 +309,30 @@ static int match(struct hf_import *import, struct model *model)
 	return err;
 }
 
+/* The format with codes that all parts of a tensor have and that can be kept; NULL: there is none. */
+static const struct weight_format *stored_format(
+        const struct model_tensor *t, const struct hf_part *part, int64_t parts)
+{
+	int64_t cols = model_tensor_cols(t);
+	const struct weight_format *format = NULL;
+
+	for (int64_t i = 0; i < parts; i++) {
+		const struct weight_format *own = NULL;
+		int is_rows = part[i].first % cols == 0 && part[i].count % cols == 0;
+
+		if (part[i].coded && is_rows)
+			own = hf_coded_format(part[i].coded, part[i].at, part[i].count / cols, cols);
+		if (own && (own != format && i))
+			own = NULL;
+		if (own && part[i].first % weight_format_granule(own, cols))
+			own = NULL;
+		if (!own)
+			return NULL;
+		format = own;
+	}
+	return format;
+}
+
 /* The format of a tensor's first values: of its parts the one that holds most. */
 static void set_storage(struct model *model, const struct hf_layout *layout)
 {
@@ -299,9 +340,13 @@ static void set_storage(struct model *model, const struct hf_layout *layout)
 		int64_t parts;
 		const struct hf_part *part = hf_layout_parts(layout, t, &parts);
 
-		for (int64_t i = 0; i < parts && !model->tensors[t].in_adapter; i++)
-			if (!i || part[i].format != model->tensors[t].storage)
-				model->tensors[t].storage = i ? FORMAT_F32 : part[i].format;
+		for (int64_t i = 0; i < parts && !model->tensors[t].in_adapter; i++) {
+			enum format format = part[i].coded ? FORMAT_F32 : part[i].format;
+
+			if (!i || format != model->tensors[t].storage)
+				model->tensors[t].storage = i ? FORMAT_F32 : format;
+		}
+		model->tensors[t].stored = parts ? stored_format(&model->tensors[t], part, parts) : NULL;
 	}
 }
 
@@ -315,6 +360,9 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 		return ERR_NOMEM;
 	import->model = model;
 	err = hf_dir_open(&import->dir, dir);
+	if (err)
+		goto out;
+	err = hf_coded_find(&import->coded, import->dir);
 	if (err)
 		goto out;
 	import->raw = mem_alloc(PLANE_PIECE_COUNT, 4);
@@ -338,6 +386,7 @@ void hf_import_close(struct hf_import *import)
 {
 	if (!import)
 		return;
+	hf_coded_free(&import->coded);
 	hf_dir_close(import->dir);
 	hf_layout_free(&import->layout);
 	mem_free(import->raw);

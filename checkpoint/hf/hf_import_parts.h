@@ -2,6 +2,7 @@
 #ifndef FERRY_CHECKPOINT_HF_HF_IMPORT_PARTS_H
 #define FERRY_CHECKPOINT_HF_HF_IMPORT_PARTS_H
 
+#include "checkpoint/hf/hf_coded.h"
 #include "checkpoint/hf/hf_dir.h"
 #include "checkpoint/hf/hf_import.h"
 #include "checkpoint/hf/hf_layout.h"
@@ -9,6 +10,7 @@
 struct hf_import {
 	struct hf_dir *dir;
 	const struct model *model;
+	struct hf_coded_set coded;
 	struct hf_layout layout;
 	void *raw;    /* staging of hf_import_read: PLANE_PIECE_COUNT elements in the file's format */
 	float *value; /* the same as fp32 */

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
+#include "checkpoint/hf/hf_coded.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -31,7 +32,8 @@ static int check_format(const struct safetensors *file, const struct safetensors
 	if (format_of_weights(&format, (enum dtype)t->dtype))
 		return 0;
 	return err_set(ERR_UNSUPPORTED,
-	        "%s: tensor \"%s\" is %s; ferry reads weights in F32, F16 and BF16, not quantized ones",
+	        "%s: tensor \"%s\" is %s; ferry reads weights in F32, F16 and BF16, and codes with scales "
+	        "beside them",
 	        file->path, safetensors_name_show(t->name).text, safetensors_dtype_name(t->dtype));
 }
 
@@ -83,6 +85,20 @@ int hf_layout_add(struct hf_layout *l, const struct safetensors *file, int file_
 	                     ranges);
 }
 
+int hf_layout_add_coded(
+        struct hf_layout *l, const struct hf_coded *coded, int file_index, const struct file_ranges *ranges)
+{
+	int err = check_shape(l, coded->codes.file, &coded->as, ranges);
+
+	return err ? err
+	           : add(l,
+	                     &(struct hf_entry){.file = coded->codes.file,
+	                             .tensor = &coded->as,
+	                             .file_index = file_index,
+	                             .coded = coded},
+	                     ranges);
+}
+
 int hf_layout_add_copy(struct hf_layout *l, const struct safetensors *file, int file_index,
         const struct safetensors_tensor *tensor, const struct file_ranges *ranges)
 {
@@ -123,6 +139,7 @@ static void list_parts(struct hf_layout *l)
 			*part = (struct hf_part){.file = entry->file,
 			        .tensor = entry->tensor,
 			        .file_index = entry->file_index,
+			        .coded = entry->coded,
 			        .of = range->tensor,
 			        .first = range->first,
 			        .count = range->count,
@@ -253,7 +270,11 @@ int hf_part_fail_value(const struct hf_part *part, int64_t index, float value)
 int hf_part_read(const struct hf_part *part, float *dst, void *raw, int64_t first, int64_t count)
 {
 	int64_t width = hf_part_element_bytes(part);
-	int err = safetensors_read(
+	int err;
+
+	if (part->coded)
+		return hf_coded_read(part->coded, dst, part->at + first - part->first, count);
+	err = safetensors_read(
 	        part->file, part->tensor, raw, (part->at + first - part->first) * width, count * width);
 
 	if (!err)

@@ -16,10 +16,12 @@
 #include "model/file_ranges.h"
 
 /* A tensor of the files. */
+struct hf_coded;
 struct hf_entry {
 	const struct safetensors *file;
 	const struct safetensors_tensor *tensor;
 	int file_index;
+	const struct hf_coded *coded; /* `tensor` stands for codes and scales; NULL: it is there itself */
 	int is_copy;     /* of a tensor that another entry holds: a tied head beside the embedding */
 	int64_t range;   /* first of its ranges in the layout's list */
 	int range_count; /* 0: carried */
@@ -30,7 +32,8 @@ struct hf_part {
 	const struct safetensors *file;
 	const struct safetensors_tensor *tensor;
 	int file_index;
-	enum format format;
+	enum format format; /* of a coded one BF16, as which results write it */
+	const struct hf_coded *coded;
 	int of;               /* tensor of the table */
 	int64_t first, count; /* elements of that */
 	int64_t at;           /* the first of them in the file's tensor */
@@ -57,6 +60,10 @@ struct hf_layout {
  * ERR_INPUT, ERR_UNSUPPORTED, ERR_NOMEM. */
 int hf_layout_add(struct hf_layout *layout, const struct safetensors *file, int file_index,
         const struct safetensors_tensor *tensor, const struct file_ranges *ranges);
+
+/* The same for a matrix in codes: its tensor is coded->as. */
+int hf_layout_add_coded(struct hf_layout *layout, const struct hf_coded *coded, int file_index,
+        const struct file_ranges *ranges);
 
 /* The same for another name of a tensor that has an entry. */
 int hf_layout_add_copy(struct hf_layout *layout, const struct safetensors *file, int file_index,

@@ -21,19 +21,15 @@ struct job {
 	int64_t first, count; /* elements of the part's tensor of the table */
 };
 
-/* Memory of one thread. */
-struct scratch {
-	char raw[LOAD_CHUNK_BYTES];
-};
-
-_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES,
+_Static_assert(sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES && LOAD_CHUNK_BYTES <= LOAD_SCRATCH_BYTES,
         "load_memory_bytes counts them");
 
 struct load {
 	struct weights_target target;
 	struct job *jobs;
 	int64_t job_count;
-	struct scratch *scratch; /* [workers] */
+	char *scratch; /* [workers][chunk_bytes] */
+	int64_t chunk_bytes;
 	struct shard_readers readers;
 };
 
@@ -44,6 +40,10 @@ static struct shard_range range_of(const struct hf_part *part, int64_t first, in
 {
 	int64_t begin = hf_part_offset(part, first);
 
+	if (part->coded) { /* not read by a reader: no bytes to expect */
+		begin = part->tensor->begin_bytes;
+		return (struct shard_range){part->file, begin, begin};
+	}
 	return (struct shard_range){part->file, begin, begin + count * hf_part_element_bytes(part)};
 }
 
@@ -72,17 +72,65 @@ static int fail_first(const struct hf_part *part, const void *raw, int64_t first
 	return hf_part_fail_value(part, first + i, value);
 }
 
+/* 1: the tensor keeps the codes that the file has. */
+static int is_stored(const struct load *load, const struct hf_part *part)
+{
+	return part->coded &&
+	       weights_kept(&load->target, part->of) == load->target.model->tensors[part->of].stored;
+}
+
+static int load_coded(struct load *load, const struct hf_part *part, int worker, int64_t first, int64_t count)
+{
+	float *values = (float *)(void *)(load->scratch + worker * load->chunk_bytes);
+	int64_t at = part->at + first - part->first;
+	int err;
+
+	if (is_stored(load, part))
+		return hf_coded_store(part->coded, &load->target, part->of, first, at, count);
+	err = hf_coded_read(part->coded, values, at, count);
+	if (!err)
+		err = weights_put(&load->target, FORMAT_F32, part->of, first, count, values);
+	for (int64_t i = 0; i < count && err == WEIGHTS_NOT_FINITE; i++)
+		if ((f32_bits(values[i]) & 0x7f800000) == 0x7f800000)
+			err = hf_part_fail_value(part, first + i, values[i]);
+	return err;
+}
+
+/* The bytes of a chunk: those that are read past the reader's limit are gathered in scratch. */
+static int chunk_get(struct load *load, const unsigned char **src, void *to, int worker,
+        const struct shard_range *chunk, const struct shard_range *whole)
+{
+	char *raw = load->scratch + worker * load->chunk_bytes;
+	int err = 0;
+
+	if (chunk->end_bytes - chunk->begin_bytes <= LOAD_CHUNK_BYTES)
+		return shard_reader_get(&load->readers.reader[worker], src, to, chunk, whole);
+	for (int64_t at = chunk->begin_bytes, end; at < chunk->end_bytes && !err; at = end) {
+		char *place = raw + (at - chunk->begin_bytes);
+
+		end = min_i64(at + LOAD_CHUNK_BYTES, chunk->end_bytes);
+		err = shard_reader_get(&load->readers.reader[worker], src, place,
+		        &(struct shard_range){chunk->file, at, end}, whole);
+		if (!err && *src != (const unsigned char *)place)
+			memcpy(place, *src, (size_t)(end - at));
+	}
+	*src = (const unsigned char *)raw;
+	return err;
+}
+
 static int load_chunk(struct load *load, const struct job *job, int worker, int64_t first, int64_t count)
 {
 	const struct hf_part *part = job->part;
-	void *raw = load->scratch[worker].raw,
-	     *in_place = weights_place(&load->target, part->format, part->of, first, count);
+	void *raw = load->scratch + worker * load->chunk_bytes, *in_place;
 	struct shard_range chunk = range_of(part, first, count),
 	                   whole = range_of(part, job->first, job->count);
 	const unsigned char *src;
-	int err = shard_reader_get(
-	        &load->readers.reader[worker], &src, in_place ? in_place : raw, &chunk, &whole);
+	int err;
 
+	if (part->coded)
+		return load_coded(load, part, worker, first, count);
+	in_place = weights_place(&load->target, part->format, part->of, first, count);
+	err = chunk_get(load, &src, in_place ? in_place : raw, worker, &chunk, &whole);
 	if (err)
 		return err_note(err, "tensor %s", safetensors_name_show(part->tensor->name).text);
 	if ((uintptr_t)src % 4) { /* the file format does not align tensors */
@@ -93,11 +141,18 @@ static int load_chunk(struct load *load, const struct job *job, int worker, int6
 	return err == WEIGHTS_NOT_FINITE ? fail_first(part, src, first, count) : err;
 }
 
+/* Bytes of an element in scratch. */
+static int64_t scratch_width(const struct load *load, const struct hf_part *part)
+{
+	return !part->coded            ? hf_part_element_bytes(part)
+	       : is_stored(load, part) ? 1
+	                               : (int64_t)sizeof(float);
+}
+
 /* Elements of a job or chunk of at most `bytes`: whole granules, at least one. */
 static int64_t most_of(const struct load *load, const struct hf_part *part, int64_t bytes)
 {
-	int64_t most = bytes / hf_part_element_bytes(part),
-	        granule = weights_granule(&load->target, part->of);
+	int64_t most = bytes / scratch_width(load, part), granule = weights_granule(&load->target, part->of);
 
 	return max_i64(most / granule, 1) * granule;
 }
@@ -110,10 +165,10 @@ static int load_job(void *context, int64_t index, int worker)
 	int64_t most = most_of(load, job->part, LOAD_CHUNK_BYTES);
 	int err = 0;
 
-	if (most * hf_part_element_bytes(job->part) > LOAD_CHUNK_BYTES ||
-	        job->first % weights_granule(&load->target, job->part->of))
-		err = err_set(ERR_UNSUPPORTED, "tensor %s is too wide for its format in memory",
-		        safetensors_name_show(job->part->tensor->name).text);
+	if (job->first % weights_granule(&load->target, job->part->of))
+		err = err_set(ERR_UNSUPPORTED, "tensor %s begins inside a block of its format in memory, %s",
+		        safetensors_name_show(job->part->tensor->name).text,
+		        weights_kept(&load->target, job->part->of)->name);
 	job_expect(load, index + SHARD_AHEAD_JOBS);
 	for (int64_t at = 0, count; !err && at < job->count; at += count) {
 		count = min_i64(most, job->count - at);
@@ -166,6 +221,13 @@ static int make_jobs(struct load *load, const struct hf_import *import, const st
 		return ERR_NOMEM;
 	for (int64_t r = 0; r < range_count; r++)
 		load->job_count += jobs_of(load, load->jobs + load->job_count, import, &ranges[r]);
+	load->chunk_bytes = LOAD_CHUNK_BYTES;
+	for (int64_t i = 0; i < load->job_count; i++) {
+		const struct hf_part *part = load->jobs[i].part;
+
+		load->chunk_bytes = max_i64(
+		        load->chunk_bytes, most_of(load, part, LOAD_CHUNK_BYTES) * scratch_width(load, part));
+	}
 	qsort(load->jobs, (size_t)load->job_count, sizeof(*load->jobs), compare_jobs);
 	return 0;
 }
@@ -179,7 +241,7 @@ static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
 	weights_target_open(&load.target, sink, import->model);
 	err = make_jobs(&load, import, ranges, range_count);
 	if (!err) {
-		load.scratch = mem_alloc((size_t)parallel_worker_count(pool), sizeof(*load.scratch));
+		load.scratch = mem_alloc((size_t)parallel_worker_count(pool), (size_t)load.chunk_bytes);
 		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
 	}
 	if (!err) {

@@ -1,0 +1,236 @@
+/* Reads quantized weights of HuggingFace files: as values, or as codes and scales. */
+#include "checkpoint/hf/hf_coded.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/size.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { PIECE = 16 << 10 }; /* elements on the stack */
+
+static int fail_value(const struct hf_place *at, int64_t index, double value)
+{
+	return err_set(ERR_INPUT, "%s: tensor \"%s\" holds %g at element %" PRId64 "; the file is damaged",
+	        at->file->path, safetensors_name_show(at->tensor->name).text, value, index);
+}
+
+/* ---- scales ---- */
+
+/* Scales as fp32: `count` of them from the first on. Fails for one that is no number. */
+static int nested_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count)
+{
+	const float *map = c->map ? c->map : nested_map();
+	uint8_t codes[PIECE];
+	float outer[PIECE / NESTED_BLOCK + 2];
+	int rc = 0;
+
+	for (int64_t at = 0, n; at < count && !rc; at += n) {
+		int64_t from = first + at, block = from / NESTED_BLOCK, blocks;
+
+		n = min_i64(PIECE, count - at);
+		blocks = (from + n - 1) / NESTED_BLOCK - block + 1;
+		rc = safetensors_read(c->scales.file, c->scales.tensor, codes, from, n);
+		if (!rc)
+			rc = safetensors_read(c->outer.file, c->outer.tensor, outer, block * 4, blocks * 4);
+		for (int64_t i = 0; i < blocks && !rc; i++)
+			if (!isfinite(outer[i]))
+				rc = fail_value(&c->outer, block + i, (double)outer[i]);
+		for (int64_t i = 0; i < n && !rc; i++) {
+			float product = map[codes[i]] * outer[(from + i) / NESTED_BLOCK - block];
+
+			dst[at + i] = product + c->offset;
+		}
+	}
+	return rc;
+}
+
+static float scale_widen(enum safetensors_dtype dtype, const void *raw, int64_t i)
+{
+	switch (dtype) {
+	case SAFETENSORS_F32:
+		return ((const float *)raw)[i];
+	case SAFETENSORS_BF16:
+		return bf16_to_f32(((const uint16_t *)raw)[i]);
+	case SAFETENSORS_F16:
+		return f16_to_f32(((const uint16_t *)raw)[i]);
+	default:
+		return code_e8m0(((const uint8_t *)raw)[i]);
+	}
+}
+
+static int scales_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count)
+{
+	const struct safetensors_tensor *t = c->scales.tensor;
+	int64_t width = safetensors_dtype_bits(t->dtype) / 8;
+	float raw[PIECE / 4];
+	int rc = 0;
+
+	if (c->format->scale == CODE_SCALE_NESTED)
+		return nested_read(c, dst, first, count);
+	for (int64_t at = 0, n; at < count && !rc; at += n) {
+		n = min_i64((int64_t)(sizeof(raw) / sizeof(*raw)), count - at);
+		rc = safetensors_read(c->scales.file, t, raw, c->is_one ? 0 : (first + at) * width,
+		        c->is_one ? width : n * width);
+		for (int64_t i = 0; i < n && !rc; i++) {
+			dst[at + i] = scale_widen(t->dtype, raw, c->is_one ? 0 : i) * c->factor;
+			if (!isfinite(dst[at + i]))
+				rc = fail_value(
+				        &c->scales, c->is_one ? 0 : first + at + i, (double)dst[at + i]);
+		}
+	}
+	return rc;
+}
+
+/* ---- codes ---- */
+
+/* Reads the codes of elements; *skip: the first is the second of its byte. */
+static int codes_read(const struct hf_coded *c, uint8_t *dst, int64_t first, int64_t count, int *skip)
+{
+	enum code code = c->format->code;
+	int64_t begin = code_bits(code) == 8 ? first : first / 2;
+
+	*skip = code_bits(code) == 8 ? 0 : (int)(first % 2);
+	return safetensors_read(c->codes.file, c->codes.tensor, dst, begin, code_bytes(code, count + *skip));
+}
+
+/* Elements [first, first + count) that lie in one row of scales: `scales` has them from `scale_first` on. */
+static int values_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count, int64_t col,
+        const float *scales, int64_t block_cols, int64_t scale_first)
+{
+	const float *value = code_values(c->format->code);
+	uint8_t codes[PIECE + 2];
+	int rc = 0;
+
+	for (int64_t at = 0, n; at < count && !rc; at += n) {
+		int skip;
+
+		n = min_i64(PIECE, count - at);
+		rc = codes_read(c, codes, first + at, n, &skip);
+		for (int64_t i = 0; i < n && !rc; i++)
+			dst[at + i] = value[code_at(c->format->code, codes, i + skip)] *
+			              scales[(col + at + i) / block_cols - scale_first];
+	}
+	return rc;
+}
+
+int hf_coded_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count)
+{
+	int64_t rows = c->as.shape[0], cols = c->as.shape[1], block_cols, across;
+	float *scales;
+	int rc = 0;
+
+	weight_format_shape(c->format, &rows, &cols);
+	block_cols = c->format->block_cols ? c->format->block_cols : cols;
+	across = (cols + block_cols - 1) / block_cols;
+	scales = mem_alloc((size_t)min_i64(across, count / block_cols + 2), sizeof(*scales));
+	if (!scales)
+		return ERR_NOMEM;
+	for (int64_t at = 0, n; at < count && !rc; at += n) { /* the part of a row */
+		int64_t row = (first + at) / cols, col = (first + at) % cols, block = col / block_cols,
+		        blocks;
+
+		n = min_i64(cols - col, count - at);
+		blocks = (col + n - 1) / block_cols - block + 1;
+		rc = scales_read(c, scales, row / c->format->block_rows * across + block, blocks);
+		if (!rc)
+			rc = values_read(c, dst + at, first + at, n, col, scales, block_cols, block);
+	}
+	mem_free(scales);
+	return rc;
+}
+
+/* ---- as they are ---- */
+
+const struct weight_format *hf_coded_format(const struct hf_coded *c, int64_t at, int64_t rows, int64_t cols)
+{
+	const struct weight_format *f = c->format;
+	int is_whole = !at && rows * cols == c->as.count;
+
+	if (!f->is_flat) /* rows stay rows */
+		return cols == c->as.shape[1] && at % (f->block_rows * cols) == 0 &&
+		                       (f->block_rows == 1 || is_whole ||
+		                               (rows % f->block_rows == 0 && f->block_rows * cols > 0))
+		               ? f
+		               : NULL;
+	if (at % f->block_cols || (!is_whole && rows * cols % f->block_cols))
+		return NULL;
+	return f->scale == CODE_SCALE_NESTED && (!is_whole || c->map)
+	               ? weight_format_coded(f->code, CODE_SCALE_F32, f->block_cols)
+	               : f;
+}
+
+/* NESTED scales of a whole matrix, as EXPAND reads them. */
+static int nested_store(const struct hf_coded *c, struct weights_target *target, int tensor)
+{
+	const struct model_tensor *t = &target->model->tensors[tensor];
+	int64_t rows = model_tensor_rows(t), cols = model_tensor_cols(t),
+	        begin = weight_format_scale_begin(c->format, rows, cols);
+	char *bytes = mem_alloc((size_t)weight_format_scale_bytes(c->format, rows, cols), 1);
+	float *outer = (float *)(void *)bytes;
+	int rc = bytes ? 0 : ERR_NOMEM;
+
+	if (!rc)
+		rc = safetensors_read(
+		        c->scales.file, c->scales.tensor, bytes + begin, 0, c->scales.tensor->len_bytes);
+	if (!rc)
+		rc = safetensors_read(
+		        c->outer.file, c->outer.tensor, outer + 1, 0, c->outer.tensor->len_bytes);
+	for (int64_t i = 0; i < c->outer.tensor->count && !rc; i++)
+		if (!isfinite(outer[1 + i]))
+			rc = fail_value(&c->outer, i, (double)outer[1 + i]);
+	if (!rc) {
+		outer[0] = c->offset;
+		rc = weights_put_plane(target, tensor, PLANE_CODE_SCALE, 0, t->count, bytes);
+	}
+	mem_free(bytes);
+	return rc;
+}
+
+static int scales_store(const struct hf_coded *c, struct weights_target *target, int tensor, int64_t first,
+        int64_t at, int64_t count)
+{
+	const struct weight_format *f = c->format;
+	int64_t cols = c->as.shape[1], scale_first, scale_count;
+	float *scales;
+	int rc;
+
+	scale_first = f->is_flat ? at / f->block_cols : weight_format_scales(f, at / cols, cols);
+	scale_count =
+	        f->is_flat ? weight_format_scales(f, 1, count) : weight_format_scales(f, count / cols, cols);
+	scales = mem_alloc((size_t)scale_count + 1, sizeof(*scales));
+	if (!scales)
+		return ERR_NOMEM;
+	rc = scales_read(c, scales, scale_first, scale_count);
+	for (int64_t i = 0; i < scale_count && !rc && f->scale == CODE_SCALE_E8M0; i++)
+		((uint8_t *)scales)[i] = (uint8_t)(f32_bits(scales[i]) >> 23);
+	if (!rc)
+		rc = weights_put_plane(target, tensor, PLANE_CODE_SCALE, first, count, scales);
+	mem_free(scales);
+	return rc;
+}
+
+/* Codes are granules of 8 bits or an even number of 4. */
+int hf_coded_store(const struct hf_coded *c, struct weights_target *target, int tensor, int64_t first,
+        int64_t at, int64_t count)
+{
+	const struct weight_format *kept = weights_kept(target, tensor);
+	enum code code = c->format->code;
+	uint8_t *codes = mem_alloc((size_t)code_bytes(code, count), 1);
+	int rc = codes ? 0 : ERR_NOMEM, skip;
+
+	if (!rc)
+		rc = codes_read(c, codes, at, count, &skip);
+	for (int64_t i = 0; i < count && !rc && code == CODE_E4M3; i++)
+		if ((codes[i] & 0x7f) == 0x7f)
+			rc = fail_value(&c->codes, at + i, (double)NAN);
+	if (!rc)
+		rc = weights_put_plane(target, tensor, PLANE_CODES, first, count, codes);
+	mem_free(codes);
+	if (rc || kept->scale != CODE_SCALE_NESTED)
+		return rc ? rc : scales_store(c, target, tensor, first, at, count);
+	return first ? 0 : nested_store(c, target, tensor);
+}
