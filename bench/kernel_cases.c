@@ -574,6 +574,14 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_CAST_SUMSQ:
 		make_flat(op, place, scale, k->dtype, k->variant);
 		break;
+	case OP_ROUTE: /* of experts; no case has them */
+	case OP_ROUTE_GRAD:
+	case OP_ORDER:
+	case OP_DISPATCH:
+	case OP_COMBINE:
+	case OP_WEIGH:
+	case OP_WEIGH_GRAD:
+	case OP_GROUPED:
 	case OP_KIND_COUNT:
 		break;
 	}

@@ -19,6 +19,7 @@
 #include "device/op_act.h"        /* IWYU pragma: export */
 #include "device/op_attention.h"  /* IWYU pragma: export */
 #include "device/op_cost.h"       /* IWYU pragma: export */
+#include "device/op_experts.h"    /* IWYU pragma: export */
 #include "device/op_loss.h"       /* IWYU pragma: export */
 #include "device/op_matmul.h"     /* IWYU pragma: export */
 #include "device/op_move.h"       /* IWYU pragma: export */
@@ -41,6 +42,7 @@
 	OP_ATTENTION_LIST(ROW)                                                                               \
 	OP_RECURRENT_LIST(ROW)                                                                               \
 	OP_ACT_LIST(ROW)                                                                                     \
+	OP_EXPERTS_LIST(ROW)                                                                                 \
 	OP_LOSS_LIST(ROW)                                                                                    \
 	OP_PREFERENCE_LIST(ROW)                                                                              \
 	OP_NOISE_LIST(ROW)                                                                                   \

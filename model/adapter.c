@@ -158,7 +158,7 @@ static int mark_matches(char *chosen, char mark, int *found, const struct model 
 		mem_free(module);
 		if (fits < 0)
 			err = fits;
-		else if (fits && role_adapter(t->role) == ROLE_COUNT)
+		else if (fits && !model_may_adapt(model, t->role))
 			others = 1;
 		else if (fits)
 			chosen[i] = mark, *found = 1;
@@ -542,6 +542,14 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 int model_tensor_is_adapter(const struct model_tensor *tensor)
 {
 	return role_facts[tensor->role].kind == KIND_ADAPTER;
+}
+
+int model_may_adapt(const struct model *model, enum tensor_role role)
+{
+	for (const enum tensor_role *w = model->family->woven; w && *w != ROLE_COUNT; w++)
+		if (*w == role)
+			return 0;
+	return role_adapter(role) != ROLE_COUNT;
 }
 
 int model_adapter_of(const struct model *model, int tensor)

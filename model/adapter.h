@@ -56,6 +56,9 @@ void model_give(struct model *model, int tensor);
 /* 1 for A and B of an adapter. */
 int model_tensor_is_adapter(const struct model_tensor *tensor);
 
+/* Whether matrices of this role can have an adapter. */
+int model_may_adapt(const struct model *model, enum tensor_role role);
+
 /* The tensor of A, or -1; B is the next one. */
 int model_adapter_of(const struct model *model, int tensor);
 

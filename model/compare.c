@@ -88,6 +88,12 @@ static const struct field block_fields[] = {
         BLOCK("linear_num_value_heads", I64, delta.value_heads),
         BLOCK("linear_key_head_dim", I64, delta.key_dim),
         BLOCK("linear_value_head_dim", I64, delta.value_dim),
+        BLOCK("num_experts_per_tok", I64, experts.chosen),
+        BLOCK("the router's rule", INT, experts.rule),
+        BLOCK("norm_topk_prob", INT, experts.is_normed),
+        BLOCK("routed_scaling_factor", REAL, experts.scale),
+        BLOCK("n_group", I64, experts.groups),
+        BLOCK("topk_group", I64, experts.groups_chosen),
 };
 
 static int field_equal(struct str *out, const struct field *f, const void *now, const void *then)

@@ -74,6 +74,23 @@ void config_drop_stage(struct block_config *b, enum stage_kind kind);
 /* Reads linear_num_key_heads and its like: the sizes of a block of the gated delta rule. */
 void config_read_delta(struct config_reader *r, struct block_config *b);
 
+/* Keys of a block's experts; NULL: the family has no such key. */
+struct experts_keys {
+	const char *count[2]; /* transformers 5 writes either */
+	const char *chosen, *inner, *normed;
+	int is_grouped; /* reads n_group, topk_group and routed_scaling_factor */
+};
+/* Reads them into *e, which has the values of absent keys, and checks the numbers. */
+void config_read_experts(
+        struct config_reader *r, struct experts_config *e, const struct experts_keys *keys);
+/* Gives the layers that decoder_sparse_step and mlp_only_layers choose those experts, the others an MLP. */
+void config_read_sparse_layers(
+        struct config_reader *r, struct model_config *c, const struct experts_config *e);
+/* Gives them to all layers. */
+void config_set_all_sparse(struct config_reader *r, struct model_config *c, const struct experts_config *e);
+/* The block has experts in place of the MLP, or an MLP. */
+void config_set_sparse(struct block_config *b, const struct experts_config *e, int is_sparse);
+
 /* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
 struct family_rope;
 void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family);

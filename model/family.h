@@ -13,6 +13,7 @@
 
 struct config_reader; /* model/config.h */
 struct model;         /* model/model.h */
+struct file_ranges;   /* model/file_ranges.h */
 
 /* A tensor's name within its block, or within the model. */
 struct family_tensor {
@@ -106,6 +107,12 @@ struct model_family {
 	/* In module order; the tensors of a block are together. */
 	const struct family_tensor *tensors;
 	const struct family_split *splits; /* NULL: files have its tensors as the table has them */
+	/* Tensors of the table that files hold with rows of others between theirs; ended by ROLE_COUNT, NULL:
+	   none. They have no adapters. `find_woven` finds the ranges of a file's tensor that holds such rows,
+	   as model_find_ranges: `inside` is the part of `name` within its block. */
+	const enum tensor_role *woven;
+	int (*find_woven)(struct file_ranges *out, const struct model *model, const char *name,
+	        const char *inside);
 	const char *head_alias;     /* its name in the modules of transformers 5, if another; or NULL */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */

@@ -5,13 +5,15 @@
 #include "base/mem.h"
 #include "model/family.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char index_mark[] = "%d";
 
-static int add(struct file_ranges *out, const struct model *model, int tensor, int64_t first, int64_t count)
+int file_ranges_add(
+        struct file_ranges *out, const struct model *model, int tensor, int64_t first, int64_t count)
 {
 	if (out->count == out->room) {
 		int room = out->room ? 2 * out->room : 8;
@@ -66,7 +68,7 @@ static int piece_is(int64_t *index, const char *pattern, const char *name)
 }
 
 /* The tensor of the table that stands at `place` of a block: the name up to `inside`, then that. */
-static int sibling(const struct model *model, const char *name, const char *inside, const char *place)
+int file_ranges_beside(const struct model *model, const char *name, const char *inside, const char *place)
 {
 	char *text = mem_printf("%.*s%s", (int)(inside - name), name, place);
 	int tensor = text ? model_find_tensor(model, text) : ERR_NOMEM;
@@ -85,14 +87,17 @@ static int find_piece(
 		int tensor, lost = strstr(s->piece, index_mark) != NULL, err;
 
 		if (!piece_is(&index, s->piece, inside) ||
-		        (tensor = sibling(model, name, inside, s->whole)) < 0)
+		        (tensor = file_ranges_beside(model, name, inside, s->whole)) < 0)
 			continue;
 		t = &model->tensors[tensor];
 		outer = lost ? t->shape[0] : 1;
-		if (index >= outer || t->rank <= lost || t->shape[lost] % s->parts)
+		if (t->rank <= lost || t->shape[lost] % s->parts)
 			continue;
+		if (index >= outer)
+			return err_set(ERR_INPUT, "tensor %s: config.json gives only %" PRId64 " of them",
+			        name, outer);
 		count = t->count / (outer * s->parts);
-		err = add(out, model, tensor, (index * s->parts + s->part) * count, count);
+		err = file_ranges_add(out, model, tensor, (index * s->parts + s->part) * count, count);
 		if (err)
 			return err;
 		out->rank = t->rank - lost;
@@ -112,7 +117,7 @@ static int piece_of(const struct model *model, const char *name, const char *ins
 	char *place = mark ? mem_printf("%.*s%lld%s", (int)(mark - s->piece), s->piece, (long long)index,
 	                             mark + strlen(index_mark))
 	                   : mem_strdup(s->piece);
-	int tensor = place ? sibling(model, name, inside, place) : -1;
+	int tensor = place ? file_ranges_beside(model, name, inside, place) : -1;
 
 	mem_free(place);
 	return tensor;
@@ -142,7 +147,7 @@ static int find_whole(
 				                     : -1;
 
 				if (tensor >= 0)
-					err = add(out, model, tensor, 0, model->tensors[tensor].count);
+					err = file_ranges_add(out, model, tensor, 0, model->tensors[tensor].count);
 			}
 		if (out->count == before)
 			break;
@@ -169,11 +174,14 @@ int model_find_ranges(struct file_ranges *out, const struct model *model, const 
 	out->count = 0;
 	out->is_buffer = tensor == MODEL_NAME_BUFFER;
 	if (tensor >= 0)
-		return add(out, model, tensor, 0, model->tensors[tensor].count);
-	inside =
-	        out->is_buffer || !model->family || !model->family->splits ? NULL : within_block(model, name);
+		return file_ranges_add(out, model, tensor, 0, model->tensors[tensor].count);
+	inside = out->is_buffer || !model->family || (!model->family->splits && !model->family->find_woven)
+	                 ? NULL
+	                 : within_block(model, name);
 	if (!inside)
 		return 0;
 	err = find_piece(out, model, name, inside);
+	if (!err && !out->count && model->family->find_woven)
+		err = model->family->find_woven(out, model, name, inside);
 	return err || out->count ? err : find_whole(out, model, name, inside);
 }

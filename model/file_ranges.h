@@ -24,7 +24,15 @@ struct file_ranges {
 	int64_t shape[MODEL_RANK_MAX];
 };
 
-/* Finds them; the name may be any that model_find_tensor takes, or that of a piece. ERR_NOMEM. */
+/* Finds them; the name may be any that model_find_tensor takes, or that of a piece. ERR_INPUT: the piece
+ * of a whole that has fewer; ERR_NOMEM. */
 int model_find_ranges(struct file_ranges *out, const struct model *model, const char *name);
+
+/* For families that find ranges themselves. The tensor of the table that stands at `place` of the block of
+ * `name`, of which `inside` is the part within the block; or a negative number. */
+int file_ranges_beside(const struct model *model, const char *name, const char *inside, const char *place);
+/* Adds a range. The first sets the rank and the shape to those of its tensor. ERR_NOMEM. */
+int file_ranges_add(
+        struct file_ranges *out, const struct model *model, int tensor, int64_t first, int64_t count);
 
 #endif

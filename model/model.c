@@ -65,6 +65,14 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return b->F;
 	case DIM_INNER_TWICE:
 		return 2 * b->F;
+	case DIM_EXPERTS:
+		return b->experts.count;
+	case DIM_EXPERT_INNER:
+		return b->experts.F;
+	case DIM_EXPERT_INNER_TWICE:
+		return 2 * b->experts.F;
+	case DIM_SHARED:
+		return b->experts.shared;
 	case DIM_DELTA_QKV:
 		return delta_qkv_cols(&b->delta);
 	case DIM_DELTA_V:
@@ -91,30 +99,39 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 	return 0;
 }
 
+/* Sets rank, shape and count of a tensor. At most 2^12 * 2^31 * 2^24 elements. */
+static void set_shape(struct model_tensor *t, const struct model_config *c)
+{
+	const struct role_facts *facts = &role_facts[t->role];
+	int is_stack = facts->kind == KIND_STACK || facts->kind == KIND_RESIDUAL_STACK,
+	    is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
+	int64_t out = dim_of(c, facts->out, t->role, t->layer), in = dim_of(c, facts->in, t->role, t->layer),
+	        first = is_stack ? c->block[t->layer].experts.count : 1;
+
+	t->rank = facts->kind < KIND_STACK ? 2 : facts->kind <= KIND_FILTER ? 3 : 1;
+	t->count = first * out * in;
+	if (is_stack)
+		memcpy(t->shape, (int64_t[]){first, out, in}, sizeof(t->shape));
+	else if (facts->kind == KIND_FILTER)
+		memcpy(t->shape, (int64_t[]){out, 1, in}, sizeof(t->shape));
+	else
+		memcpy(t->shape, (int64_t[]){is_turned ? in : out, is_turned ? out : in, 1},
+		        sizeof(t->shape));
+}
+
 /* Fills in a tensor, except for its name. */
 static struct model_tensor tensor_of_role(const struct model_config *c, enum tensor_role role, int layer)
 {
-	const struct role_facts *facts = &role_facts[role];
-	int is_matrix = facts->kind < KIND_FILTER, is_filter = facts->kind == KIND_FILTER;
-	int is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
-	int64_t out = dim_of(c, facts->out, role, layer), in = dim_of(c, facts->in, role, layer);
-
-	return (struct model_tensor){.role = role,
+	struct model_tensor t = {.role = role,
 	        .layer = layer,
-	        .rank = is_filter   ? 3
-	                : is_matrix ? 2
-	                            : 1,
-	        .shape = {is_turned ? in : out,
-	                is_turned   ? out
-	                : is_filter ? 1
-	                            : in,
-	                is_filter ? in : 1},
-	        .count = out * in, /* at most 2^31 * 2^24 */
-	        .decay = is_matrix || is_filter,
-	        .trainable = facts->kind != KIND_SCALAR,
-	        .in_adapter = facts->kind == KIND_ADAPTER,
+	        .trainable = role_trains(role),
+	        .in_adapter = role_facts[role].kind == KIND_ADAPTER,
 	        .storage = FORMAT_F32,
 	        .first_stage = -1};
+
+	set_shape(&t, c);
+	t.decay = t.rank > 1;
+	return t;
 }
 
 /* Adds a tensor of this name (owned). */
@@ -371,7 +388,7 @@ int model_set_trainable(struct model *model, int64_t *count,
 		struct model_tensor *t = &model->tensors[i];
 		int is_head = t->role == ROLE_EMBED && model->config.tied, answer;
 
-		if (role_facts[t->role].kind == KIND_SCALAR)
+		if (!role_trains(t->role))
 			continue;
 		answer = is_trainable(t->name, is_head ? family_head_name(model->family) : NULL, arg);
 
@@ -504,10 +521,14 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 	const struct model_config *c = &model->config;
 	const struct model_tensor *t = &model->tensors[tensor];
 	enum role_kind kind = role_facts[t->role].kind;
-	double deviation = kind == KIND_RESIDUAL ? c->residual_initializer_range : c->initializer_range;
+	double deviation = kind == KIND_RESIDUAL || kind == KIND_RESIDUAL_STACK
+	                           ? c->residual_initializer_range
+	                           : c->initializer_range;
 
 	if (kind == KIND_SCALAR)
 		return 1;
+	if (kind == KIND_BUFFER)
+		return 0;
 	if (kind == KIND_NORM)
 		return (float)(1 - c->norm_of[t->role].weight_offset);
 	if (kind == KIND_ONES)
@@ -539,6 +560,8 @@ int model_gradient_is_product(const struct model *model, int tensor)
 	switch (role_facts[role].kind) {
 	case KIND_MATRIX:
 	case KIND_RESIDUAL:
+	case KIND_STACK:
+	case KIND_RESIDUAL_STACK:
 	case KIND_ADAPTER:
 		return 1;
 	case KIND_TABLE:
@@ -548,6 +571,17 @@ int model_gradient_is_product(const struct model *model, int tensor)
 	}
 }
 
+double model_active_count(const struct model *model, int tensor)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+	enum role_kind kind = role_facts[t->role].kind;
+	const struct experts_config *e = t->layer < 0 ? NULL : &model->config.block[t->layer].experts;
+
+	return kind == KIND_STACK || kind == KIND_RESIDUAL_STACK
+	               ? (double)(t->count / e->count * e->chosen)
+	               : (double)t->count;
+}
+
 double model_flops_per_token(const struct model *model, int64_t row_tokens)
 {
 	const struct model_config *c = &model->config;
@@ -555,7 +589,7 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens)
 
 	for (int i = 0; i < model->tensor_count; i++)
 		if (model->tensors[i].layer >= 0 && model->tensors[i].rank >= 2)
-			matrices += (double)model->tensors[i].count;
+			matrices += model_active_count(model, i);
 	for (int64_t l = 0; l < c->L; l++) {
 		const struct block_config *b = &c->block[l];
 

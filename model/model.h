@@ -193,6 +193,9 @@ int model_set_trainable(struct model *model, int64_t *count,
  * projections: residual_initializer_range). */
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
+/* Elements of the tensor that one token's products use: of experts only the chosen ones'. */
+double model_active_count(const struct model *model, int tensor);
+
 /* Floating-point operations of forward + backward per token at a row length, without recomputation. The usual
  * count is 6 * (block matrices + C * V) + 6 * H * D * T of each block with attention, and of each other block
  * 18 times the numbers in its recurrent state, which a token scales, reads twice and adds to. */

@@ -24,7 +24,7 @@ void model_list_modules(struct str *out, const struct model *model, int is_adapt
 		const struct model_tensor *t = &model->tensors[i];
 		const char *end = strrchr(t->name, '.'), *begin = end;
 
-		if (role_adapter(t->role) == ROLE_COUNT || (is_adapted && model_adapter_of(model, i) < 0))
+		if (!model_may_adapt(model, t->role) || (is_adapted && model_adapter_of(model, i) < 0))
 			continue;
 		while (begin > t->name && begin[-1] != '.')
 			begin--;

@@ -15,10 +15,13 @@
  *          MATRIX   matrix of a block, [out, in], or [in, out] if the family stores it so
  *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
  *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so
+ *          STACK    matrices [out, in] of all experts of a block, [E, out, in]
+ *          RESIDUAL_STACK  a STACK that writes to the residual stream
  *          FILTER   [out, 1, in], a filter over the tokens for each of `out` columns
  *          NORM     vector of `out` elements that scales a norm
  *          BIAS     vector of `out` elements that is added
  *          SCALAR   one number of the files that never trains (a buffer of transformers)
+ *          BUFFER   vector of `out` numbers that a gradient never trains, first 0
  *          ONES     vector of `out` elements whose first values are 1
  *          RATES    vector of logarithms of decay rates
  *   stage  the kind of stage that reads it, or a kind that stands in for that one
@@ -30,6 +33,8 @@
  * norm_after_sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
+ * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses; ROUTER_CHOICE_B is added for the choice
+ * only. The SHARED ones are an expert for every token, times the sigmoid of SHARED_WEIGHT's product.
  * DELTA_QKV has all rows of q, of k, of v. The order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
@@ -84,6 +89,15 @@
 	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
 	ROW(POST_NORM2_W, BLOCK, NORMS, NORM, DOWN, HIDDEN, ONE)                                             \
 	ROW(POST_NORM2_B, BLOCK, NORMS, BIAS, DOWN, HIDDEN, ONE)                                             \
+	ROW(ROUTER_W, BLOCK, EXPERTS, MATRIX, EXPERTS, EXPERTS, HIDDEN)                                      \
+	ROW(ROUTER_B, BLOCK, EXPERTS, BIAS, EXPERTS, EXPERTS, ONE)                                           \
+	ROW(ROUTER_CHOICE_B, BLOCK, EXPERTS, BUFFER, EXPERTS, EXPERTS, ONE)                                  \
+	ROW(EXPERTS_GATE_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER_TWICE, HIDDEN)                   \
+	ROW(EXPERTS_DOWN_W, BLOCK, EXPERTS, RESIDUAL_STACK, EXPERTS, HIDDEN, EXPERT_INNER)                   \
+	ROW(SHARED_GATE_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                      \
+	ROW(SHARED_UP_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                        \
+	ROW(SHARED_DOWN_W, BLOCK, MLP, RESIDUAL, EXPERTS, HIDDEN, SHARED)                                    \
+	ROW(SHARED_WEIGHT_W, BLOCK, MLP, MATRIX, EXPERTS, ONE, HIDDEN)                                       \
 	ROW(INPUT_GATE_W, BLOCK, MLP, MATRIX, INPUT, INPUT, HIDDEN)                                          \
 	ROW(INPUT_W, BLOCK, MLP, RESIDUAL, INPUT, HIDDEN, INPUT)                                             \
 	ROW(POST_INPUT_NORM_W, BLOCK, NORMS, NORM, INPUT, HIDDEN, ONE)                                       \
@@ -122,6 +136,14 @@
 	ROW(UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER, RANK)                                             \
 	ROW(DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, DOWN, RANK, INNER)                                         \
 	ROW(DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, DOWN, HIDDEN, RANK)                                        \
+	ROW(SHARED_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                              \
+	ROW(SHARED_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED, RANK)                              \
+	ROW(SHARED_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                                \
+	ROW(SHARED_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED, RANK)                                \
+	ROW(SHARED_DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, SHARED)                              \
+	ROW(SHARED_DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, HIDDEN, RANK)                              \
+	ROW(SHARED_WEIGHT_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                            \
+	ROW(SHARED_WEIGHT_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, ONE, RANK)                               \
 	ROW(INPUT_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, HIDDEN)                                 \
 	ROW(INPUT_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, INPUT, RANK)                                  \
 	ROW(INPUT_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, INPUT)                                       \
@@ -148,10 +170,13 @@ enum role_kind {
 	KIND_MATRIX,
 	KIND_RESIDUAL,
 	KIND_ADAPTER,
-	KIND_FILTER, /* of three dimensions; kinds before it have two, those behind it one */
+	KIND_STACK, /* the first of three dimensions; kinds before it have two */
+	KIND_RESIDUAL_STACK,
+	KIND_FILTER, /* the last of three dimensions; kinds behind it have one */
 	KIND_NORM,
 	KIND_BIAS,
 	KIND_SCALAR,
+	KIND_BUFFER,
 	KIND_ONES,
 	KIND_RATES
 };
@@ -162,6 +187,7 @@ enum role_kind {
 	PART(ATTENTION, "attention")                                                                         \
 	PART(RECURRENT, "recurrent")                                                                         \
 	PART(MLP, "mlp")                                                                                     \
+	PART(EXPERTS, "experts")                                                                             \
 	PART(NORMS, "norms")                                                                                 \
 	PART(POOLER, "pooler")                                                                               \
 	PART(HEAD, "head")                                                                                   \
@@ -194,6 +220,10 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
 	ADAPTED(DOWN_W, DOWN_LORA_A)                                                                         \
+	ADAPTED(SHARED_GATE_W, SHARED_GATE_LORA_A)                                                           \
+	ADAPTED(SHARED_UP_W, SHARED_UP_LORA_A)                                                               \
+	ADAPTED(SHARED_DOWN_W, SHARED_DOWN_LORA_A)                                                           \
+	ADAPTED(SHARED_WEIGHT_W, SHARED_WEIGHT_LORA_A)                                                       \
 	ADAPTED(INPUT_GATE_W, INPUT_GATE_LORA_A)                                                             \
 	ADAPTED(INPUT_W, INPUT_LORA_A)
 
@@ -216,6 +246,7 @@ const char *model_part_name(enum model_part part);
 	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
 	STAGE(UP, up, BLOCK, GATE)                                                                           \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
+	STAGE(EXPERTS, experts, BLOCK, GATE)                                                                 \
 	STAGE(INPUT, input, BLOCK, INPUT)                                                                    \
 	STAGE(SCALE, scale, BLOCK, SCALE)                                                                    \
 	STAGE(HEAD, head, MODEL, HEAD)
@@ -246,6 +277,10 @@ enum model_dim {
 	DIM_V_NORM,
 	DIM_INNER,
 	DIM_INNER_TWICE,
+	DIM_EXPERTS,
+	DIM_EXPERT_INNER,
+	DIM_EXPERT_INNER_TWICE,
+	DIM_SHARED,
 	DIM_DELTA_QKV,
 	DIM_DELTA_V,
 	DIM_DELTA_HEADS,
@@ -271,6 +306,12 @@ struct role_facts {
 enum tensor_role role_adapter(enum tensor_role matrix);
 
 extern const struct role_facts role_facts[ROLE_COUNT];
+
+/* 0: a gradient never trains such a tensor. */
+static inline int role_trains(enum tensor_role role)
+{
+	return role_facts[role].kind != KIND_SCALAR && role_facts[role].kind != KIND_BUFFER;
+}
 
 struct stage_facts {
 	const char *name; /* "embed", "attn", ... */

@@ -57,9 +57,9 @@ static int64_t tensor_count(const struct block *b, int tensor)
 
 	if (model_tensor_is_adapter(t))
 		return t->count / b->divisor;
-	if (t->rank == 3) /* a filter for each column */
+	if (role_facts[t->role].kind == KIND_FILTER)
 		return t->count / b->divisor;
-	return t->rank == 2 ? t->count / (b->divisor * b->divisor) : t->count;
+	return t->rank >= 2 ? t->count / (b->divisor * b->divisor) : t->count;
 }
 
 static double block_flops(const struct block *b)
@@ -68,10 +68,13 @@ static double block_flops(const struct block *b)
 	double tokens = (double)b->tokens, matrices = 0;
 
 	for (int t = 0; t < b->model.tensor_count; t++)
-		if (in_block(b, t) &&
-		        b->model.tensors[t].rank == 2) /* of an adapter four products, not three */
-			matrices += (model_tensor_is_adapter(&b->model.tensors[t]) ? 4.0 / 3 : 1) *
-			            (double)tensor_count(b, t);
+		if (in_block(b, t) && b->model.tensors[t].rank >= 2 &&
+		        role_facts[b->model.tensors[t].role].kind != KIND_FILTER)
+			matrices += (model_tensor_is_adapter(&b->model.tensors[t])
+			                            ? 4.0 / 3 /* four products, not three */
+			                            : 1) *
+			            (double)tensor_count(b, t) * model_active_count(&b->model, t) /
+			            (double)b->model.tensors[t].count;
 	if (!c->block[0].has[ROLE_O_W])
 		return 6 * tokens * matrices;
 	return 6 * tokens * matrices +
@@ -129,7 +132,7 @@ static int divides(const struct model_config *c, int64_t divisor)
 	const struct block_config *first = &c->block[0];
 
 	return !(c->C % (divisor * COLUMNS_STEP) || first->F % (divisor * COLUMNS_STEP) ||
-	               first->H % divisor || first->KV % divisor || c->input_columns % divisor ||
+	               first->experts.F % divisor || first->experts.shared % divisor || first->H % divisor || first->KV % divisor || c->input_columns % divisor ||
 	               first->conv_cols % divisor || first->delta.key_heads % divisor ||
 	               first->delta.value_heads % divisor) &&
 	       c->C / divisor >= COLUMNS_MIN;
@@ -165,6 +168,8 @@ static void block_cut(struct sample *s, int cut)
 	c->C /= b->divisor;
 	c->input_columns /= b->divisor;
 	b->facts.F /= b->divisor;
+	b->facts.experts.F /= b->divisor;
+	b->facts.experts.shared /= b->divisor;
 	b->facts.H /= b->divisor;
 	b->facts.KV /= b->divisor;
 	b->facts.conv_cols /= b->divisor;

@@ -20,6 +20,12 @@
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
 	ROW(qwen3_5_text)                                                                                    \
+	ROW(qwen3_5_moe_text)                                                                                \
+	ROW(mixtral)                                                                                         \
+	ROW(olmoe)                                                                                           \
+	ROW(qwen2_moe)                                                                                       \
+	ROW(qwen3_moe)                                                                                       \
+	ROW(qwen3_next)                                                                                      \
 	ROW(phi3)                                                                                            \
 	ROW(gemma)                                                                                           \
 	ROW(gemma2)                                                                                          \
@@ -43,6 +49,7 @@
 	ROW(starcoder2)                                                                                      \
 	ROW(glm)                                                                                             \
 	ROW(glm4)                                                                                            \
+	ROW(glm4_moe)                                                                                        \
 	ROW(cohere)                                                                                          \
 	ROW(cohere2)                                                                                         \
 	ROW(nemotron)                                                                                        \
@@ -93,6 +100,28 @@ FAMILY_LIST(FAMILY_DECLARE)
 #define LLAMA_MLP_BIASED(flag, if_absent)                                                                    \
 	TENSOR(GATE_W, "mlp.gate_proj.weight"), TENSOR_IF(GATE_B, "mlp.gate_proj.bias", flag, if_absent),    \
 	        LLAMA_UP_DOWN_BIASED(flag, if_absent)
+#define QWEN_ATTENTION_OR_DELTA                                                                              \
+	TENSOR(DT_BIAS, "linear_attn.dt_bias"), TENSOR(A_LOG, "linear_attn.A_log"),                          \
+	TENSOR(CONV_W, "linear_attn.conv1d.weight"), TENSOR(DELTA_NORM_W, "linear_attn.norm.weight"),        \
+	TENSOR(DELTA_OUT_W, "linear_attn.out_proj.weight"),                                                  \
+	TENSOR(DELTA_QKV_W, "linear_attn.in_proj_qkv.weight"),                                               \
+	TENSOR(DELTA_Z_W, "linear_attn.in_proj_z.weight"),                                                   \
+	TENSOR(DELTA_B_W, "linear_attn.in_proj_b.weight"),                                                   \
+	TENSOR(DELTA_A_W, "linear_attn.in_proj_a.weight"),                                                   \
+	LLAMA_ATTENTION_BIASED("attention_bias", 0), LLAMA_HEAD_NORMS
+#define QWEN_EXPERTS                                                                                         \
+	TENSOR(ROUTER_W, "mlp.gate.weight"), TENSOR(EXPERTS_GATE_UP_W, "mlp.experts.gate_up_proj"),          \
+	        TENSOR(EXPERTS_DOWN_W, "mlp.experts.down_proj")
+#define QWEN_SHARED_EXPERT                                                                                   \
+	TENSOR(SHARED_GATE_W, "mlp.shared_expert.gate_proj.weight"),                                         \
+	        TENSOR(SHARED_UP_W, "mlp.shared_expert.up_proj.weight"),                                     \
+	        TENSOR(SHARED_DOWN_W, "mlp.shared_expert.down_proj.weight"),                                 \
+	        TENSOR(SHARED_WEIGHT_W, "mlp.shared_expert_gate.weight")
+#define DEEPSEEK_EXPERTS                                                                                     \
+	QWEN_EXPERTS, TENSOR(ROUTER_CHOICE_B, "mlp.gate.e_score_correction_bias"),                           \
+	        TENSOR(SHARED_GATE_W, "mlp.shared_experts.gate_proj.weight"),                                \
+	        TENSOR(SHARED_UP_W, "mlp.shared_experts.up_proj.weight"),                                    \
+	        TENSOR(SHARED_DOWN_W, "mlp.shared_experts.down_proj.weight")
 #define LLAMA_NORMS                                                                                          \
 	TENSOR(NORM1_W, "input_layernorm.weight"), TENSOR(NORM2_W, "post_attention_layernorm.weight")
 #define LLAMA_POST_NORMS                                                                                     \
@@ -208,5 +237,12 @@ void gemma2_read(struct config_reader *r, struct model_config *c);
 #define QWEN_WINDOW_AND_IGNORED                                                                              \
 	.window = {.read = 1, .otherwise = 4096, .use = "use_sliding_window", .from = 28},                   \
 	.ignored = {{"mlp_bias", "Qwen has none"}}
+
+/* Which layers have attention and which the gated delta rule: of Qwen3.5 and Qwen3-Next. */
+void qwen3_5_read(struct config_reader *r, struct model_config *c);
+
+/* Names of the experts of the Qwen families and OLMoE, and their keys. */
+extern const struct family_split qwen_expert_splits[];
+extern const struct experts_keys experts_keys_qwen;
 
 #endif

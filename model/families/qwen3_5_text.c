@@ -8,19 +8,13 @@
 #include <string.h>
 
 static const struct family_tensor qwen3_5_tensors[] = {
+        LLAMA_EMBED, QWEN_ATTENTION_OR_DELTA, LLAMA_MLP, LLAMA_NORMS, LLAMA_NORM_HEAD};
+
+static const struct family_tensor qwen3_5_moe_tensors[] = {
         LLAMA_EMBED,
-        TENSOR(DT_BIAS, "linear_attn.dt_bias"),
-        TENSOR(A_LOG, "linear_attn.A_log"),
-        TENSOR(CONV_W, "linear_attn.conv1d.weight"),
-        TENSOR(DELTA_NORM_W, "linear_attn.norm.weight"),
-        TENSOR(DELTA_OUT_W, "linear_attn.out_proj.weight"),
-        TENSOR(DELTA_QKV_W, "linear_attn.in_proj_qkv.weight"),
-        TENSOR(DELTA_Z_W, "linear_attn.in_proj_z.weight"),
-        TENSOR(DELTA_B_W, "linear_attn.in_proj_b.weight"),
-        TENSOR(DELTA_A_W, "linear_attn.in_proj_a.weight"),
-        LLAMA_ATTENTION_BIASED("attention_bias", 0),
-        LLAMA_HEAD_NORMS,
-        LLAMA_MLP,
+        QWEN_ATTENTION_OR_DELTA,
+        QWEN_EXPERTS,
+        QWEN_SHARED_EXPERT,
         LLAMA_NORMS,
         LLAMA_NORM_HEAD,
 };
@@ -38,7 +32,7 @@ static void warn_unread(struct config_reader *r)
 		log_warn("%s: output_gate_type is ignored: the gate of linear attention is silu", r->where);
 }
 
-static void qwen3_5_read(struct config_reader *r, struct model_config *c)
+void qwen3_5_read(struct config_reader *r, struct model_config *c)
 {
 	static const char *const names[] = {"full_attention", "linear_attention", NULL};
 	int *is_linear = mem_alloc((size_t)c->L, sizeof(*is_linear));
@@ -91,4 +85,38 @@ const struct model_family family_qwen3_5_text = {
                 .pad_id = -1},
         .rope = {.partial_otherwise = 0.25, .partial_in_default = 1},
         .read = qwen3_5_read,
+};
+
+static void qwen3_5_moe_read(struct config_reader *r, struct model_config *c)
+{
+	static const struct experts_keys keys = {.count = {"num_experts", "num_local_experts"},
+	        .chosen = "num_experts_per_tok",
+	        .inner = "moe_intermediate_size"};
+	struct experts_config e = {.count = 256, .chosen = 8, .F = 512, .shared = 512, .is_normed = 1};
+
+	qwen3_5_read(r, c);
+	config_read_size(r, "shared_expert_intermediate_size", &e.shared);
+	config_read_experts(r, &e, &keys);
+	config_set_all_sparse(r, c, &e);
+}
+
+const struct model_family family_qwen3_5_moe_text = {
+        .model_type = "qwen3_5_moe_text",
+        .base_class = "Qwen3_5MoeTextModel",
+        .causal_class = "Qwen3_5MoeForCausalLM",
+        .tensors = qwen3_5_moe_tensors,
+        .splits = qwen_expert_splits,
+        .defaults = {.V = 248320,
+                .C = 2048,
+                .L = 40,
+                .H = 16,
+                .KV = 2,
+                .D = 256,
+                .max_positions = 32768,
+                .norm_epsilon = 1e-6,
+                .norm_weight_offset = 1,
+                .bos_id = -1,
+                .pad_id = -1},
+        .rope = {.partial_otherwise = 0.25, .partial_in_default = 1},
+        .read = qwen3_5_moe_read,
 };

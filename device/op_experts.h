@@ -1,0 +1,117 @@
+/* Layers of experts: the choice of a router, rows in the order of experts, and products in which each expert
+ * has a matrix of its own (device/op.h has the rules for all ops).
+ *
+ * Each token is at `chosen` of `experts` experts. A *slot* is one of these choices: slot s is of token
+ * s / chosen. A *row* is a slot's place in the order of experts, in which slots of one expert keep their
+ * order: nothing is dropped, and there is no capacity. All addresses and sizes are static; how many rows an
+ * expert has stands in `first` on the device.
+ *
+ *     ROUTE    logits -> ids, weights      ORDER    ids -> first, slot, row
+ *     DISPATCH a row for each slot         GROUPED  rows times the matrix of their expert
+ *     WEIGH    rows times their weights    COMBINE  the sum of a token's rows
+ */
+#ifndef FERRY_DEVICE_OP_EXPERTS_H
+#define FERRY_DEVICE_OP_EXPERTS_H
+
+#include "base/dtype.h"
+#include "device/addr.h"
+#include "device/op_matmul.h"
+#include "device/route_rule.h"
+
+#define OP_EXPERTS_LIST(ROW)                                                                                 \
+	ROW(ROUTE, route, route)                                                                             \
+	ROW(ROUTE_GRAD, route_grad, route_grad)                                                              \
+	ROW(ORDER, order, order)                                                                             \
+	ROW(DISPATCH, dispatch, dispatch)                                                                    \
+	ROW(COMBINE, combine, combine)                                                                       \
+	ROW(WEIGH, weigh, weigh)                                                                             \
+	ROW(WEIGH_GRAD, weigh_grad, weigh_grad)                                                              \
+	ROW(GROUPED, grouped, grouped)
+
+enum { ROUTE_EXPERTS_MAX = 4096, ROUTE_CHOSEN_MAX = 64, ROUTE_GROUPS_MAX = 64 };
+
+/* The rule makes scores s of logits (F32 [tokens, experts]):
+ *
+ *     ROUTE_SOFTMAX  s = softmax(logits) over all experts; the largest are chosen
+ *     ROUTE_SIGMOID  s = sigmoid(logits); those with the largest s + bias are chosen
+ *     ROUTE_CHOSEN   the largest logits are chosen; s is the softmax over these
+ *
+ * With groups > 1 experts are in groups of equal size, of which the groups_chosen best take part. A group
+ * counts as the sum of its two best experts with ROUTE_SIGMOID, else as its best one. Of equals the first is
+ * chosen. ids (int32) and weights (F32), [tokens, chosen], are in the order of choice. A weight is
+ * scale * s or, with is_normed, scale * s / (the sum of the token's s + norm_epsilon).
+ *
+ * Backward: dlogits, F32 [tokens, experts], from dweights, F32 [tokens, chosen]; the choice is constant. */
+struct op_route {
+	dev_addr ids, weights, logits, bias; /* bias [experts], optional, only of ROUTE_SIGMOID */
+	int64_t tokens, experts, chosen, groups, groups_chosen;
+	enum route_rule rule;
+	enum dtype bias_dtype;
+	int is_normed;
+	double scale, norm_epsilon;
+};
+struct op_route_grad {
+	dev_addr dlogits, dweights, ids, logits;
+	int64_t tokens, experts, chosen;
+	enum route_rule rule;
+	int is_normed;
+	double scale, norm_epsilon;
+};
+
+/* From ids, int32 [tokens, chosen]: first, int32 [experts + 1], the first row of each expert and, last, the
+ * number of rows; slot, int32 [rows], of each row; row, int32 [tokens, chosen], of each slot. rows = tokens *
+ * chosen. ids must be in 0 .. experts - 1. */
+struct op_order {
+	dev_addr first, slot, row, ids;
+	int64_t tokens, chosen, experts;
+};
+
+/* y[r] = x[slot[r] / chosen], rows of `cols` elements without gaps. */
+struct op_dispatch {
+	dev_addr y, x, slot;
+	int64_t tokens, chosen, cols;
+	enum dtype dtype;
+};
+
+/* y[t] (+)= the sum of x[row[s]] over the slots s of token t, in their order, in fp32. */
+struct op_combine {
+	dev_addr y, x, row;
+	int64_t tokens, chosen, cols;
+	enum dtype dtype, y_dtype; /* y_dtype is `dtype` or F32 */
+	int accumulate;
+};
+
+/* x[r] *= weights[slot[r]], rows of `cols` elements without gaps; without `slot` weights[r]. Backward, from dy
+ * in place of dx: dweights[slot[r]] = the sum of dy[r] * x[r], then x[r] and dy[r] are multiplied by the
+ * weight. */
+struct op_weigh {
+	dev_addr x, weights, slot; /* slot optional */
+	int64_t rows, cols;
+	enum dtype dtype;
+};
+struct op_weigh_grad {
+	dev_addr x, dx, dweights, weights, slot;
+	int64_t rows, cols;
+	enum dtype dtype;
+};
+
+/* Products of rows with matrices of experts, b = [experts, ...] one after the other. `first` is that of
+ * op_order.
+ *
+ *     GROUPED_ROWS     c[r] = a[r] * op(b of the row's expert): c [rows, n], a [rows, k], b [k, n] or, with
+ *                      MATMUL_TRANSPOSED, [n, k]; (+)= with accumulate
+ *     GROUPED_WEIGHTS  c of expert e (+)= (a of its rows)^T * (b of its rows): c [experts, m, n], a
+ *                      [rows, m], b [rows, n]; without rows it is 0, or unchanged with accumulate
+ *
+ * m is only of GROUPED_WEIGHTS, k and b_layout are only of GROUPED_ROWS. */
+enum grouped_kind { GROUPED_ROWS, GROUPED_WEIGHTS };
+struct op_grouped {
+	dev_addr c, a, b, first;
+	int64_t rows, experts, m, n, k;
+	enum grouped_kind of;
+	enum matmul_layout b_layout;
+	enum dtype ab_dtype, c_dtype;
+	int accumulate;
+};
+
+#endif

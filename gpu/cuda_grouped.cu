@@ -1,0 +1,96 @@
+/* Products of rows with the matrices of their experts. Where an expert's rows begin is read on the device. */
+#include "gpu/product.cuh"
+
+extern "C" {
+#include "device/op_experts.h"
+}
+
+OP_EXPERTS_LIST(CUDA_DECLARE)
+
+namespace
+{
+
+/* The expert of a tile of rows, and the tile's first row within the expert's; 0: there is no such tile. Tiles
+ * are those of expert 0, of expert 1, ... */
+__device__ __forceinline__ int tile_find(
+        int64_t *expert, int64_t *row0, const int32_t *first, int64_t experts, int64_t tile)
+{
+	for (int64_t e = 0; e < experts; e++) {
+		int64_t tiles = (first[e + 1] - first[e] + TILE - 1) / TILE;
+
+		if (tile < tiles) {
+			*expert = e;
+			*row0 = tile * TILE;
+			return 1;
+		}
+		tile -= tiles;
+	}
+	return 0;
+}
+
+struct grouped_sizes {
+	int64_t experts, m, n, k, row_tiles;
+	int b_is_turned, accumulate;
+};
+
+template <class T, class C>
+__global__ void __launch_bounds__(THREADS)
+        grouped_rows_kernel(C *c, const T *a, const T *b, const int32_t *first, grouped_sizes o)
+{
+	SHARED(float, a_panel, DEPTH *ROW);
+	SHARED(float, b_panel, DEPTH *ROW);
+	int64_t tiles_n = (o.n + TILE - 1) / TILE, e = 0, row0 = 0;
+
+	for (int64_t tile = blockIdx.x; tile < o.row_tiles * tiles_n; tile += gridDim.x) {
+		if (!tile_find(&e, &row0, first, o.experts, tile / tiles_n))
+			continue;
+		int64_t count = first[e + 1] - first[e];
+		product_out out = {count, o.n, o.n, o.accumulate};
+		side of_a = {count, o.k, o.k, 1}, of_b = {o.n, o.k, o.b_is_turned ? o.k : o.n, o.b_is_turned};
+
+		product_tile(a_panel, b_panel, c + first[e] * o.n, a + first[e] * o.k, b + e * o.n * o.k,
+		        (const T *)0, out, of_a, of_b, row0, tile % tiles_n * TILE);
+	}
+}
+
+template <class T, class C>
+__global__ void __launch_bounds__(THREADS)
+        grouped_weights_kernel(C *c, const T *a, const T *b, const int32_t *first, grouped_sizes o)
+{
+	SHARED(float, a_panel, DEPTH *ROW);
+	SHARED(float, b_panel, DEPTH *ROW);
+	int64_t tiles_n = (o.n + TILE - 1) / TILE, tiles = (o.m + TILE - 1) / TILE * tiles_n;
+
+	for (int64_t tile = blockIdx.x; tile < o.experts * tiles; tile += gridDim.x) {
+		int64_t e = tile / tiles, count = first[e + 1] - first[e], own = tile % tiles;
+		product_out out = {o.m, o.n, o.n, o.accumulate};
+		side of_a = {o.m, count, o.m, 0}, of_b = {o.n, count, o.n, 0};
+
+		product_tile(a_panel, b_panel, c + e * o.m * o.n, a + first[e] * o.m, b + first[e] * o.n,
+		        (const T *)0, out, of_a, of_b, own / tiles_n * TILE, own % tiles_n * TILE);
+	}
+}
+
+template <class T, class C> int grouped_start(const struct cuda_launch *at, const struct op_grouped *o)
+{
+	grouped_sizes sizes = {o->experts, o->m, o->n, o->k, ceil_div(o->rows, TILE) + o->experts,
+	        o->b_layout == MATMUL_TRANSPOSED, o->accumulate};
+	int is_rows = o->of == GROUPED_ROWS;
+	int64_t tiles = ceil_div(o->n, TILE) *
+	                (is_rows ? sizes.row_tiles : o->experts * ceil_div(o->m, TILE));
+
+	if (tiles > INT32_MAX)
+		tiles = INT32_MAX;
+	return cuda_start(at, "grouped", is_rows ? grouped_rows_kernel<T, C> : grouped_weights_kernel<T, C>,
+	        dim3((unsigned)tiles), THREADS, 0, dev_ptr<C>(o->c), dev_ptr<const T>(o->a),
+	        dev_ptr<const T>(o->b), dev_ptr<const int32_t>(o->first), sizes);
+}
+
+} // namespace
+
+extern "C" int cuda_grouped(const struct cuda_launch *at, const struct op_grouped *o)
+{
+	if (o->ab_dtype == DTYPE_F32)
+		return grouped_start<float, float>(at, o);
+	return o->c_dtype == DTYPE_F32 ? grouped_start<bf16, float>(at, o) : grouped_start<bf16, bf16>(at, o);
+}

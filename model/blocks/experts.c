@@ -1,0 +1,491 @@
+/* Forward and backward of a layer of experts: norm, router, the MLPs of the chosen experts over rows in the
+ * order of experts, their weighted sum, and a shared expert for every token. Its ops: device/op_experts.h. */
+#include "model/blocks/block.h"
+
+/* What forward keeps. Backward overwrites gate_up and the shared expert's gate and up with their gradients. */
+struct experts_layout {
+	int64_t rstd, mean; /* F32 [tokens] */
+	int64_t norm;       /* [tokens, C] */
+	int64_t logits;     /* F32 [tokens, experts] */
+	int64_t ids;        /* int32 [tokens, chosen] */
+	int64_t weights;    /* F32 [tokens, chosen] */
+	int64_t first;      /* int32 [experts + 1] */
+	int64_t slot, row;  /* int32 [rows], [tokens, chosen] */
+	int64_t gate_up;    /* [rows, 2 F] */
+	/* With a shared expert, of width S. Its weight is that of a router with one expert. */
+	int64_t shared_gate, shared_up; /* [tokens, S] */
+	int64_t shared_logits;          /* F32 [tokens] */
+	int64_t shared_ids;             /* int32 [tokens] */
+	int64_t shared_weights;         /* F32 [tokens] */
+	int64_t bytes;
+};
+
+static int64_t rows_of(const struct stage_call *call)
+{
+	return call->tokens * call->block->experts.chosen;
+}
+
+static struct experts_layout layout_of(const struct stage_call *call)
+{
+	const struct experts_config *x = &call->block->experts;
+	int64_t e = call->element_bytes, tokens = call->tokens, rows = rows_of(call), end = 0;
+	int64_t weighed = call_has(call, ROLE_SHARED_WEIGHT_W) ? tokens : 0;
+	struct experts_layout l;
+
+	l.rstd = layout_take(&end, tokens, 4);
+	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? tokens : 0, 4);
+	l.norm = layout_take(&end, tokens * call->c->C, e);
+	l.logits = layout_take(&end, tokens * x->count, 4);
+	l.ids = layout_take(&end, rows, 4);
+	l.weights = layout_take(&end, rows, 4);
+	l.first = layout_take(&end, x->count + 1, 4);
+	l.slot = layout_take(&end, rows, 4);
+	l.row = layout_take(&end, rows, 4);
+	l.gate_up = layout_take(&end, rows * 2 * x->F, e);
+	l.shared_gate = layout_take(&end, tokens * x->shared, e);
+	l.shared_up = layout_take(&end, tokens * x->shared, e);
+	l.shared_logits = layout_take(&end, weighed, 4);
+	l.shared_ids = layout_take(&end, weighed, 4);
+	l.shared_weights = layout_take(&end, weighed, 4);
+	l.bytes = end;
+	return l;
+}
+
+static int64_t acts_bytes(const struct stage_call *call)
+{
+	return layout_of(call).bytes;
+}
+
+static const struct experts_layout *layout(const struct stage_call *call)
+{
+	return call->layout;
+}
+
+/* Forward uses in_rows, hidden and shared_hidden. */
+struct experts_scratch {
+	int64_t in_rows;  /* [rows, C] the input of gate_up, or the output of down; its gradient */
+	int64_t out_rows; /* [rows, C] the gradient of down's output, then that of in_rows */
+	int64_t hidden, dhidden;               /* [rows, F] */
+	int64_t shared_hidden, shared_dhidden; /* [tokens, S] */
+	int64_t dweights;                      /* F32 [tokens, chosen] */
+	int64_t dlogits, dlogits_cast;         /* F32 and, if not F32, dtype [tokens, experts] */
+	int64_t bytes;
+};
+
+static struct experts_scratch scratch_of(const struct stage_call *call)
+{
+	const struct experts_config *x = &call->block->experts;
+	int64_t e = call->element_bytes, tokens = call->tokens, rows = rows_of(call), end = 0;
+	struct experts_scratch s;
+
+	s.in_rows = layout_take(&end, rows * call->c->C, e);
+	s.hidden = layout_take(&end, rows * x->F, e);
+	s.shared_hidden = layout_take(&end, tokens * x->shared, e);
+	s.out_rows = layout_take(&end, rows * call->c->C, e);
+	s.dhidden = layout_take(&end, rows * x->F, e);
+	s.shared_dhidden = layout_take(&end, tokens * x->shared, e);
+	s.dweights = layout_take(&end, rows, 4);
+	s.dlogits = layout_take(&end, tokens * x->count, 4);
+	s.dlogits_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * x->count, e);
+	s.bytes = end;
+	return s;
+}
+
+static int64_t scratch_bytes(const struct stage_call *call)
+{
+	return scratch_of(call).bytes;
+}
+
+/* ---- parts ---- */
+
+static struct norm_place norm_of(const struct stage_call *call)
+{
+	return (struct norm_place){ROLE_NORM2_W, ROLE_NORM2_B, acts_at(call, layout(call)->rstd),
+	        acts_at(call, layout(call)->mean), scratch_at(call, call->scratch.norm_zeros)};
+}
+
+/* No norm follows the sum: the block lacks the tensor. */
+static struct norm_place post_norm_of(const struct stage_call *call)
+{
+	return (struct norm_place){ROLE_POST_NORM2_W, ROLE_COUNT, DEV_NONE, DEV_NONE,
+	        scratch_at(call, call->scratch.norm_zeros)};
+}
+
+static struct rows norm_rows(const struct stage_call *call)
+{
+	return rows_at(call, acts_at(call, layout(call)->norm), call->c->C);
+}
+
+static struct linear router_of(const struct stage_call *call)
+{
+	return (struct linear){
+	        ROLE_ROUTER_W, ROLE_ROUTER_B, call->block->experts.count, call->c->C, 0, 0, 0};
+}
+
+/* Matrices of the shared expert; every other linear layer of it has C columns. */
+static struct linear shared_of(const struct stage_call *call, enum tensor_role role)
+{
+	int64_t C = call->c->C, S = call->block->experts.shared;
+
+	if (role == ROLE_SHARED_WEIGHT_W)
+		return (struct linear){role, ROLE_COUNT, 1, C, 0, 0, 0};
+	return role == ROLE_SHARED_DOWN_W ? (struct linear){role, ROLE_COUNT, C, S, 0, 0, 0}
+	                                  : (struct linear){role, ROLE_COUNT, S, C, 0, 0, 0};
+}
+
+/* ---- routing ---- */
+
+/* A router: of the experts, or of the one shared expert, whose weight is a sigmoid. */
+struct router {
+	int64_t logits, ids, weights; /* in activations */
+	int64_t experts, chosen;
+	struct linear linear;
+	int is_shared;
+};
+
+static struct router router_place(const struct stage_call *call, int is_shared)
+{
+	const struct experts_layout *l = layout(call);
+	const struct experts_config *x = &call->block->experts;
+
+	return is_shared ? (struct router){l->shared_logits, l->shared_ids, l->shared_weights, 1, 1,
+	                           shared_of(call, ROLE_SHARED_WEIGHT_W), 1}
+	                 : (struct router){l->logits, l->ids, l->weights, x->count, x->chosen,
+	                           router_of(call), 0};
+}
+
+static void route(struct stage_call *call, const struct router *r)
+{
+	const struct experts_config *x = &call->block->experts;
+	dev_addr logits = acts_at(call, r->logits);
+
+	linear_forward(
+	        call, &r->linear, rows_at(call, logits, r->experts), DTYPE_F32, norm_rows(call));
+	call_op(call, &(struct op){.kind = OP_ROUTE,
+	                      .route = {.ids = acts_at(call, r->ids),
+	                              .weights = acts_at(call, r->weights),
+	                              .logits = logits,
+	                              .bias = r->is_shared ? DEV_NONE
+	                                                   : weight_of(call, ROLE_ROUTER_CHOICE_B),
+	                              .tokens = call->tokens,
+	                              .experts = r->experts,
+	                              .chosen = r->chosen,
+	                              .groups = r->is_shared ? 1 : x->groups,
+	                              .groups_chosen = r->is_shared ? 1 : x->groups_chosen,
+	                              .rule = r->is_shared ? ROUTE_SIGMOID : x->rule,
+	                              .bias_dtype = call->dtype,
+	                              .is_normed = !r->is_shared && x->is_normed,
+	                              .scale = r->is_shared ? 1 : x->scale}});
+}
+
+static void order(struct stage_call *call)
+{
+	const struct experts_layout *l = layout(call);
+
+	call_op(call, &(struct op){.kind = OP_ORDER,
+	                      .order = {.first = acts_at(call, l->first),
+	                              .slot = acts_at(call, l->slot),
+	                              .row = acts_at(call, l->row),
+	                              .ids = acts_at(call, l->ids),
+	                              .tokens = call->tokens,
+	                              .chosen = call->block->experts.chosen,
+	                              .experts = call->block->experts.count}});
+}
+
+/* From the gradients of the weights, in scratch, those of the router; adds that of its input to dnorm. */
+static void route_backward(struct stage_call *call, const struct router *r, dev_addr dnorm)
+{
+	const struct experts_config *x = &call->block->experts;
+	struct experts_scratch s = scratch_of(call);
+	dev_addr wide = own_scratch_at(call, s.dlogits), cast = own_scratch_at(call, s.dlogits_cast);
+	struct rows dlogits = rows_at(call, call->dtype == DTYPE_F32 ? wide : cast, r->experts);
+
+	call_op(call, &(struct op){.kind = OP_ROUTE_GRAD,
+	                      .route_grad = {.dlogits = wide,
+	                              .dweights = own_scratch_at(call, s.dweights),
+	                              .ids = acts_at(call, r->ids),
+	                              .logits = acts_at(call, r->logits),
+	                              .tokens = call->tokens,
+	                              .experts = r->experts,
+	                              .chosen = r->chosen,
+	                              .rule = r->is_shared ? ROUTE_SIGMOID : x->rule,
+	                              .is_normed = !r->is_shared && x->is_normed,
+	                              .scale = r->is_shared ? 1 : x->scale}});
+	if (call->dtype != DTYPE_F32)
+		call_cast(call, cast, wide, call->tokens * r->experts);
+	linear_backward_weight(call, &r->linear, dlogits, norm_rows(call));
+	linear_backward_input(
+	        call, &r->linear, rows_at(call, dnorm, call->c->C), DTYPE_F32, LINEAR_ADD, dlogits);
+}
+
+/* ---- rows ---- */
+
+/* y [rows, C]: a row of x for each slot. */
+static void dispatch(struct stage_call *call, dev_addr y, dev_addr x)
+{
+	call_op(call, &(struct op){.kind = OP_DISPATCH,
+	                      .dispatch = {.y = y,
+	                              .x = x,
+	                              .slot = acts_at(call, layout(call)->slot),
+	                              .tokens = call->tokens,
+	                              .chosen = call->block->experts.chosen,
+	                              .cols = call->c->C,
+	                              .dtype = call->dtype}});
+}
+
+static void combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, dev_addr x, int adds)
+{
+	call_op(call, &(struct op){.kind = OP_COMBINE,
+	                      .combine = {.y = y,
+	                              .x = x,
+	                              .row = acts_at(call, layout(call)->row),
+	                              .tokens = call->tokens,
+	                              .chosen = call->block->experts.chosen,
+	                              .cols = call->c->C,
+	                              .dtype = call->dtype,
+	                              .y_dtype = y_dtype,
+	                              .accumulate = adds}});
+}
+
+/* c = a times the matrix of each row's expert. */
+static void rows_product(struct stage_call *call, dev_addr c, dev_addr a, enum tensor_role role, int64_t n,
+        int64_t k, enum matmul_layout b_layout)
+{
+	call_op(call, &(struct op){.kind = OP_GROUPED,
+	                      .grouped = {.c = c,
+	                              .a = a,
+	                              .b = weight_of(call, role),
+	                              .first = acts_at(call, layout(call)->first),
+	                              .rows = rows_of(call),
+	                              .experts = call->block->experts.count,
+	                              .n = n,
+	                              .k = k,
+	                              .of = GROUPED_ROWS,
+	                              .b_layout = b_layout,
+	                              .ab_dtype = call->dtype,
+	                              .c_dtype = call->dtype}});
+}
+
+/* The gradient of experts' matrices [m, n], from rows of their outputs' gradient and of their inputs. */
+static void weights_product(
+        struct stage_call *call, enum tensor_role role, dev_addr dy, int64_t m, dev_addr x, int64_t n)
+{
+	dev_addr grad = grad_of(call, role);
+
+	if (!dev_is_none(grad))
+		call_op(call, &(struct op){.kind = OP_GROUPED,
+		                      .grouped = {.c = grad,
+		                              .a = dy,
+		                              .b = x,
+		                              .first = acts_at(call, layout(call)->first),
+		                              .rows = rows_of(call),
+		                              .experts = call->block->experts.count,
+		                              .m = m,
+		                              .n = n,
+		                              .of = GROUPED_WEIGHTS,
+		                              .ab_dtype = call->dtype,
+		                              .c_dtype = DTYPE_F32,
+		                              .accumulate = !call->writes_gradients}});
+}
+
+/* The arguments of op_gate: gate and up lie side by side in rows of gate_up. */
+#define GATE_ARGUMENTS(call)                                                                                 \
+	.x = dev_at(acts_at(call, layout(call)->gate_up),                                                    \
+	        (call)->block->experts.F *(call)->element_bytes),                                            \
+	.gate = acts_at(call, layout(call)->gate_up), .rows = rows_of(call), .groups = 1,                    \
+	.cols = (call)->block->experts.F, .x_stride = 2 * (call)->block->experts.F,                          \
+	.y_stride = (call)->block->experts.F, .gate_stride = 2 * (call)->block->experts.F,                   \
+	.gate_group_stride = 2 * (call)->block->experts.F, .act = (call)->c->act, .dtype = (call)->dtype
+
+static void activate(struct stage_call *call, dev_addr hidden)
+{
+	call_op(call, &(struct op){.kind = OP_GATE, .gate = {GATE_ARGUMENTS(call), .y = hidden}});
+}
+
+static void activate_backward(struct stage_call *call, dev_addr dhidden)
+{
+	dev_addr gate = acts_at(call, layout(call)->gate_up);
+
+	call_op(call, &(struct op){.kind = OP_GATE_GRAD,
+	                      .gate_grad = {GATE_ARGUMENTS(call), .dgate = gate,
+	                              .dx = dev_at(gate, call->block->experts.F * call->element_bytes),
+	                              .dy = dhidden}});
+}
+
+/* ---- the shared expert ---- */
+
+static int has_shared(const struct stage_call *call)
+{
+	return call_has(call, ROLE_SHARED_DOWN_W);
+}
+
+#define SHARED_GLU(call)                                                                                     \
+	.gate = acts_at(call, layout(call)->shared_gate), .up = acts_at(call, layout(call)->shared_up),      \
+	.count = (call)->tokens * (call)->block->experts.shared, .act = (call)->c->act, .dtype = (call)->dtype
+
+static void shared_activate(struct stage_call *call, dev_addr hidden)
+{
+	call_op(call, &(struct op){.kind = OP_GLU, .glu = {SHARED_GLU(call), .out = hidden}});
+}
+
+static void shared_inner(struct stage_call *call)
+{
+	struct linear gate = shared_of(call, ROLE_SHARED_GATE_W), up = shared_of(call, ROLE_SHARED_UP_W);
+	int64_t S = call->block->experts.shared;
+
+	linear_forward(call, &gate, rows_at(call, acts_at(call, layout(call)->shared_gate), S), call->dtype,
+	        norm_rows(call));
+	linear_forward(call, &up, rows_at(call, acts_at(call, layout(call)->shared_up), S), call->dtype,
+	        norm_rows(call));
+	if (call_has(call, ROLE_SHARED_WEIGHT_W)) {
+		struct router r = router_place(call, 1);
+
+		route(call, &r);
+	}
+}
+
+static void shared_forward(struct stage_call *call, dev_addr branch)
+{
+	struct linear down = shared_of(call, ROLE_SHARED_DOWN_W);
+	dev_addr hidden = own_scratch_at(call, scratch_of(call).shared_hidden);
+	int64_t S = call->block->experts.shared;
+
+	shared_activate(call, hidden);
+	if (call_has(call, ROLE_SHARED_WEIGHT_W))
+		call_op(call, &(struct op){.kind = OP_WEIGH,
+		                      .weigh = {hidden, acts_at(call, layout(call)->shared_weights),
+		                              DEV_NONE, call->tokens, S, call->dtype}});
+	linear_forward(
+	        call, &down, rows_at(call, branch, call->c->C), call->dtype, rows_at(call, hidden, S));
+}
+
+/* Adds the gradient of its input to dnorm. */
+static void shared_backward(struct stage_call *call, struct rows dy, dev_addr dnorm)
+{
+	struct experts_scratch s = scratch_of(call);
+	struct linear down = shared_of(call, ROLE_SHARED_DOWN_W), gate = shared_of(call, ROLE_SHARED_GATE_W),
+	              up = shared_of(call, ROLE_SHARED_UP_W);
+	int64_t S = call->block->experts.shared;
+	struct rows hidden = rows_at(call, own_scratch_at(call, s.shared_hidden), S),
+	            dhidden = rows_at(call, own_scratch_at(call, s.shared_dhidden), S),
+	            dgate = rows_at(call, acts_at(call, layout(call)->shared_gate), S),
+	            dup = rows_at(call, acts_at(call, layout(call)->shared_up), S),
+	            dinput = rows_at(call, dnorm, call->c->C);
+
+	shared_activate(call, hidden.base);
+	linear_backward_input(call, &down, dhidden, call->dtype, LINEAR_WRITE, dy);
+	if (call_has(call, ROLE_SHARED_WEIGHT_W)) {
+		struct router r = router_place(call, 1);
+
+		call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
+		                      .weigh_grad = {hidden.base, dhidden.base,
+		                              own_scratch_at(call, s.dweights), acts_at(call, r.weights),
+		                              DEV_NONE, call->tokens, S, call->dtype}});
+		route_backward(call, &r, dnorm);
+	}
+	linear_backward_weight(call, &down, dy, hidden);
+	call_op(call, &(struct op){.kind = OP_GLU_GRAD,
+	                      .glu_grad = {SHARED_GLU(call), .dgate = dgate.base, .dup = dup.base,
+	                              .dout = dhidden.base}});
+	linear_backward_weight(call, &gate, dgate, norm_rows(call));
+	linear_backward_weight(call, &up, dup, norm_rows(call));
+	linear_backward_input(call, &gate, dinput, DTYPE_F32, LINEAR_ADD, dgate);
+	linear_backward_input(call, &up, dinput, DTYPE_F32, LINEAR_ADD, dup);
+}
+
+/* ---- the stage ---- */
+
+static void forward(struct stage_call *call)
+{
+	struct experts_scratch s = scratch_of(call);
+	struct norm_place norm = norm_of(call), post = post_norm_of(call);
+	struct router router = router_place(call, 0);
+	dev_addr rows = own_scratch_at(call, s.in_rows), hidden = own_scratch_at(call, s.hidden),
+	         branch = branch_at(call, &post, DEV_NONE);
+	int64_t C = call->c->C, F = call->block->experts.F;
+
+	norm_forward(call, &norm, norm_rows(call).base, stream_in(call), call->tokens);
+	route(call, &router);
+	order(call);
+	dispatch(call, rows, norm_rows(call).base);
+	rows_product(call, acts_at(call, layout(call)->gate_up), rows, ROLE_EXPERTS_GATE_UP_W, 2 * F, C,
+	        MATMUL_TRANSPOSED);
+	if (has_shared(call))
+		shared_inner(call);
+	if (dev_is_none(branch))
+		return;
+	if (has_shared(call))
+		shared_forward(call, branch);
+	activate(call, hidden);
+	call_op(call, &(struct op){.kind = OP_WEIGH,
+	                      .weigh = {hidden, acts_at(call, layout(call)->weights),
+	                              acts_at(call, layout(call)->slot), rows_of(call), F, call->dtype}});
+	rows_product(call, rows, hidden, ROLE_EXPERTS_DOWN_W, C, F, MATMUL_TRANSPOSED);
+	combine(call, branch, call->dtype, rows, has_shared(call));
+	branch_end(call, &post, branch);
+}
+
+/* Writes the gradient of the norm's output to dnorm, from the part of the experts. */
+static void rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm)
+{
+	struct experts_scratch s = scratch_of(call);
+	struct router router = router_place(call, 0);
+	dev_addr in = own_scratch_at(call, s.in_rows), out = own_scratch_at(call, s.out_rows),
+	         hidden = own_scratch_at(call, s.hidden), dhidden = own_scratch_at(call, s.dhidden),
+	         dgate_up = acts_at(call, layout(call)->gate_up);
+	int64_t C = call->c->C, F = call->block->experts.F;
+
+	activate(call, hidden);
+	dispatch(call, out, dy);
+	rows_product(call, dhidden, out, ROLE_EXPERTS_DOWN_W, F, C, MATMUL_NORMAL);
+	call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
+	                      .weigh_grad = {hidden, dhidden, own_scratch_at(call, s.dweights),
+	                              acts_at(call, router.weights), acts_at(call, layout(call)->slot),
+	                              rows_of(call), F, call->dtype}});
+	weights_product(call, ROLE_EXPERTS_DOWN_W, out, C, hidden, F);
+	activate_backward(call, dhidden);
+	dispatch(call, in, norm_rows(call).base);
+	weights_product(call, ROLE_EXPERTS_GATE_UP_W, dgate_up, 2 * F, in, C);
+	rows_product(call, out, dgate_up, ROLE_EXPERTS_GATE_UP_W, C, 2 * F, MATMUL_NORMAL);
+	combine(call, dnorm, DTYPE_F32, out, 0);
+	route_backward(call, &router, dnorm);
+}
+
+static void backward(struct stage_call *call)
+{
+	struct norm_place norm = norm_of(call), post = post_norm_of(call);
+	dev_addr dx = call->memory->dx, dnorm = scratch_at(call, call->scratch.dnorm),
+	         rounded = scratch_at(call, call->scratch.dnorm_cast),
+	         dy = branch_gradient(call, &post, DEV_NONE);
+	int is_wide = call->dtype == DTYPE_F32;
+
+	rows_backward(call, dy, dnorm);
+	if (has_shared(call))
+		shared_backward(call, rows_at(call, dy, call->c->C), dnorm);
+	if (!is_wide)
+		call_cast(call, rounded, dnorm, call->tokens * call->c->C);
+	norm_backward(call, &norm, dx, is_wide ? dnorm : rounded, stream_in(call), call->tokens, LINEAR_ADD,
+	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
+}
+
+static void experts_forward(struct stage_call *call)
+{
+	const struct experts_layout l = layout_of(call);
+
+	call->layout = &l;
+	forward(call);
+}
+
+static void experts_backward(struct stage_call *call)
+{
+	const struct experts_layout l = layout_of(call);
+
+	call->layout = &l;
+	backward(call);
+}
+
+const struct stage_type stage_experts = {.forward = experts_forward,
+        .backward = experts_backward,
+        .writes_stream = 1,
+        .acts_bytes = acts_bytes,
+        .scratch_bytes = scratch_bytes};

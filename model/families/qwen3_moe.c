@@ -1,0 +1,40 @@
+/* Qwen3 with experts, in all layers or in some. */
+#include "model/families/families.h"
+
+static const struct family_tensor qwen3_moe_tensors[] = {
+        LLAMA_EMBED,
+        LLAMA_ATTENTION_BIASED("attention_bias", 0),
+        LLAMA_HEAD_NORMS,
+        QWEN_EXPERTS,
+        LLAMA_MLP,
+        LLAMA_NORMS,
+        LLAMA_NORM_HEAD,
+};
+
+static void qwen3_moe_read(struct config_reader *r, struct model_config *c)
+{
+	struct experts_config e = {.count = 128, .chosen = 8, .F = 768};
+
+	config_read_experts(r, &e, &experts_keys_qwen);
+	config_read_sparse_layers(r, c, &e);
+}
+
+const struct model_family family_qwen3_moe = {
+        .model_type = "qwen3_moe",
+        .base_class = "Qwen3MoeModel",
+        .causal_class = "Qwen3MoeForCausalLM",
+        .tensors = qwen3_moe_tensors,
+        .splits = qwen_expert_splits,
+        .defaults = {.V = 151936,
+                .C = 2048,
+                .F = 6144,
+                .L = 24,
+                .H = 32,
+                .KV = 4,
+                .max_positions = 32768,
+                .norm_epsilon = 1e-6,
+                .bos_id = -1,
+                .pad_id = -1},
+        .window = {.read = 1, .otherwise = 4096, .use = "use_sliding_window", .every_block = 1},
+        .read = qwen3_moe_read,
+};
