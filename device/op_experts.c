@@ -24,8 +24,8 @@ static int check_rule(const struct op_facts *f, enum route_rule rule)
 }
 
 #define ROUTE_SIZES                                                                                          \
-	(SIZE(tokens, 1) || SIZE(experts, 1) || SIZE(chosen, 1) ||                                           \
-	        check_choice(f, p->experts, p->chosen) || check_rule(f, p->rule))
+	(SIZE(tokens, 1) || SIZE(experts, 1) || SIZE(chosen, 1) || check_choice(f, p->experts, p->chosen) || \
+	        check_rule(f, p->rule))
 #define SLOTS .rows = p->tokens, .cols = p->chosen
 #define ALL_SLOTS .cols = size_times(p->tokens, p->chosen)
 
@@ -59,8 +59,7 @@ int op_describe_route_grad(struct op_facts *f, const struct op_route_grad *p)
 
 int op_describe_order(struct op_facts *f, const struct op_order *p)
 {
-	if (SIZE(tokens, 1) || SIZE(chosen, 1) || SIZE(experts, 1) ||
-	        check_choice(f, p->experts, p->chosen))
+	if (SIZE(tokens, 1) || SIZE(chosen, 1) || SIZE(experts, 1) || check_choice(f, p->experts, p->chosen))
 		return ERR_RANGE;
 	READ(ids, .dtype = DTYPE_I32, SLOTS);
 	WRITE(first, .dtype = DTYPE_I32, .cols = p->experts + 1);

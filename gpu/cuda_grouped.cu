@@ -76,8 +76,8 @@ template <class T, class C> int grouped_start(const struct cuda_launch *at, cons
 	grouped_sizes sizes = {o->experts, o->m, o->n, o->k, ceil_div(o->rows, TILE) + o->experts,
 	        o->b_layout == MATMUL_TRANSPOSED, o->accumulate};
 	int is_rows = o->of == GROUPED_ROWS;
-	int64_t tiles = ceil_div(o->n, TILE) *
-	                (is_rows ? sizes.row_tiles : o->experts * ceil_div(o->m, TILE));
+	int64_t tiles =
+	        ceil_div(o->n, TILE) * (is_rows ? sizes.row_tiles : o->experts * ceil_div(o->m, TILE));
 
 	if (tiles > INT32_MAX)
 		tiles = INT32_MAX;

@@ -34,8 +34,8 @@ __device__ softmax softmax_of(const float *logits, int64_t experts)
 	return s;
 }
 
-__device__ void scores_of(float *score, const float *logits, const int32_t *ids, int64_t experts,
-        int64_t chosen, int rule)
+__device__ void scores_of(
+        float *score, const float *logits, const int32_t *ids, int64_t experts, int64_t chosen, int rule)
 {
 	softmax s = {logits[ids[0]], 0};
 
@@ -58,8 +58,7 @@ __device__ __forceinline__ float value_of(const float *logits, const B *bias, in
 
 /* What a group counts. */
 template <class B>
-__device__ float group_value(
-        const float *logits, const B *bias, int rule, int64_t first, int64_t each)
+__device__ float group_value(const float *logits, const B *bias, int rule, int64_t first, int64_t each)
 {
 	float best = -INFINITY, next = -INFINITY;
 
@@ -77,8 +76,7 @@ __device__ float group_value(
 }
 
 /* The groups that take part, as bits. */
-template <class B>
-__device__ uint64_t groups_of(const struct op_route &o, const float *logits, const B *bias)
+template <class B> __device__ uint64_t groups_of(const struct op_route &o, const float *logits, const B *bias)
 {
 	int64_t each = o.experts / o.groups;
 	uint64_t taken = 0;
@@ -131,8 +129,8 @@ __device__ void choose(const struct op_route &o, int32_t *ids, const float *logi
 }
 
 template <class B>
-__global__ void __launch_bounds__(ROUTE_BLOCK) route_kernel(
-        int32_t *all_ids, float *weights, const float *logits, const B *bias, struct op_route o)
+__global__ void __launch_bounds__(ROUTE_BLOCK)
+        route_kernel(int32_t *all_ids, float *weights, const float *logits, const B *bias, struct op_route o)
 {
 	const int64_t t = (int64_t)blockIdx.x * ROUTE_BLOCK + threadIdx.x;
 	float score[ROUTE_CHOSEN_MAX], sum = (float)o.norm_epsilon;

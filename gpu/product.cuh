@@ -61,9 +61,9 @@ static __device__ __forceinline__ void tile_store(
 
 /* The tile of c from (row0, column0) on. The panels are shared memory, DEPTH * ROW elements each. */
 template <class T, class C>
-static __device__ __forceinline__ void product_tile(float *a_panel, float *b_panel, C *c,
-        const T *a, const T *b, const T *bias, const product_out &o, const side &of_a, const side &of_b,
-        int64_t row0, int64_t column0)
+static __device__ __forceinline__ void product_tile(float *a_panel, float *b_panel, C *c, const T *a,
+        const T *b, const T *bias, const product_out &o, const side &of_a, const side &of_b, int64_t row0,
+        int64_t column0)
 {
 	int row = (int)threadIdx.x / (TILE / EACH) * EACH, column = (int)threadIdx.x % (TILE / EACH) * EACH;
 	int is_inside = row0 + row < o.m && column0 + column < o.n;

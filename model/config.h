@@ -81,8 +81,7 @@ struct experts_keys {
 	int is_grouped; /* reads n_group, topk_group and routed_scaling_factor */
 };
 /* Reads them into *e, which has the values of absent keys, and checks the numbers. */
-void config_read_experts(
-        struct config_reader *r, struct experts_config *e, const struct experts_keys *keys);
+void config_read_experts(struct config_reader *r, struct experts_config *e, const struct experts_keys *keys);
 /* Gives the layers that decoder_sparse_step and mlp_only_layers choose those experts, the others an MLP. */
 void config_read_sparse_layers(
         struct config_reader *r, struct model_config *c, const struct experts_config *e);

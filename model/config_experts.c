@@ -39,12 +39,10 @@ static void read_groups(struct config_reader *r, struct experts_config *e, const
 	if (!r->err && e->chosen > e->groups_chosen * (e->count / e->groups))
 		config_fail(r, ERR_INPUT,
 		        "%s is %" PRId64 ", but topk_group %" PRId64 " leaves only %" PRId64 " experts",
-		        keys->chosen, e->chosen, e->groups_chosen,
-		        e->groups_chosen * (e->count / e->groups));
+		        keys->chosen, e->chosen, e->groups_chosen, e->groups_chosen * (e->count / e->groups));
 }
 
-void config_read_experts(
-        struct config_reader *r, struct experts_config *e, const struct experts_keys *keys)
+void config_read_experts(struct config_reader *r, struct experts_config *e, const struct experts_keys *keys)
 {
 	const char *count = keys->count[1] && config_has(r, keys->count[1]) ? keys->count[1] : keys->count[0];
 

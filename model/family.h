@@ -111,8 +111,8 @@ struct model_family {
 	   none. They have no adapters. `find_woven` finds the ranges of a file's tensor that holds such rows,
 	   as model_find_ranges: `inside` is the part of `name` within its block. */
 	const enum tensor_role *woven;
-	int (*find_woven)(struct file_ranges *out, const struct model *model, const char *name,
-	        const char *inside);
+	int (*find_woven)(
+	        struct file_ranges *out, const struct model *model, const char *name, const char *inside);
 	const char *head_alias;     /* its name in the modules of transformers 5, if another; or NULL */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */

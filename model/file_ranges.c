@@ -147,7 +147,8 @@ static int find_whole(
 				                     : -1;
 
 				if (tensor >= 0)
-					err = file_ranges_add(out, model, tensor, 0, model->tensors[tensor].count);
+					err = file_ranges_add(
+					        out, model, tensor, 0, model->tensors[tensor].count);
 			}
 		if (out->count == before)
 			break;

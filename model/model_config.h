@@ -77,11 +77,11 @@ static inline int64_t delta_qkv_cols(const struct delta_config *d)
 /* Experts of a block: matrices of which a router chooses some for each token (device/op_experts.h). */
 enum { EXPERTS_MAX = 4096 };
 struct experts_config {
-	int64_t count, chosen; /* experts, and those of each token */
-	int64_t F, shared;     /* inner width of one, and of the shared expert; 0: there is none */
-	enum route_rule rule;  /* from logits to weights */
-	int is_normed;         /* the weights of a token are divided by their sum */
-	double scale;          /* then multiplied by this */
+	int64_t count, chosen;         /* experts, and those of each token */
+	int64_t F, shared;             /* inner width of one, and of the shared expert; 0: there is none */
+	enum route_rule rule;          /* from logits to weights */
+	int is_normed;                 /* the weights of a token are divided by their sum */
+	double scale;                  /* then multiplied by this */
 	int64_t groups, groups_chosen; /* experts come from the best groups_chosen of so many; 1: any */
 };
 
@@ -99,8 +99,8 @@ struct block_config {
 	double score_cap;   /* of attention's scores (device/op_attention.h); 0: none */
 	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
 	                       rows of q, its projection has as many of the gate */
-	struct delta_config delta; /* with DELTA_QKV_W */
-	int64_t conv_cols, taps;   /* columns and filter of CONV_W; a filter of CONV_FILTER_W */
+	struct delta_config delta;     /* with DELTA_QKV_W */
+	int64_t conv_cols, taps;       /* columns and filter of CONV_W; a filter of CONV_FILTER_W */
 	struct experts_config experts; /* with ROUTER_W */
 	struct {
 		int64_t rank; /* 0: none; so is any where the model's adapter_rank is 0 */

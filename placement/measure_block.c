@@ -132,9 +132,9 @@ static int divides(const struct model_config *c, int64_t divisor)
 	const struct block_config *first = &c->block[0];
 
 	return !(c->C % (divisor * COLUMNS_STEP) || first->F % (divisor * COLUMNS_STEP) ||
-	               first->experts.F % divisor || first->experts.shared % divisor || first->H % divisor || first->KV % divisor || c->input_columns % divisor ||
-	               first->conv_cols % divisor || first->delta.key_heads % divisor ||
-	               first->delta.value_heads % divisor) &&
+	               first->experts.F % divisor || first->experts.shared % divisor || first->H % divisor ||
+	               first->KV % divisor || c->input_columns % divisor || first->conv_cols % divisor ||
+	               first->delta.key_heads % divisor || first->delta.value_heads % divisor) &&
 	       c->C / divisor >= COLUMNS_MIN;
 }
 

@@ -6,6 +6,9 @@
 
 #include "checkpoint/file/safetensors.h"
 
+#include "base/str.h"
+
+#include <dirent.h>
 #include <math.h>
 
 static inline double number(const json_t *object, const char *key)
@@ -84,6 +87,53 @@ static inline const char *name_in(const struct safetensors *file, const char *na
 	return text;
 }
 
+/* Where the whole that a piece belongs to stands in the file: the matrices of all experts in one tensor, of
+ * which "...experts.3.up_proj.weight" is one. 0: there is none. */
+static inline int whole_of(char *whole, size_t size, int64_t *index, int *part, int *parts, const char *name)
+{
+	static const char *const gates[] = {"gate_proj.weight", "w1.weight"}, *const ups[] = {
+	                                                                              "up_proj.weight",
+	                                                                              "w3.weight"};
+	const char *at = strstr(name, ".experts.");
+	char *end;
+
+	if (!at)
+		return 0;
+	at += strlen(".experts.");
+	*index = strtol(at, &end, 10);
+	if (end == at || *end++ != '.')
+		return 0;
+	*part = 0;
+	*parts = 1;
+	for (int i = 0; i < 2; i++)
+		if (!strcmp(end, gates[i]) || !strcmp(end, ups[i])) {
+			*part = !strcmp(end, ups[i]);
+			*parts = 2;
+		}
+	snprintf(whole, size, "%.*s%s", (int)(at - name), name, *parts == 2 ? "gate_up_proj" : "down_proj");
+	return 1;
+}
+
+/* A tensor of that name, of its name in a whole model, or a piece of another. */
+static inline double *tensor_read_in(const struct safetensors *file, const char *name, int64_t *count)
+{
+	const struct safetensors_tensor *t;
+	char whole[600];
+	int64_t index, all;
+	int part, parts;
+	double *values;
+
+	if (safetensors_find(file, name_in(file, name)) ||
+	        !whole_of(whole, sizeof(whole), &index, &part, &parts, name))
+		return tensor_read(file, name_in(file, name), count);
+	values = tensor_read(file, name_in(file, whole), &all);
+	t = safetensors_find(file, name_in(file, whole));
+	assert_true(index < t->shape[0]);
+	*count = all / t->shape[0] / parts;
+	memmove(values, values + (index * parts + part) * *count, (size_t)*count * sizeof(*values));
+	return values;
+}
+
 /* Whether the tensor of the result has the values of the model's file: its bytes or, from bf16, in fp32. */
 static inline int is_kept(const struct safetensors *first, const struct safetensors_tensor *was,
         const struct safetensors *result, const struct safetensors_tensor *is)
@@ -103,6 +153,44 @@ static inline int is_kept(const struct safetensors *first, const struct safetens
 	free(a);
 	free(b);
 	return equal;
+}
+
+/* Compares what does not train with a file of the model; returns how many tensors of it the result has. */
+static inline int untrained_of(const char *path, const struct safetensors *result, const json_t *moves)
+{
+	struct safetensors *first;
+	int kept = 0;
+
+	assert_int_equal(safetensors_open(&first, path), 0);
+	for (int i = 0; i < first->tensor_count; i++) {
+		const struct safetensors_tensor *was = &first->tensors[i],
+		                                *is = safetensors_find(result, name_in(result, was->name));
+
+		if (!is || json_object_get(moves, was->name))
+			continue;
+		if (!is_kept(first, was, result, is))
+			fail_msg("%s: %s is not as it was", path, was->name);
+		kept++;
+	}
+	safetensors_close(first);
+	return kept;
+}
+
+/* The same, over all files of the model's directory. */
+static inline int untrained_are_kept(const char *dir, const struct safetensors *result, const json_t *moves)
+{
+	char path[900];
+	struct dirent **names;
+	int count = scandir(dir, &names, NULL, alphasort), kept = 0;
+
+	for (int i = 0; i < count; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]->d_name);
+		if (str_ends_with(path, ".safetensors"))
+			kept += untrained_of(path, result, moves);
+		free(names[i]);
+	}
+	free(names);
+	return kept;
 }
 
 /* The rows with this key in the metrics.jsonl of the run in `run`. */

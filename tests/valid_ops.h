@@ -31,6 +31,9 @@ enum { PLACE = 1 << 24 };
 	.x = AT(2), .gate = AT(3), .weight = AT(4), .rstd = AT(5), .rows = 5, .groups = 3, .cols = 7,        \
 	.weight_groups = 1, .x_stride = 23, .gate_stride = 24, .y_stride = 25, .order = GATE_AFTER_NORM,     \
 	.dtype = DTYPE_BF16
+#define ROUTE                                                                                                \
+	.tokens = 5, .experts = 14, .chosen = 3, .rule = ROUTE_SIGMOID, .is_normed = 1, .scale = 2,          \
+	.norm_epsilon = 1e-20
 #define GATE 5, 3, 7, 22, 23, 40, 9, ACT_SIGMOID, DTYPE_F32
 
 static const struct op valid[OP_KIND_COUNT] = {
@@ -51,6 +54,44 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_GATED_NORM_GRAD] = {.kind = OP_GATED_NORM_GRAD,
                 .gated_norm_grad = {GATED, .dx = AT(1), .dgate = AT(6), .dweight = AT(7), .dy = AT(8),
                         .scratch = AT(9)}},
+        [OP_ROUTE] = {.kind = OP_ROUTE,
+                .route = {.ids = AT(1),
+                        .weights = AT(2),
+                        .logits = AT(3),
+                        .bias = AT(4),
+                        ROUTE,
+                        .groups = 2,
+                        .groups_chosen = 1,
+                        .bias_dtype = DTYPE_BF16}},
+        [OP_ROUTE_GRAD] = {.kind = OP_ROUTE_GRAD,
+                .route_grad = {.dlogits = AT(1), .dweights = AT(2), .ids = AT(3), .logits = AT(4), ROUTE}},
+        [OP_ORDER] = {.kind = OP_ORDER,
+                .order = {.first = AT(1),
+                        .slot = AT(2),
+                        .row = AT(3),
+                        .ids = AT(4),
+                        .tokens = 5,
+                        .chosen = 3,
+                        .experts = 14}},
+        [OP_DISPATCH] = {.kind = OP_DISPATCH, .dispatch = {AT(1), AT(2), AT(3), 5, 3, 7, DTYPE_BF16}},
+        [OP_COMBINE] = {.kind = OP_COMBINE,
+                .combine = {AT(1), AT(2), AT(3), 5, 3, 7, DTYPE_BF16, DTYPE_F32, 1}},
+        [OP_WEIGH] = {.kind = OP_WEIGH, .weigh = {AT(1), AT(2), AT(3), 5, 7, DTYPE_BF16}},
+        [OP_WEIGH_GRAD] = {.kind = OP_WEIGH_GRAD,
+                .weigh_grad = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 7, DTYPE_BF16}},
+        [OP_GROUPED] = {.kind = OP_GROUPED,
+                .grouped = {.c = AT(1),
+                        .a = AT(2),
+                        .b = AT(3),
+                        .first = AT(4),
+                        .rows = 15,
+                        .experts = 14,
+                        .n = 7,
+                        .k = 9,
+                        .of = GROUPED_ROWS,
+                        .b_layout = MATMUL_TRANSPOSED,
+                        .ab_dtype = DTYPE_BF16,
+                        .c_dtype = DTYPE_BF16}},
         [OP_FILL] = {.kind = OP_FILL, .fill = {AT(1), 101, 3}},
         [OP_COPY] = {.kind = OP_COPY, .copy = {AT(1), AT(2), 101}},
         [OP_CAST] = {.kind = OP_CAST, .cast = {AT(1), AT(2), 101, DTYPE_BF16, DTYPE_F32}},

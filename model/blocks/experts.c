@@ -63,9 +63,9 @@ static const struct experts_layout *layout(const struct stage_call *call)
 
 /* Forward uses in_rows, hidden and shared_hidden. */
 struct experts_scratch {
-	int64_t in_rows;  /* [rows, C] the input of gate_up, or the output of down; its gradient */
-	int64_t out_rows; /* [rows, C] the gradient of down's output, then that of in_rows */
-	int64_t hidden, dhidden;               /* [rows, F] */
+	int64_t in_rows;         /* [rows, C] the input of gate_up, or the output of down; its gradient */
+	int64_t out_rows;        /* [rows, C] the gradient of down's output, then that of in_rows */
+	int64_t hidden, dhidden; /* [rows, F] */
 	int64_t shared_hidden, shared_dhidden; /* [tokens, S] */
 	int64_t dweights;                      /* F32 [tokens, chosen] */
 	int64_t dlogits, dlogits_cast;         /* F32 and, if not F32, dtype [tokens, experts] */
@@ -118,8 +118,7 @@ static struct rows norm_rows(const struct stage_call *call)
 
 static struct linear router_of(const struct stage_call *call)
 {
-	return (struct linear){
-	        ROLE_ROUTER_W, ROLE_ROUTER_B, call->block->experts.count, call->c->C, 0, 0, 0};
+	return (struct linear){ROLE_ROUTER_W, ROLE_ROUTER_B, call->block->experts.count, call->c->C, 0, 0, 0};
 }
 
 /* Matrices of the shared expert; every other linear layer of it has C columns. */
@@ -150,8 +149,8 @@ static struct router router_place(const struct stage_call *call, int is_shared)
 
 	return is_shared ? (struct router){l->shared_logits, l->shared_ids, l->shared_weights, 1, 1,
 	                           shared_of(call, ROLE_SHARED_WEIGHT_W), 1}
-	                 : (struct router){l->logits, l->ids, l->weights, x->count, x->chosen,
-	                           router_of(call), 0};
+	                 : (struct router){
+	                           l->logits, l->ids, l->weights, x->count, x->chosen, router_of(call), 0};
 }
 
 static void route(struct stage_call *call, const struct router *r)
@@ -159,14 +158,12 @@ static void route(struct stage_call *call, const struct router *r)
 	const struct experts_config *x = &call->block->experts;
 	dev_addr logits = acts_at(call, r->logits);
 
-	linear_forward(
-	        call, &r->linear, rows_at(call, logits, r->experts), DTYPE_F32, norm_rows(call));
+	linear_forward(call, &r->linear, rows_at(call, logits, r->experts), DTYPE_F32, norm_rows(call));
 	call_op(call, &(struct op){.kind = OP_ROUTE,
 	                      .route = {.ids = acts_at(call, r->ids),
 	                              .weights = acts_at(call, r->weights),
 	                              .logits = logits,
-	                              .bias = r->is_shared ? DEV_NONE
-	                                                   : weight_of(call, ROLE_ROUTER_CHOICE_B),
+	                              .bias = r->is_shared ? DEV_NONE : weight_of(call, ROLE_ROUTER_CHOICE_B),
 	                              .tokens = call->tokens,
 	                              .experts = r->experts,
 	                              .chosen = r->chosen,
@@ -290,8 +287,7 @@ static void weights_product(
 
 /* The arguments of op_gate: gate and up lie side by side in rows of gate_up. */
 #define GATE_ARGUMENTS(call)                                                                                 \
-	.x = dev_at(acts_at(call, layout(call)->gate_up),                                                    \
-	        (call)->block->experts.F *(call)->element_bytes),                                            \
+	.x = dev_at(acts_at(call, layout(call)->gate_up), (call)->block->experts.F * (call)->element_bytes), \
 	.gate = acts_at(call, layout(call)->gate_up), .rows = rows_of(call), .groups = 1,                    \
 	.cols = (call)->block->experts.F, .x_stride = 2 * (call)->block->experts.F,                          \
 	.y_stride = (call)->block->experts.F, .gate_stride = 2 * (call)->block->experts.F,                   \
@@ -321,7 +317,8 @@ static int has_shared(const struct stage_call *call)
 
 #define SHARED_GLU(call)                                                                                     \
 	.gate = acts_at(call, layout(call)->shared_gate), .up = acts_at(call, layout(call)->shared_up),      \
-	.count = (call)->tokens * (call)->block->experts.shared, .act = (call)->c->act, .dtype = (call)->dtype
+	.count = (call)->tokens * (call)->block->experts.shared, .act = (call)->c->act,                      \
+	.dtype = (call)->dtype
 
 static void shared_activate(struct stage_call *call, dev_addr hidden)
 {
@@ -353,10 +350,9 @@ static void shared_forward(struct stage_call *call, dev_addr branch)
 	shared_activate(call, hidden);
 	if (call_has(call, ROLE_SHARED_WEIGHT_W))
 		call_op(call, &(struct op){.kind = OP_WEIGH,
-		                      .weigh = {hidden, acts_at(call, layout(call)->shared_weights),
-		                              DEV_NONE, call->tokens, S, call->dtype}});
-	linear_forward(
-	        call, &down, rows_at(call, branch, call->c->C), call->dtype, rows_at(call, hidden, S));
+		                      .weigh = {hidden, acts_at(call, layout(call)->shared_weights), DEV_NONE,
+		                              call->tokens, S, call->dtype}});
+	linear_forward(call, &down, rows_at(call, branch, call->c->C), call->dtype, rows_at(call, hidden, S));
 }
 
 /* Adds the gradient of its input to dnorm. */
@@ -377,10 +373,10 @@ static void shared_backward(struct stage_call *call, struct rows dy, dev_addr dn
 	if (call_has(call, ROLE_SHARED_WEIGHT_W)) {
 		struct router r = router_place(call, 1);
 
-		call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
-		                      .weigh_grad = {hidden.base, dhidden.base,
-		                              own_scratch_at(call, s.dweights), acts_at(call, r.weights),
-		                              DEV_NONE, call->tokens, S, call->dtype}});
+		call_op(call,
+		        &(struct op){.kind = OP_WEIGH_GRAD,
+		                .weigh_grad = {hidden.base, dhidden.base, own_scratch_at(call, s.dweights),
+		                        acts_at(call, r.weights), DEV_NONE, call->tokens, S, call->dtype}});
 		route_backward(call, &r, dnorm);
 	}
 	linear_backward_weight(call, &down, dy, hidden);

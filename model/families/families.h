@@ -102,13 +102,14 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        LLAMA_UP_DOWN_BIASED(flag, if_absent)
 #define QWEN_ATTENTION_OR_DELTA                                                                              \
 	TENSOR(DT_BIAS, "linear_attn.dt_bias"), TENSOR(A_LOG, "linear_attn.A_log"),                          \
-	TENSOR(CONV_W, "linear_attn.conv1d.weight"), TENSOR(DELTA_NORM_W, "linear_attn.norm.weight"),        \
-	TENSOR(DELTA_OUT_W, "linear_attn.out_proj.weight"),                                                  \
-	TENSOR(DELTA_QKV_W, "linear_attn.in_proj_qkv.weight"),                                               \
-	TENSOR(DELTA_Z_W, "linear_attn.in_proj_z.weight"),                                                   \
-	TENSOR(DELTA_B_W, "linear_attn.in_proj_b.weight"),                                                   \
-	TENSOR(DELTA_A_W, "linear_attn.in_proj_a.weight"),                                                   \
-	LLAMA_ATTENTION_BIASED("attention_bias", 0), LLAMA_HEAD_NORMS
+	        TENSOR(CONV_W, "linear_attn.conv1d.weight"),                                                 \
+	        TENSOR(DELTA_NORM_W, "linear_attn.norm.weight"),                                             \
+	        TENSOR(DELTA_OUT_W, "linear_attn.out_proj.weight"),                                          \
+	        TENSOR(DELTA_QKV_W, "linear_attn.in_proj_qkv.weight"),                                       \
+	        TENSOR(DELTA_Z_W, "linear_attn.in_proj_z.weight"),                                           \
+	        TENSOR(DELTA_B_W, "linear_attn.in_proj_b.weight"),                                           \
+	        TENSOR(DELTA_A_W, "linear_attn.in_proj_a.weight"),                                           \
+	        LLAMA_ATTENTION_BIASED("attention_bias", 0), LLAMA_HEAD_NORMS
 #define QWEN_EXPERTS                                                                                         \
 	TENSOR(ROUTER_W, "mlp.gate.weight"), TENSOR(EXPERTS_GATE_UP_W, "mlp.experts.gate_up_proj"),          \
 	        TENSOR(EXPERTS_DOWN_W, "mlp.experts.down_proj")

@@ -29,8 +29,8 @@ static void mixtral_read(struct config_reader *r, struct model_config *c)
 
 	config_read_num(r, "router_jitter_noise", &jitter);
 	if (jitter != 0)
-		config_fail(r, ERR_UNSUPPORTED, "router_jitter_noise is %g: noise is not supported; set it to 0",
-		        jitter);
+		config_fail(r, ERR_UNSUPPORTED,
+		        "router_jitter_noise is %g: noise is not supported; set it to 0", jitter);
 	config_read_experts(r, &e, &keys);
 	config_set_all_sparse(r, c, &e);
 }

@@ -38,8 +38,7 @@ static int find_strands(struct file_ranges *out, const struct model *model, cons
 
 			if (t < 0)
 				return t == ERR_NOMEM ? t : 0;
-			err = file_ranges_add(
-			        out, model, t, (s->first + j * s->each) * cols, s->each * cols);
+			err = file_ranges_add(out, model, t, (s->first + j * s->each) * cols, s->each * cols);
 			rows += s->each;
 		}
 	out->shape[0] = rows;
@@ -67,8 +66,7 @@ static int find_woven(
 		        4, d->key_heads);
 	if (!strcmp(inside, "linear_attn.in_proj_ba.weight"))
 		return find_strands(out, model, name, inside,
-		        (struct strand[]){
-		                {"linear_attn.in_proj_b.weight", 0, d->value_heads / d->key_heads},
+		        (struct strand[]){{"linear_attn.in_proj_b.weight", 0, d->value_heads / d->key_heads},
 		                {"linear_attn.in_proj_a.weight", 0, d->value_heads / d->key_heads}},
 		        2, d->key_heads);
 	return 0;
