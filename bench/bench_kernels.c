@@ -79,7 +79,10 @@ static void index_fill(int32_t *arrays[KERNEL_INDEX_COUNT], const struct bench_s
 		arrays[3][i] = (int32_t)rng_below(1, 1, (uint64_t)i, (uint64_t)s->vocab);
 		arrays[4][i] = (int32_t)i;
 		arrays[5][i] = (int32_t)rng_below(1, 2, (uint64_t)i, (uint64_t)s->vocab);
+		arrays[7][i] = (int32_t)(i * KERNEL_EXPERTS / s->tokens);
 	}
+	for (int64_t e = 0; e <= KERNEL_EXPERTS; e++)
+		arrays[8][e] = (int32_t)((e * s->tokens + KERNEL_EXPERTS - 1) / KERNEL_EXPERTS);
 	for (int64_t i = 0; i <= texts; i++)
 		arrays[6][i] = (int32_t)(i * s->tokens / texts);
 	for (int64_t i = s->tokens - 1; i > 0; i--) { /* a Fisher-Yates shuffle */
@@ -109,7 +112,7 @@ static int index_write(struct bench_rig *rig, struct kernel_index *index)
 {
 	int64_t bytes = index_bytes(&rig->scale);
 	dev_addr *at[KERNEL_INDEX_COUNT] = {&index->position, &index->doc_start, &index->doc_end, &index->id,
-	        &index->order, &index->label, &index->first};
+	        &index->order, &index->label, &index->first, &index->expert, &index->expert_rows};
 	int32_t *arrays[KERNEL_INDEX_COUNT], *block = mem_alloc((size_t)fixed_bytes(&rig->scale), 1);
 	int rc = block ? 0 : ERR_NOMEM;
 

@@ -1,5 +1,6 @@
 /* Makes the benchmarked ops, and has the table of cases. */
 #include "bench/kernel_cases.h"
+#include "bench/kernel_experts.h"
 #include "bench/kernel_recurrent.h"
 
 #include "base/size.h"
@@ -439,6 +440,15 @@ static const struct kernel_case cases[] = {
         {"attention window", OP_ATTENTION, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_grad window", OP_ATTENTION_GRAD, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_cached, a token", OP_ATTENTION_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
+        {"route", OP_ROUTE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"route_grad", OP_ROUTE_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"order", OP_ORDER, DTYPE_BF16, 0, KERNEL_COPY},
+        {"dispatch", OP_DISPATCH, DTYPE_BF16, 0, KERNEL_COPY},
+        {"combine", OP_COMBINE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"weigh", OP_WEIGH, DTYPE_BF16, 0, KERNEL_COPY},
+        {"weigh_grad", OP_WEIGH_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"grouped rows", OP_GROUPED, DTYPE_BF16, 0, KERNEL_PRODUCT},
+        {"grouped weights", OP_GROUPED, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"conv silu", OP_CONV, DTYPE_BF16, 0, KERNEL_COPY},
         {"conv_grad silu", OP_CONV_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"conv_cached, a token", OP_CONV_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
@@ -574,7 +584,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_CAST_SUMSQ:
 		make_flat(op, place, scale, k->dtype, k->variant);
 		break;
-	case OP_ROUTE: /* of experts; no case has them */
+	case OP_ROUTE:
 	case OP_ROUTE_GRAD:
 	case OP_ORDER:
 	case OP_DISPATCH:
@@ -582,6 +592,8 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_WEIGH:
 	case OP_WEIGH_GRAD:
 	case OP_GROUPED:
+		kernel_make_experts(op, place, scale, index, k->dtype, k->variant);
+		break;
 	case OP_KIND_COUNT:
 		break;
 	}

@@ -2,7 +2,7 @@
 #ifndef FERRY_BENCH_KERNEL_RECURRENT_H
 #define FERRY_BENCH_KERNEL_RECURRENT_H
 
-#include "bench/kernel_cases.h"
+#include "bench/kernel_place.h"
 
 /* op->kind says which op of the three families; its arrays are taken from `place`. */
 void kernel_make_conv(struct op *op, struct kernel_place *place, const struct bench_scale *scale,

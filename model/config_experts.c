@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/op_experts.h"
 
 #include <inttypes.h>
 
@@ -12,7 +13,7 @@ static void read_count(struct config_reader *r, int64_t *count, const char *cons
 	int64_t each[2] = {*count, *count};
 
 	for (int i = 0; i < 2 && keys[i]; i++)
-		config_read_int(r, keys[i], &each[i], 0, EXPERTS_MAX);
+		config_read_int(r, keys[i], &each[i], 0, ROUTE_EXPERTS_MAX);
 	if (!r->err && keys[1] && config_has(r, keys[0]) && config_has(r, keys[1]) && each[0] != each[1])
 		config_fail(r, ERR_INPUT, "%s is %" PRId64 " and %s is %" PRId64 "; they must be equal",
 		        keys[0], each[0], keys[1], each[1]);
@@ -25,17 +26,18 @@ static void read_groups(struct config_reader *r, struct experts_config *e, const
 	config_read_num(r, "routed_scaling_factor", &e->scale);
 	if (!r->err)
 		config_check_positive(r, "routed_scaling_factor", e->scale);
-	config_read_int(r, "n_group", &e->groups, 1, EXPERTS_MAX);
-	config_read_int(r, "topk_group", &e->groups_chosen, 1, EXPERTS_MAX);
+	config_read_int(r, "n_group", &e->groups, 1, ROUTE_EXPERTS_MAX);
+	config_read_int(r, "topk_group", &e->groups_chosen, 1, ROUTE_EXPERTS_MAX);
 	if (!r->err && e->count % e->groups)
 		config_fail(r, ERR_INPUT, "%s %" PRId64 " is not a multiple of n_group %" PRId64,
 		        keys->count[0], e->count, e->groups);
 	if (!r->err && e->groups_chosen > e->groups)
 		config_fail(r, ERR_INPUT, "topk_group is %" PRId64 ", but n_group is only %" PRId64,
 		        e->groups_chosen, e->groups);
-	if (!r->err && e->groups > 1 && e->count / e->groups < 2)
-		config_fail(r, ERR_INPUT, "n_group is %" PRId64 ": groups of one expert are not supported",
-		        e->groups);
+	if (!r->err && (e->groups > ROUTE_GROUPS_MAX || (e->groups > 1 && e->count / e->groups < 2)))
+		config_fail(r, ERR_UNSUPPORTED,
+		        "n_group is %" PRId64 ": at most %d groups of two experts or more are supported",
+		        e->groups, ROUTE_GROUPS_MAX);
 	if (!r->err && e->chosen > e->groups_chosen * (e->count / e->groups))
 		config_fail(r, ERR_INPUT,
 		        "%s is %" PRId64 ", but topk_group %" PRId64 " leaves only %" PRId64 " experts",
@@ -50,7 +52,7 @@ void config_read_experts(struct config_reader *r, struct experts_config *e, cons
 	e->groups = e->groups ? e->groups : 1;
 	e->groups_chosen = e->groups_chosen ? e->groups_chosen : 1;
 	read_count(r, &e->count, keys->count);
-	config_read_int(r, keys->chosen, &e->chosen, 1, EXPERTS_MAX);
+	config_read_int(r, keys->chosen, &e->chosen, 1, ROUTE_CHOSEN_MAX);
 	config_read_size(r, keys->inner, &e->F);
 	if (keys->normed)
 		config_read_flag(r, keys->normed, &e->is_normed);

@@ -75,7 +75,6 @@ static inline int64_t delta_qkv_cols(const struct delta_config *d)
 }
 
 /* Experts of a block: matrices of which a router chooses some for each token (device/op_experts.h). */
-enum { EXPERTS_MAX = 4096 };
 struct experts_config {
 	int64_t count, chosen;         /* experts, and those of each token */
 	int64_t F, shared;             /* inner width of one, and of the shared expert; 0: there is none */

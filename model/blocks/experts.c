@@ -2,7 +2,8 @@
  * order of experts, their weighted sum, and a shared expert for every token. Its ops: device/op_experts.h. */
 #include "model/blocks/block.h"
 
-/* What forward keeps. Backward overwrites gate_up and the shared expert's gate and up with their gradients. */
+/* What forward keeps. Backward overwrites gate_up and the shared expert's gate and up with their gradients.
+ */
 struct experts_layout {
 	int64_t rstd, mean; /* F32 [tokens] */
 	int64_t norm;       /* [tokens, C] */

@@ -119,7 +119,9 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        TENSOR(SHARED_DOWN_W, "mlp.shared_expert.down_proj.weight"),                                 \
 	        TENSOR(SHARED_WEIGHT_W, "mlp.shared_expert_gate.weight")
 #define DEEPSEEK_EXPERTS                                                                                     \
-	QWEN_EXPERTS, TENSOR(ROUTER_CHOICE_B, "mlp.gate.e_score_correction_bias"),                           \
+	TENSOR(EXPERTS_GATE_UP_W, "mlp.experts.gate_up_proj"),                                               \
+	        TENSOR(EXPERTS_DOWN_W, "mlp.experts.down_proj"), TENSOR(ROUTER_W, "mlp.gate.weight"),        \
+	        TENSOR(ROUTER_CHOICE_B, "mlp.gate.e_score_correction_bias"),                                 \
 	        TENSOR(SHARED_GATE_W, "mlp.shared_experts.gate_proj.weight"),                                \
 	        TENSOR(SHARED_UP_W, "mlp.shared_experts.up_proj.weight"),                                    \
 	        TENSOR(SHARED_DOWN_W, "mlp.shared_experts.down_proj.weight")

@@ -25,7 +25,7 @@ static void glm4_moe_read(struct config_reader *r, struct model_config *c)
 	int64_t shared = 1, dense = 1;
 
 	config_read_experts(r, &e, &keys);
-	config_read_int(r, "n_shared_experts", &shared, 1, EXPERTS_MAX);
+	config_read_int(r, "n_shared_experts", &shared, 1, CONFIG_SIZE_MAX);
 	config_read_int(r, "first_k_dense_replace", &dense, 0, INT32_MAX);
 	e.shared = shared * e.F;
 	for (int64_t l = 0; l < c->L && !r->err; l++)

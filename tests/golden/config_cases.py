@@ -16,6 +16,15 @@ BASE["qwen3"] = dict(BASE["mistral"], head_dim=8)
 BASE["qwen3_5_text"] = dict(BASE["qwen3"], hidden_size=32, num_hidden_layers=4, linear_num_key_heads=2,
                             linear_num_value_heads=4, linear_key_head_dim=4, linear_value_head_dim=6, rms_norm_eps=1.0,
                             pad_token_id=None)
+EXPERTS = dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6)
+BASE["mixtral"] = dict(BASE["mistral"], num_local_experts=5, num_experts_per_tok=2)
+BASE["olmoe"] = dict(BASE["mistral"], num_experts=5, num_experts_per_tok=2, pad_token_id=None)
+BASE["qwen2_moe"] = dict(BASE["mistral"], **EXPERTS, shared_expert_intermediate_size=7)
+BASE["qwen3_moe"] = dict(BASE["mistral"], **EXPERTS, head_dim=8)
+BASE["qwen3_5_moe_text"] = dict(BASE["qwen3_5_text"], **EXPERTS, shared_expert_intermediate_size=7)
+BASE["qwen3_next"] = dict(BASE["qwen3_5_text"], **EXPERTS, shared_expert_intermediate_size=7)
+BASE["glm4_moe"] = dict(BASE["mistral"], n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=6,
+                        head_dim=8, pad_token_id=None)
 BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
 
 BASE["phi3"] = dict(BASE["mistral"], hidden_size=32, pad_token_id=None)
@@ -200,6 +209,38 @@ CASES = [
         rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
     ("qwen3 as many kv heads", "qwen3", dict(num_key_value_heads=4, head_dim=2, rms_norm_eps=1e-2)),
     ("qwen3 absent kv heads", "qwen3", dict(num_key_value_heads=ABSENT, num_attention_heads=32, head_dim=4)),
+
+    ("mixtral plain", "mixtral", {}),
+    ("mixtral one expert", "mixtral", dict(num_local_experts=1, num_experts_per_tok=1)),
+    ("mixtral all experts", "mixtral", dict(num_experts_per_tok=5, hidden_act="gelu")),
+    ("mixtral windows", "mixtral", dict(sliding_window=4, tie_word_embeddings=True, head_dim=8)),
+    ("mixtral num_experts", "mixtral", dict(num_local_experts=ABSENT, num_experts=3)),
+    ("olmoe plain", "olmoe", {}),
+    ("olmoe normed", "olmoe", dict(norm_topk_prob=True, attention_bias=True, num_experts_per_tok=3)),
+    ("olmoe num_local_experts", "olmoe", dict(num_experts=ABSENT, num_local_experts=3)),
+    ("qwen2_moe plain", "qwen2_moe", {}),
+    ("qwen2_moe normed", "qwen2_moe", dict(norm_topk_prob=True, qkv_bias=False)),
+    ("qwen2_moe dense layers", "qwen2_moe", dict(num_hidden_layers=4, mlp_only_layers=[3, 9], decoder_sparse_step=2)),
+    ("qwen2_moe windows", "qwen2_moe", dict(num_hidden_layers=4, use_sliding_window=True, sliding_window=3,
+                                           max_window_layers=3)),
+    ("qwen3_moe plain", "qwen3_moe", {}),
+    ("qwen3_moe normed", "qwen3_moe", dict(norm_topk_prob=True, attention_bias=True, hidden_act="gelu_new")),
+    ("qwen3_moe num_local_experts", "qwen3_moe", dict(num_experts=ABSENT, num_local_experts=3, head_dim=ABSENT)),
+    ("qwen3_moe no experts", "qwen3_moe", dict(num_experts=0)),
+    ("qwen3_moe dense layers", "qwen3_moe", dict(num_hidden_layers=3, mlp_only_layers=[1], tie_word_embeddings=True)),
+    ("qwen3_moe every second", "qwen3_moe", dict(num_hidden_layers=3, decoder_sparse_step=2, mlp_only_layers=None)),
+    ("qwen3_moe windows", "qwen3_moe", dict(use_sliding_window=True, sliding_window=3)),
+    ("qwen3_5_moe plain", "qwen3_5_moe_text", {}),
+    ("qwen3_5_moe many", "qwen3_5_moe_text", dict(num_experts=9, num_experts_per_tok=4, tie_word_embeddings=True)),
+    ("qwen3_next plain", "qwen3_next", {}),
+    ("qwen3_next not normed", "qwen3_next", dict(norm_topk_prob=False, mlp_only_layers=[0], linear_num_value_heads=2)),
+    ("qwen3_next every second", "qwen3_next", dict(decoder_sparse_step=2, linear_num_value_heads=6)),
+    ("glm4_moe plain", "glm4_moe", {}),
+    ("glm4_moe groups", "glm4_moe", dict(n_group=3, topk_group=2, num_experts_per_tok=3, first_k_dense_replace=0,
+                                         routed_scaling_factor=2.5, use_qk_norm=True)),
+    ("glm4_moe not normed", "glm4_moe", dict(norm_topk_prob=False, n_shared_experts=2, attention_bias=True,
+                                             num_hidden_layers=3, first_k_dense_replace=2)),
+    ("glm4_moe dense", "glm4_moe", dict(first_k_dense_replace=5, partial_rotary_factor=0.25)),
 
     ("gpt2 plain", "gpt2", {}),
     ("gpt2 n_inner", "gpt2", dict(n_inner=12, activation_function="relu")),

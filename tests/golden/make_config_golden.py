@@ -87,7 +87,7 @@ def settings_of(config):
     window = getattr(config, "sliding_window", None) or 0
     if kind == "mistral":
         out["window"] = [window] * layers
-    elif kind in ("phi3", "starcoder2", "ministral3"):
+    elif kind in ("phi3", "starcoder2", "ministral3", "mixtral", "qwen3_moe"):
         out["window"] = [window] * layers
     elif kind in LAYERED or kind.startswith("qwen"):
         out["window"] = [window if t == "sliding_attention" else 0 for t in getattr(config, "layer_types", [None] * layers)]
@@ -114,18 +114,58 @@ def load_config(keys):
         return transformers.AutoConfig.from_pretrained(folder, attn_implementation="eager")
 
 
-def table_name(name):
-    return "embed_out.weight" if name == "lm_head.weight" else name
+def table_name(kind, name):
+    """As files have it, where that is not the module's name."""
+    if kind == "gpt_neox" and name == "lm_head.weight":
+        return "embed_out.weight"
+    return name.replace(".mlp.", ".block_sparse_moe.") if kind == "mixtral" else name
+
+
+class Rows:
+    """Some rows of a parameter, as a parameter."""
+
+    def __init__(self, whole, rows):
+        self.whole, self.rows, self.shape = whole, rows, whole[rows].shape
+
+    def copy_(self, values):
+        self.whole[self.rows] = values
+
+    @property
+    def grad(self):
+        return None if self.whole.grad is None else self.whole.grad[self.rows]
+
+
+def unwoven(config, named):
+    """Qwen3-Next's linear attention by the names of Qwen3.5, whose rows are not woven by heads of keys."""
+    keys, dim = config.linear_num_key_heads, config.linear_key_head_dim
+    each = config.linear_num_value_heads // keys
+    values = each * config.linear_value_head_dim
+    by_head = torch.arange(keys * (2 * dim + 2 * values)).reshape(keys, -1)
+    q, k, v, z = (part.reshape(-1) for part in by_head.split([dim, dim, values, values], 1))
+    b, a = (part.reshape(-1) for part in torch.arange(keys * 2 * each).reshape(keys, -1).split(each, 1))
+    out = {}
+    for name, p in named.items():
+        if "in_proj_" in name:
+            continue
+        out[name] = p
+        if name.endswith("linear_attn.out_proj.weight"):
+            start = name.removesuffix("out_proj.weight")
+            qkvz, ba = named[start + "in_proj_qkvz.weight"], named[start + "in_proj_ba.weight"]
+            for part, whole, rows in (("qkv", qkvz, torch.cat([q, k, v])), ("z", qkvz, z), ("b", ba, b), ("a", ba, a)):
+                out[f"{start}in_proj_{part}.weight"] = Rows(whole, rows)
+    return out
 
 
 def parameters_of(model):
     """Names as they stand in files, each parameter once, in module order."""
     kind = model.config.model_type
     named = dict(model.named_parameters())  # a tied head is not repeated
-    scalars = {n: p for n, p in model.named_buffers() if n.endswith("layer_scalar")}
+    scalars = {n: p for n, p in model.named_buffers() if n.endswith(("layer_scalar", "e_score_correction_bias"))}
     named = {n: p for n, p in {n: {**named, **scalars}.get(n) for n in model.state_dict(keep_vars=True)}.items()
              if p is not None} if scalars else named
-    return [(table_name(n) if kind == "gpt_neox" else n, p) for n, p in named.items()]
+    if kind == "qwen3_next":
+        named = unwoven(model.config, named)
+    return [(table_name(kind, n), p) for n, p in named.items()]
 
 
 def text_name(name):
@@ -139,8 +179,10 @@ def text_name(name):
 
 
 def open_model(config):
+    if hasattr(config, "num_local_experts") or hasattr(config, "num_experts"):
+        config._experts_implementation = "eager"  # others multiply in fp32 at most
     autos = [transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText]
-    for auto in reversed(autos) if config.model_type == "qwen3_5" else autos:  # else its text class
+    for auto in reversed(autos) if config.model_type in ("qwen3_5", "qwen3_5_moe") else autos:  # else its text class
         if type(config) in auto._model_mapping:
             return auto.from_config(config, attn_implementation="eager")
     return transformers.Qwen2AudioForConditionalGeneration._from_config(config, attn_implementation="eager")
@@ -168,7 +210,7 @@ def norm_of(model_type, name):
     """What a norm's weights lie around: some scale by 1 + w."""
     if model_type == "muse_glimmer":
         return 1 if name == "model.norm.weight" else 0
-    if model_type.startswith("qwen3_5"):
+    if model_type.startswith(("qwen3_5", "qwen3_next")):
         return int(".linear_attn." in name)
     return int(model_type.startswith("gemma4") or not model_type.startswith(("gemma", "vaultgemma", "nemotron")))
 

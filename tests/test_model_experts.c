@@ -1,0 +1,119 @@
+/* links: model_families */
+/* Experts in config.json: what is refused, and which layers have them. */
+#include "tests/check.h"
+
+#include "model/families/open.h"
+
+#include <string.h>
+
+static int open_text(struct model **model, const char *text)
+{
+	json_t *json;
+	int err;
+
+	check_ok(json_parse(&json, "config.json", text, strlen(text)));
+	err = model_open(model, json, "config.json");
+	json_decref(json);
+	return err;
+}
+
+#define QWEN "{\"model_type\":\"qwen3_moe\","
+#define GLM "{\"model_type\":\"glm4_moe\","
+
+static const struct {
+	const char *config;
+	int code;
+	const char *says;
+} refused[] = {
+        {QWEN "\"num_experts\":4}", ERR_INPUT, "num_experts_per_tok is 8, but num_experts is only 4"},
+        {QWEN "\"num_local_experts\":4}", ERR_INPUT, "but num_local_experts is only 4"},
+        {QWEN "\"num_experts\":5000}", ERR_INPUT, "num_experts is 5000; it must be 0 .. 4096"},
+        {QWEN "\"num_experts\":-1}", ERR_INPUT, "num_experts is -1"},
+        {QWEN "\"num_experts\":\"8\"}", ERR_INPUT, "num_experts"},
+        {QWEN "\"num_experts\":16,\"num_local_experts\":17}", ERR_INPUT,
+                "num_experts is 16 and num_local_experts is 17; they must be equal"},
+        {QWEN "\"num_experts_per_tok\":0}", ERR_INPUT, "num_experts_per_tok is 0"},
+        {QWEN "\"moe_intermediate_size\":0}", ERR_INPUT, "moe_intermediate_size is 0"},
+        {QWEN "\"decoder_sparse_step\":0}", ERR_INPUT, "decoder_sparse_step is 0"},
+        {QWEN "\"mlp_only_layers\":[\"1\"]}", ERR_INPUT, "mlp_only_layers[0] is not an integer"},
+        {QWEN "\"mlp_only_layers\":3}", ERR_INPUT, "mlp_only_layers"},
+        {QWEN "\"output_router_logits\":true}", ERR_UNSUPPORTED, "output_router_logits is true"},
+        {"{\"model_type\":\"mixtral\",\"num_local_experts\":0}", ERR_INPUT, "the number of experts is 0"},
+        {"{\"model_type\":\"mixtral\",\"router_jitter_noise\":0.1}", ERR_UNSUPPORTED,
+                "router_jitter_noise is 0.1"},
+        {"{\"model_type\":\"olmoe\",\"clip_qkv\":8.0}", ERR_UNSUPPORTED, "clip_qkv"},
+        {GLM "\"n_group\":3}", ERR_INPUT, "n_routed_experts 128 is not a multiple of n_group 3"},
+        {GLM "\"topk_group\":2}", ERR_INPUT, "topk_group is 2, but n_group is only 1"},
+        {GLM "\"n_group\":32}", ERR_INPUT,
+                "num_experts_per_tok is 8, but topk_group 1 leaves only 4 experts"},
+        {GLM "\"n_group\":128}", ERR_UNSUPPORTED, "n_group is 128"},
+        {GLM "\"routed_scaling_factor\":0}", ERR_INPUT, "routed_scaling_factor is 0"},
+};
+
+static void test_refused(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		struct model *model = NULL;
+		int code = open_text(&model, refused[i].config);
+
+		if (code != refused[i].code || !strstr(err_text(), refused[i].says) || model)
+			fail_msg("%s gave %d, \"%s\"; wanted \"%s\"", refused[i].config, code, err_text(),
+			        refused[i].says);
+	}
+}
+
+/* The layers of a text "eed..": with experts, or dense. */
+static void check_layers(const char *config, const char *layers)
+{
+	struct model *model;
+
+	check_ok(open_text(&model, config));
+	assert_int_equal(model->config.L, strlen(layers));
+	for (int l = 0; l < model->config.L; l++) {
+		int is_sparse = model_tensor_of(model, ROLE_EXPERTS_DOWN_W, l) >= 0;
+
+		assert_int_equal(is_sparse, layers[l] == 'e');
+		assert_int_equal(model_tensor_of(model, ROLE_ROUTER_W, l) >= 0, is_sparse);
+		assert_int_equal(model_tensor_of(model, ROLE_DOWN_W, l) >= 0, !is_sparse);
+	}
+	model_close(model);
+}
+
+static void test_layers(void **state)
+{
+	(void)state;
+	check_layers(QWEN "\"num_hidden_layers\":4}", "eeee");
+	check_layers(QWEN "\"num_hidden_layers\":4,\"num_experts\":0}", "dddd");
+	check_layers(QWEN "\"num_hidden_layers\":5,\"decoder_sparse_step\":2}", "deded");
+	check_layers(QWEN "\"num_hidden_layers\":5,\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,7,-1]}",
+	        "deddd");
+	check_layers(GLM "\"num_hidden_layers\":3,\"first_k_dense_replace\":2}", "dde");
+	check_layers(GLM "\"num_hidden_layers\":3,\"first_k_dense_replace\":0}", "eee");
+}
+
+/* Shapes, and what one token uses of a layer's experts. */
+static void test_shapes(void **state)
+{
+	static const int64_t shape[] = {128, 2 * 768, 2048};
+	struct model *model;
+	int t;
+
+	(void)state;
+	check_ok(open_text(&model, QWEN "\"num_hidden_layers\":2}"));
+	t = model_tensor_of(model, ROLE_EXPERTS_GATE_UP_W, 1);
+	assert_string_equal(model->tensors[t].name, "model.layers.1.mlp.experts.gate_up_proj");
+	assert_int_equal(model->tensors[t].rank, 3);
+	assert_memory_equal(model->tensors[t].shape, shape, sizeof(shape));
+	assert_int_equal(model->tensors[t].count, shape[0] * shape[1] * shape[2]);
+	assert_true(model_active_count(model, t) == 8.0 * (double)(shape[1] * shape[2]));
+	model_close(model);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_refused), cmocka_unit_test(test_layers), cmocka_unit_test(test_shapes)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
