@@ -81,8 +81,8 @@ struct op_combine {
 	int accumulate;
 };
 
-/* x[r] *= weights[slot[r]], rows of `cols` elements without gaps; without `slot` weights[r]. Backward finds dy
- * in the place of dx: dweights[slot[r]] = the sum of dy[r] * x[r]; then x[r] and dy[r] are multiplied by
+/* x[r] *= weights[slot[r]], rows of `cols` elements without gaps; without `slot` weights[r]. Backward finds
+ * dy in the place of dx: dweights[slot[r]] = the sum of dy[r] * x[r]; then x[r] and dy[r] are multiplied by
  * the weight. */
 struct op_weigh {
 	dev_addr x, weights, slot; /* slot optional */
