@@ -12,8 +12,11 @@ int base_format_is_of(const struct model_tensor *t)
 {
 	const struct role_facts *role = &role_facts[t->role];
 
-	return !t->trainable && role->scope == SCOPE_BLOCK &&
-	       (role->kind == KIND_MATRIX || role->kind == KIND_RESIDUAL);
+	/* A router is small, and an error of its weights sends tokens to other experts. */
+	return !t->trainable && role->scope == SCOPE_BLOCK && t->role != ROLE_ROUTER_W &&
+	       t->role != ROLE_SHARED_WEIGHT_W &&
+	       (role->kind == KIND_MATRIX || role->kind == KIND_RESIDUAL || role->kind == KIND_STACK ||
+	               role->kind == KIND_RESIDUAL_STACK);
 }
 
 /* The format that the keys name; NULL: none. */
