@@ -148,7 +148,7 @@ int cli_export(const struct config *c)
 	struct checkpoint *checkpoint = NULL;
 	struct model *model = NULL;
 	struct side_files side = {0};
-	struct hf_import *files = NULL;
+	struct hf_import *files = NULL, *values = NULL;
 	struct overlay overlay;
 	struct plane_source own;
 	struct topology here;
@@ -176,6 +176,8 @@ int cli_export(const struct config *c)
 	is_text_only = config_was_set(c, "export_text_only") ? c->export_text_only : run.export_text_only;
 	if (!err && (checkpoint_leaves_frozen(checkpoint) || files_then(checkpoint, is_text_only)))
 		err = open_base(&files, c, base, checkpoint, model, files_then(checkpoint, is_text_only));
+	if (!err && files && c->merge_base)
+		err = hf_import_open_values(&values, c->merge_base, model);
 	if (!err && files)
 		err = pool_open_here(&options.pool, &here, 0, 1);
 	if (!err)
@@ -189,7 +191,7 @@ int cli_export(const struct config *c)
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
 		options.side = &side;
 		options.layout = is_text_only ? NULL : hf_import_layout(files);
-		overlay_set(&overlay, files, &own, checkpoint_has, checkpoint);
+		overlay_set(&overlay, values ? values : files, &own, checkpoint_has, checkpoint);
 		err = hf_export_write(
 		        &options, model, checkpoint_leaves_frozen(checkpoint) ? &overlay.source : &own);
 	}
@@ -197,6 +199,7 @@ int cli_export(const struct config *c)
 		err = err_reword(ERR_INPUT, "%s", err_text());
 	if (!err)
 		err = report(c, checkpoint, options.dtype);
+	hf_import_close(values);
 	hf_import_close(files);
 	pool_close(options.pool);
 	side_files_free(&side);

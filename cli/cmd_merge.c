@@ -18,6 +18,7 @@ struct parts {
 	struct peft_config adapter;
 	struct peft *values;
 	struct hf_import *files;
+	struct hf_import *base; /* of merge_base; NULL: the same */
 	struct overlay overlay;
 	struct plane_source of_adapter;
 	struct side_files side;
@@ -55,12 +56,20 @@ static int parts_open(struct parts *p, const struct config *c)
 		err = err_note(err, "%s", config_where(c, "lora_adapter"));
 	if (!err)
 		err = hf_import_open(&p->files, c->model, p->model);
-	overlay_set(&p->overlay, p->files, &p->of_adapter, adapter_has, p);
+	if (!err && c->merge_base)
+		err = hf_import_open_values(&p->base, c->merge_base, p->model);
+	if (!err && !c->merge_base && hf_import_coded_name(p->files))
+		log_info("%s is quantized (%s): merging into the values of its codes; merge_base=DIR merges "
+		         "into "
+		         "the model in full precision",
+		        c->model, hf_import_coded_name(p->files));
+	overlay_set(&p->overlay, p->base ? p->base : p->files, &p->of_adapter, adapter_has, p);
 	return err;
 }
 
 static void parts_close(struct parts *p)
 {
+	hf_import_close(p->base);
 	hf_import_close(p->files);
 	peft_close(p->values);
 	peft_config_free(&p->adapter);

@@ -404,6 +404,63 @@ static void test_damaged(void **state)
 	free(f);
 }
 
+static void assert_same_model(const char *a, const char *b)
+{
+	char of_a[400], of_b[400];
+
+	snprintf(of_a, sizeof(of_a), "%s/%s/model.safetensors", work_dir, a);
+	snprintf(of_b, sizeof(of_b), "%s/%s/model.safetensors", work_dir, b);
+	assert_same_files(of_a, of_b, b);
+}
+
+/* Into the values of the codes, or into the model in full precision. */
+static void test_merge(void **state)
+{
+	struct files *f = calloc(1, sizeof(*f));
+	char path[400], *config;
+	size_t len;
+
+	(void)state;
+	model_make(f, NF4_TWICE);
+	train("nf4_twice", "run", "");
+	assert_non_null(
+	        strstr(ferry_said(), "is quantized (nf4, double quantized): the result has the values"));
+#define MERGE                                                                                                \
+	"merge lora_adapter=%s/run/adapter model=%s/%s output_dir=%s/%s export_dtype=fp32 "                  \
+	"overwrite_output_dir=on "
+	assert_ferry(0, NULL, MERGE, work_dir, work_dir, "nf4_twice", work_dir, "merged");
+	assert_non_null(
+	        strstr(ferry_said(), "is quantized (nf4, double quantized): merging into the values"));
+	assert_same_model("run/model", "merged");
+	assert_ferry(0, NULL, MERGE, work_dir, work_dir, "same", work_dir, "other");
+	assert_same_model("merged", "other");
+	snprintf(path, sizeof(path), "%s/merged/config.json", work_dir);
+	config = read_file(path, &len);
+	assert_null(strstr(config, "quant"));
+	mem_free(config);
+	/* full precision */
+	assert_ferry(0, NULL, MERGE, work_dir, work_dir, "plain", work_dir, "whole");
+	assert_ferry(0, NULL, MERGE "merge_base=%s/plain", work_dir, work_dir, "nf4_twice", work_dir,
+	        "merged", work_dir);
+	assert_null(strstr(ferry_said(), "is quantized"));
+	assert_same_model("whole", "merged");
+	snprintf(path, sizeof(path), "merge_base=%s/plain", work_dir);
+	train("nf4_twice", "run", path);
+	assert_same_model("whole", "run/model");
+	assert_ferry(0, NULL,
+	        "export checkpoint=%s/run output_dir=%s/out export_dtype=fp32 merge_base=%s/plain", work_dir,
+	        work_dir, work_dir);
+	assert_same_model("whole", "out");
+	train("plain", "run", "base_format=nf4");
+	assert_non_null(
+	        strstr(ferry_said(), "not the nf4, double quantized ones that the adapter was trained on"));
+	assert_ferry(2, NULL, "train model=%s/plain data=%s/rows.jsonl output_dir=%s/no merge_base=%s/plain",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "merge_base"));
+	files_free(f);
+	free(f);
+}
+
 static void test_config(void **state)
 {
 	struct files *f = calloc(1, sizeof(*f));
@@ -422,6 +479,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_forms),
 	        cmocka_unit_test(test_damaged),
+	        cmocka_unit_test(test_merge),
 	        cmocka_unit_test(test_config),
 	};
 	int failed;

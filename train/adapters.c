@@ -213,12 +213,20 @@ int session_rounds(const struct session *s)
 	return 0;
 }
 
+/* merge_base has all that does not train. */
+static int is_trained(const void *session, int tensor)
+{
+	const struct session *s = session;
+
+	return !model_tensor_is_of_base(&s->model->tensors[tensor]);
+}
+
 const struct plane_source *adapters_exact(
         struct overlay *overlay, const struct session *s, const struct plane_source *planes)
 {
-	if (!session_rounds(s))
+	if (!session_rounds(s) && !s->values)
 		return planes;
-	overlay_set(overlay, s->import, planes, is_exact, s);
+	overlay_set(overlay, s->values ? s->values : s->import, planes, s->values ? is_trained : is_exact, s);
 	return &overlay->source;
 }
 

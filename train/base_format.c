@@ -123,3 +123,21 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 	}
 	return rc;
 }
+
+void base_format_say_result(const struct model *model, const struct config *c, const char *coded)
+{
+	const struct weight_format *kept = NULL;
+
+	for (int t = 0; t < model->tensor_count && !kept; t++)
+		kept = model->tensors[t].kept;
+	if (c->merge_base || (!kept && !coded))
+		return;
+	if (coded)
+		log_info("%s is quantized (%s): the result has the values of its codes; merge_base=DIR takes "
+		         "the weights of "
+		         "the model in full precision",
+		        c->model, coded);
+	else
+		log_info("the result has the weights of %s, not the %s ones that the adapter was trained on",
+		        c->model, kept->name);
+}

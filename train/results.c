@@ -1,5 +1,6 @@
 /* Writes results besides checkpoints: the model, and the gradients of a step. */
 #include "train/adapters.h"
+#include "train/base_format.h"
 #include "train/fallback.h"
 #include "train/place.h"
 #include "train/ranks/collect.h"
@@ -91,6 +92,8 @@ static int export_model(void *context, const struct plane_source *source)
 		rc = session_check_files(&t->session);
 	if (!rc && t->session.model->config.adapter_rank) /* small, so it may fit where the model does not */
 		rc = export_adapter(r, source);
+	if (!rc)
+		base_format_say_result(t->session.model, t->config, hf_import_coded_name(t->session.import));
 	if (!rc)
 		rc = hf_export_write(
 		        &export, t->session.model, adapters_exact(&overlay, &t->session, source));

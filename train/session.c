@@ -60,6 +60,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 		        s->model->config.dropout);
 	if (!rc && weights == SESSION_WEIGHTS_MODEL && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED)
 		rc = hf_import_open(&s->import, s->model_dir, s->model);
+	if (!rc && s->import && c->merge_base && c->verb == VERB_TRAIN)
+		rc = hf_import_open_values(&s->values, c->merge_base, s->model);
 	return rc;
 }
 
@@ -436,6 +438,7 @@ void session_close(struct session *s)
 	hf_chat_free(&s->chat);
 	side_files_free(&s->side);
 	sentence_dir_free(&s->sentence);
+	hf_import_close(s->values);
 	hf_import_close(s->import);
 	peft_config_free(&s->adapter);
 	json_decref(s->adapter_then);

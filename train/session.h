@@ -55,6 +55,7 @@ struct session {
 	const struct config *config;
 	char *model_dir; /* directory of tokenizer and config files */
 	struct model *model;
+	struct hf_import *values; /* of merge_base; NULL: none */
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
 	struct peft_config adapter;  /* what the run's adapters are; empty without */

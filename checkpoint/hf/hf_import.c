@@ -350,7 +350,7 @@ static void set_storage(struct model *model, const struct hf_layout *layout)
 	}
 }
 
-int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
+static int open_files(struct hf_import **out, const char *dir, struct model *model)
 {
 	struct hf_import *import = mem_alloc(1, sizeof(*import));
 	int err;
@@ -372,14 +372,31 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 		goto out;
 	}
 	err = match(import, model);
-	if (!err)
-		set_storage(model, &import->layout);
 out:
 	if (err)
 		hf_import_close(import);
 	else
 		*out = import;
 	return err;
+}
+
+int hf_import_open(struct hf_import **import, const char *dir, struct model *model)
+{
+	int err = open_files(import, dir, model);
+
+	if (!err)
+		set_storage(model, &(*import)->layout);
+	return err;
+}
+
+int hf_import_open_values(struct hf_import **import, const char *dir, struct model *model)
+{
+	return open_files(import, dir, model);
+}
+
+const char *hf_import_coded_name(const struct hf_import *import)
+{
+	return import && import->coded.count ? import->coded.coded->format->name : NULL;
 }
 
 void hf_import_close(struct hf_import *import)

@@ -27,6 +27,12 @@ struct hf_import;
  * the directory does not match the model (the first few missing tensors, a shape, a dtype). ERR_UNSUPPORTED
  * for quantized weights and other formats. */
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
+
+/* The same for another directory of the model, from which only values are read: formats stay. */
+int hf_import_open_values(struct hf_import **import, const char *dir, struct model *model);
+
+/* What the files have of most frozen matrices, "nf4"; NULL: numbers. */
+const char *hf_import_coded_name(const struct hf_import *import);
 void hf_import_close(struct hf_import *import);
 
 /* How the files hold the model, for results that hold it so. NULL: as a result does without (is_plain), or no
