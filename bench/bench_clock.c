@@ -253,7 +253,7 @@ static int machine_save(const struct clock_bench *b)
 	struct topology *t = mem_alloc(1, sizeof(*t));
 	struct machine m = {.name = "this machine",
 	        .gpu_count = !b->is_host,
-	        .gpu_memory_bytes = b->gpu_bytes,
+	        .gpu_memory_bytes = b->gpu_bytes ? b->gpu_bytes + DEVICE_CONTEXT_BYTES : 0,
 	        .host_reserve_bytes = INT64_C(4) << 30};
 	int rc = t ? topology_read(t) : ERR_NOMEM;
 

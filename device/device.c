@@ -60,10 +60,11 @@ static int no_such_backend(const char *name)
 static int check_options(const struct device_options *o)
 {
 	const double speeds[] = {o->speed.matmul_flops_bf16, o->speed.matmul_flops_f32,
-	        o->speed.attention_flops, o->speed.memory_bytes, o->speed.h2d_bytes, o->speed.d2h_bytes,
-	        o->speed.host_memory_bytes, o->speed.host_update_bytes, o->speed.comm_bytes,
-	        o->speed.network_bytes, o->speed.comm_latency_s, o->speed.network_latency_s,
-	        o->speed.copies_bytes, o->speed.launch_s, o->speed.call_s, o->speed.pin_bytes};
+	        o->speed.attention_flops, o->speed.attention_grad_flops, o->speed.copies_beside,
+	        o->speed.memory_bytes, o->speed.h2d_bytes, o->speed.d2h_bytes, o->speed.host_memory_bytes,
+	        o->speed.host_update_bytes, o->speed.comm_bytes, o->speed.network_bytes,
+	        o->speed.comm_latency_s, o->speed.network_latency_s, o->speed.copies_bytes, o->speed.launch_s,
+	        o->speed.call_s, o->speed.pin_bytes};
 
 	if (o->threads < 0 || o->ranks_per_node < 0)
 		return err_set(ERR_INPUT, "device: %s is %d, must not be negative",

@@ -43,8 +43,9 @@ const char *queue_name(enum queue_kind queue);
 /* The machine that the meta device simulates. Figures are per second, at full use. */
 struct device_speed {
 	double matmul_flops_bf16, matmul_flops_f32;
-	double attention_flops; /* 0: as for other products */
-	double memory_bytes;    /* device memory, read + write */
+	double attention_flops;      /* 0: as for other products */
+	double attention_grad_flops; /* of its backward; 0: attention_flops */
+	double memory_bytes;         /* device memory, read + write */
 	double h2d_bytes, d2h_bytes;
 	/* Bandwidth of the host's memory bus for this rank, read and written. Copies each way and the CPU's
 	 * optimizer share it. */
@@ -54,7 +55,8 @@ struct device_speed {
 	double network_bytes; /* per node, each way, to other nodes; 0: comm_bytes of all its ranks together
 	                       */
 	double comm_latency_s, network_latency_s; /* of a message over one link */
-	double copies_bytes;     /* total of copies in and out while both run; 0: neither slows the other */
+	double copies_bytes;  /* total of copies in and out while both run; 0: neither slows the other */
+	double copies_beside; /* share of their rate that copies keep while the CPU's optimizer runs; 0: all */
 	double launch_s, call_s; /* fixed time of an op, and of a stream_call */
 	double pin_bytes;  /* rate of making and pinning host memory at the start; 0: unknown. Clocks do not
 	                      use it */

@@ -59,6 +59,10 @@ struct device_comms {
 /* From so many ranks of a host on, NCCL sums in NVSwitch where it can (NVLS), with buffers for that. */
 enum { RESERVE_NVLS_RANKS = 5, RESERVE_NVLS_BYTES = 1 << 30 };
 
+/* What the driver takes of a GPU for a process before it allocates anything. A described GPU does not
+ * have it to give; what an open one says is free is without it. */
+enum { DEVICE_CONTEXT_BYTES = 600 << 20 };
+
 /* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of such a device and returns their number.
  * comms NULL: one rank. */
 int device_reserve_list(struct device_reserve *list, enum device_kind kind, const struct device_comms *comms);

@@ -22,6 +22,13 @@ static struct device_comms comms_of(
 	        .ranks_on_node = ranks_on_node(c, machine, world_self(), o->world_size)};
 }
 
+/* What a process finds free on the described GPU. */
+static int64_t memory_of(const struct machine *m)
+{
+	return m->gpu_memory_bytes > DEVICE_CONTEXT_BYTES ? m->gpu_memory_bytes - DEVICE_CONTEXT_BYTES
+	                                                  : m->gpu_memory_bytes;
+}
+
 void device_memory_find(struct device_memory *f, const struct config *c, const struct engine_options *o,
         const struct machine *machine)
 {
@@ -38,7 +45,7 @@ void device_memory_find(struct device_memory *f, const struct config *c, const s
 	f->reserve_count = device_reserve_list(f->reserves, kind, &comms);
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
-	there_bytes = less_a_64th(machine ? machine->gpu_memory_bytes : device_free_bytes(device));
+	there_bytes = less_a_64th(machine ? memory_of(machine) : device_free_bytes(device));
 	f->is_budget = c->vram_budget_bytes > 0 && (!there_bytes || c->vram_budget_bytes <= there_bytes);
 	if (!f->is_budget)
 		f->limit_bytes = there_bytes;

@@ -63,9 +63,10 @@ static const struct machine_key {
                  .max = 1e6},
                 NEED_NEVER, "1"},
         REAL("gpu.copies_gbps", copies_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
-        REAL("gpu.launch_us", launch_us, 0, 1e6, NEED_NEVER, "0"),
-        REAL("gpu.call_us", call_us, 0, 1e6, NEED_NEVER, "0"),
+        REAL("gpu.launch_us", launch_us, 0, 1e6, NEED_NEVER, "2.5"),
+        REAL("gpu.call_us", call_us, 0, 1e6, NEED_NEVER, "12"),
         REAL("gpu.attention_tflops", attention_tflops, 1e-6, 1e6, NEED_NEVER, NULL),
+        REAL("gpu.attention_grad_tflops", attention_grad_tflops, 1e-6, 1e6, NEED_NEVER, NULL),
         REAL("gpu.matmul_share", matmul_share, 0.01, 1, NEED_NEVER, "0.7"),
         REAL("gpu.memory_share", memory_share, 0.01, 1, NEED_NEVER, "0.85"),
         BYTES("host.memory", host_memory_bytes, 1, NEED_ALWAYS, NULL),
@@ -73,7 +74,14 @@ static const struct machine_key {
         REAL("host.memory_gbps", host_memory_gbps, 1e-3, 1e6, NEED_ALWAYS, NULL),
         REAL("host.gflops", host_gflops, 1e-3, 1e9, NEED_NO_GPU, NULL),
         REAL("host.update_gbps", host_update_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
-        REAL("host.pin_gbps", host_pin_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
+        REAL("host.pin_gbps", host_pin_gbps, 0, 1e6, NEED_NEVER, "4"),
+        REAL("host.copies_beside_update", copies_beside, 0.01, 1, NEED_NEVER, "1"),
+        {{.name = "host.sockets",
+                 .type = TYPE_COUNT,
+                 .offset = offsetof(struct machine, sockets),
+                 .min = 1,
+                 .max = 1e3},
+                NEED_NEVER, "1"},
         REAL("network.gbps", network_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
         REAL("network.latency_us", network_latency_us, 0, 1e6, NEED_NEVER, "0"),
         REAL("disk.read_gbps", disk_read_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
@@ -312,8 +320,10 @@ static double copy_rate(const struct machine *m, double gbps, int64_t ranks)
 void machine_speed(struct device_speed *speed, const struct machine *m, int64_t ranks)
 {
 	int64_t here = machine_ranks_here(m, ranks);
-	double host = 1e9 * m->host_memory_gbps / (double)here,
-	       update = 1e9 * m->host_update_gbps / (double)here;
+	/* one rank is next to one socket, and rarely has the other to itself */
+	int64_t parts = m->gpu_count && here < m->sockets ? m->sockets : here;
+	double host = 1e9 * m->host_memory_gbps / (double)parts,
+	       update = 1e9 * m->host_update_gbps / (double)parts;
 
 	if (!m->gpu_count) { /* a copy reads and writes the same memory */
 		*speed = (struct device_speed){.matmul_flops_bf16 = 1e9 * m->host_gflops,
@@ -332,6 +342,8 @@ void machine_speed(struct device_speed *speed, const struct machine *m, int64_t 
 	*speed = (struct device_speed){.matmul_flops_bf16 = 1e12 * m->bf16_tflops * m->matmul_share,
 	        .matmul_flops_f32 = 1e12 * m->fp32_tflops * m->matmul_share,
 	        .attention_flops = 1e12 * m->attention_tflops,
+	        .attention_grad_flops = 1e12 * m->attention_grad_tflops,
+	        .copies_beside = m->copies_beside < 1 ? m->copies_beside : 0,
 	        .memory_bytes = 1e9 * m->gpu_memory_gbps * m->memory_share,
 	        .h2d_bytes = copy_rate(m, m->h2d_gbps, here),
 	        .d2h_bytes = copy_rate(m, m->d2h_gbps, here),
@@ -352,7 +364,8 @@ void machine_of_speed(struct machine *m, const struct device_speed *s)
 	m->host_memory_gbps = 1e-9 * s->host_memory_bytes;
 	m->host_update_gbps = 1e-9 * s->host_update_bytes;
 	m->matmul_share = m->memory_share = 1;
-	m->uplink_gpus = 1;
+	m->uplink_gpus = m->sockets = 1;
+	m->copies_beside = s->copies_beside > 0 ? s->copies_beside : 1;
 	if (s->host_computes) {
 		m->host_gflops = 1e-9 * s->matmul_flops_bf16;
 		return;
@@ -360,6 +373,7 @@ void machine_of_speed(struct machine *m, const struct device_speed *s)
 	m->bf16_tflops = 1e-12 * s->matmul_flops_bf16;
 	m->fp32_tflops = 1e-12 * s->matmul_flops_f32;
 	m->attention_tflops = 1e-12 * s->attention_flops;
+	m->attention_grad_tflops = 1e-12 * s->attention_grad_flops;
 	m->gpu_memory_gbps = 1e-9 * s->memory_bytes;
 	m->h2d_gbps = 1e-9 * s->h2d_bytes;
 	m->d2h_gbps = 1e-9 * s->d2h_bytes;

@@ -13,6 +13,7 @@
  *       launch_us: 2.5               overhead of a kernel
  *       call_us: 12                  overhead of a host function between GPU work
  *       attention_tflops: 80         rate of attention; default: that of other products
+ *       attention_grad_tflops: 60    of its backward; default: attention_tflops
  *       link_gbps: 25                between GPUs, for each GPU, each way
  *       link_latency_us: 3.4         of a message between two GPUs
  *       uplink_gbps: 25              from a switch to the host, each way
@@ -24,6 +25,8 @@
  *       memory_gbps: 60              read and written, all NUMA nodes together
  *       update_gbps: 50              rate of AdamW
  *       pin_gbps: 3                  allocating and pinning memory at the start
+ *       copies_beside_update: 0.5    share of their rate that copies keep while AdamW runs
+ *       sockets: 2                   fewer ranks than that have one socket's memory each, not all
  *       gflops: 1000                 fp32, all cores together; used with gpus: 0
  *       reserve: 4GiB                for the system and other programs
  *     network:                       to other machines of this kind
@@ -48,9 +51,11 @@ struct machine {
 	double bf16_tflops, fp32_tflops, gpu_memory_gbps, h2d_gbps, d2h_gbps, link_gbps;
 	double link_latency_us, uplink_gbps; /* uplink 0: no shared switch */
 	int64_t uplink_gpus;
-	double network_gbps, network_latency_us;                  /* 0: not said */
-	double copies_gbps, launch_us, call_us, attention_tflops; /* 0: not said */
-	double matmul_share, memory_share;
+	double network_gbps, network_latency_us;        /* 0: not said */
+	double copies_gbps, launch_us, call_us;         /* copies 0: not said */
+	double attention_tflops, attention_grad_tflops; /* 0: not said */
+	double matmul_share, memory_share, copies_beside;
+	int64_t sockets;
 	double host_memory_gbps, host_gflops;
 	double host_update_gbps, host_pin_gbps; /* 0: not said */
 	double disk_read_gbps, disk_write_gbps; /* 0: not said */

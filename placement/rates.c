@@ -29,6 +29,8 @@ static const struct rate {
         {offsetof(struct device_speed, matmul_flops_bf16), "bf16_gflops", "bf16 products", "GFLOP/s", 1e-9},
         {offsetof(struct device_speed, matmul_flops_f32), "fp32_gflops", "fp32 products", "GFLOP/s", 1e-9},
         {offsetof(struct device_speed, attention_flops), "attention_gflops", "attention", "GFLOP/s", 1e-9},
+        {offsetof(struct device_speed, attention_grad_flops), "attention_grad_gflops", "its backward",
+                "GFLOP/s", 1e-9},
         {offsetof(struct device_speed, memory_bytes), "memory_gbps", "device memory", "GB/s", 1e-9},
         {offsetof(struct device_speed, h2d_bytes), "h2d_gbps", "copies in", "GB/s", 1e-9},
         {offsetof(struct device_speed, d2h_bytes), "d2h_gbps", "copies out", "GB/s", 1e-9},

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""The tables of docs/results/plans.md, from `ferry plan`.
+"""The tables of planned figures in docs/results/plans.md and docs/guide, from `ferry plan`.
 
-    python3 scripts/fit_tables.py build/ferry        writes them anew between the marks of docs/results/plans.md
+    python3 scripts/fit_tables.py build/ferry          writes them anew between their marks
+    python3 scripts/fit_tables.py build/ferry guide    only in files with that in their names
+
+What guides show as the output of a plan for a described machine is written anew too.
 
 A row's command is what stands above its table, with what its first column says."""
 import json
+import os
 import re
 import subprocess
 import sys
@@ -116,13 +120,75 @@ def bounds():
                   "updates inside backward: step, ms", "at least, ms", "ratio"), rows)
 
 
+def states(model, machine, settings):
+    """Rows of a guide: what each optimizer state takes."""
+    rows = []
+    for state in ("fp32", "bf16", "8bit"):
+        p = plan(model, f"{settings} optimizer_state={state}", machine)
+        rows.append((f"`{state}`" + (" (default)" if state == "fp32" else ""), gib(p["host_need_bytes"]), gib(p["disk_bytes"]),
+                     gib(p["device_bytes"]), f"{p['tokens_per_s']:,.0f}"))
+    return table(("`optimizer_state`", "host memory", "checkpoint", "GPU memory", "tokens/s, planned"), rows)
+
+
+def gib(count):
+    count /= 2**30
+    return f"{1024 * count:.0f} MiB" if count < 1 else f"{count:.1f} GiB" if count < 100 else f"{count:.0f} GiB"
+
+
+def adapters():
+    rows = []
+    for name, model in (("Qwen3.5-27B", "qwen3.5-27b"), ("Gemma 4 31B", "gemma-4-31b"),
+                        ("Muse Glimmer 30B", "muse-glimmer-30b")):
+        for steps in (4, 16):
+            p = plan(model, f"ram_budget=64GiB lora_rank=16 max_length=1024 gradient_accumulation_steps={steps}",
+                     "pc-rtx-4090")
+            rows.append((name if steps == 4 else "", f"{1024 * steps:,}", gib(p["host_need_bytes"]), gib(p["device_bytes"]),
+                         f"{p['step_ms'] / 1e3:.1f}", f"{p['tokens_per_s']:,.0f}"))
+    return table(("model, adapters of rank 16", "tokens a step", "host memory", "GPU memory", "seconds a step", "tokens/s"),
+                 rows)
+
+
+def adapter_or_all():
+    rows = []
+    for name, settings in (("all weights", ""), ("`lora_rank=16`", " lora_rank=16")):
+        p = plan("llama-3-8b", f"max_length=2048{settings}", "pc-rtx-4070")
+        rows.append((name, gib(p["host_need_bytes"]), f"{p['tokens_per_s']:,.0f}", gib(p["disk_bytes"])))
+    return table(("8B, 12 GB card, 2,048 tokens a step", "host memory", "tokens/s, planned", "checkpoint"), rows)
+
+
+TABLES = {
+    "docs/results/plans.md": {"estimates": estimates, "guide": guide, "large": large, "bounds": bounds},
+    "docs/guide/8b-on-12gb.md": {
+        "states": lambda: states("llama-3-8b", "pc-rtx-4070", "max_length=2048 gradient_accumulation_steps=8")},
+    "docs/guide/70b-on-24gb.md": {
+        "states": lambda: states("llama-2-70b", "workstation-rtx-4090", "max_length=2048 gradient_accumulation_steps=16")},
+    "docs/guide/27b-on-24gb.md": {
+        "adapters": adapters,
+        "states": lambda: states("qwen3.5-27b", "workstation-rtx-4090", "max_length=2048 gradient_accumulation_steps=8")},
+    "docs/guide/lora.md": {"adapter": adapter_or_all},
+}
+
+
+def outputs(text):
+    """Renews what a guide shows as a command's output: the commands of the block before it are run again."""
+    def again(m):
+        said = subprocess.run(["sh", "-ec", m[1]], cwd=ROOT, capture_output=True, text=True, check=True,
+                              env=os.environ | {"PATH": f"{FERRY.parent}:{os.environ['PATH']}"})
+        return f"```sh\n{m[1]}```\n\n<!-- output -->\n```text\n{said.stdout}```"
+    return re.sub(r"```sh\n((?:(?!```).)*?machine=examples(?:(?!```).)*?)```\n\n<!-- output -->\n```text\n.*?```", again, text,
+                  flags=re.S)
+
+
 def main():
-    path = ROOT / "docs/results/plans.md"
-    text = path.read_text()
-    for name, make in (("estimates", estimates), ("guide", guide), ("large", large), ("bounds", bounds)):
-        text = re.sub(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", lambda m: m[1] + make() + "\n" + m[2], text,
-                      flags=re.S)
-    path.write_text(text)
+    for name, tables in TABLES.items():
+        if len(sys.argv) > 2 and sys.argv[2] not in name:
+            continue
+        path = ROOT / name
+        text = path.read_text()
+        for title, make in tables.items():
+            text = re.sub(rf"(<!-- table {title} -->\n).*?(<!-- end -->)", lambda m: m[1] + make() + "\n" + m[2], text,
+                          flags=re.S)
+        path.write_text(outputs(text))
 
 
 main()

@@ -39,7 +39,7 @@ static void test_eight_lines(void **state)
 		const char *model, *machine, *settings, *words;
 	} rows[] = {
 	        {"llama-3-8b", "pc-rtx-4070", "",
-	                "fits PC with one RTX 4070, 12 GB: llama, 8.03B parameters|GPU |; the GPU has 11.8 "
+	                "fits PC with one RTX 4070, 12 GB: llama, 8.03B parameters|GPU |; the GPU has 11.2 "
 	                "GiB|host |"
 	                "; the machine has 124 GiB; pinned |disk |GiB for 2 and the next|step |for 1024 "
 	                "tokens: |"

@@ -214,6 +214,38 @@ static void test_overheads(void **state)
 	device_close(device);
 }
 
+/* A copy keeps a quarter of its rate while AdamW runs, though the bus has room, and all of it afterwards. */
+static void test_copies_beside_an_update(void **state)
+{
+	static const struct device_speed speed = {.h2d_bytes = 1e9,
+	        .host_memory_bytes = 100e9,
+	        .host_update_bytes = 1e9,
+	        .copies_beside = 0.25};
+	const struct op_cost cost = {.host_bytes = 2000}, none = {0};
+	struct world w = **(struct world **)state;
+	int64_t copied_ns, updated_ns, again_ns;
+
+	check_ok(device_open(&w.device, "meta", &(struct device_options){.speed = speed}));
+	check_ok(device_arena_open(w.device, &w.arena, ARENA_BYTES));
+	check_ok(device_slab_open(w.device, &w.slab, SLAB_BYTES, SLAB_PINNED));
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		check_ok(stream_open(&w.stream[q], w.device, (enum queue_kind)q));
+	check_ok(stream_call(w.stream[QUEUE_CPU], never_called, NULL, &cost));
+	check_ok(stream_stamp(w.stream[QUEUE_CPU], &updated_ns));
+	check_ok(stream_call(w.stream[QUEUE_CPU], never_called, NULL, &none));
+	check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, w.slab, 1000));
+	check_ok(stream_stamp(w.stream[QUEUE_H2D], &copied_ns));
+	check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, w.slab, 1000));
+	check_ok(stream_stamp(w.stream[QUEUE_H2D], &again_ns));
+	check_ok(device_sync(w.device));
+	assert_int_equal(updated_ns, 2000);
+	assert_int_equal(copied_ns, 2500);
+	assert_int_equal(again_ns, 3500);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		stream_close(w.stream[q]);
+	device_close(w.device);
+}
+
 /* Three operations need 1, 0.5 and 1 byte per nanosecond of the memory bus: 2.5 times its speed. All run
  * at 0.4 of their speed until one ends. Compute does not use the bus, and runs at full speed. */
 static void test_the_bus_is_shared(void **state)
@@ -488,6 +520,7 @@ int main(void)
 	        TEST(test_streams_run_beside_each_other),
 	        TEST(test_overheads),
 	        TEST(test_the_bus_is_shared),
+	        TEST(test_copies_beside_an_update),
 	        TEST(test_bus_fractions),
 	        TEST(test_the_host_computes),
 	        TEST(test_sync_moves_the_host),

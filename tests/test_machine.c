@@ -13,6 +13,8 @@
 static const struct device_speed gpu = {.matmul_flops_bf16 = 612.3e12,
         .matmul_flops_f32 = 51e12,
         .attention_flops = 333e12,
+        .attention_grad_flops = 211e12,
+        .copies_beside = 0.5,
         .memory_bytes = 2.71e12,
         .h2d_bytes = 51.3e9,
         .d2h_bytes = 49.9e9,
@@ -42,6 +44,8 @@ static void assert_same_speed(const struct device_speed *a, const struct device_
 	assert_same(a->matmul_flops_bf16, b->matmul_flops_bf16);
 	assert_same(a->matmul_flops_f32, b->matmul_flops_f32);
 	assert_same(a->attention_flops, b->attention_flops);
+	assert_same(a->attention_grad_flops, b->attention_grad_flops);
+	assert_same(a->copies_beside, b->copies_beside);
 	assert_same(a->memory_bytes, b->memory_bytes);
 	assert_same(a->h2d_bytes, b->h2d_bytes);
 	assert_same(a->d2h_bytes, b->d2h_bytes);

@@ -78,6 +78,8 @@ static int work_join(struct meta_stream *s, const struct meta_load *load)
 	for (int r = 0; r < META_SHARED_COUNT; r++)
 		if (load->share[r] != 0 || last->load.share[r] != 0)
 			return 0;
+	if (load->slows || load->beside > 0 || last->load.slows || last->load.beside > 0)
+		return 0;
 	last->load.alone_ns += load->alone_ns;
 	last->left_ns += (double)load->alone_ns;
 	return 1;
@@ -172,24 +174,68 @@ static double level_of(const struct meta_clock *clock, enum meta_shared r)
 	return wanted > left ? fmax(left, 0) / wanted : INFINITY;
 }
 
+/* The most that a stream's first piece can do beside the others. */
+static double limit_of(const struct meta_clock *clock, const struct meta_stream *stream)
+{
+	const struct meta_item *work = work_first(stream);
+
+	if (!work || work->load.beside <= 0)
+		return 1;
+	for (const struct meta_stream *s = clock->streams; s; s = s->next)
+		if (s != stream && work_first(s) && work_first(s)->load.slows)
+			return work->load.beside;
+	return 1;
+}
+
+/* The resource that fills first while all open rates rise together, and their value *least then, at most
+ * 1. */
+static enum meta_shared full_first(double *least, const struct meta_clock *clock)
+{
+	enum meta_shared full = META_SHARED_COUNT;
+
+	*least = 1;
+	for (enum meta_shared r = 0; r < META_SHARED_COUNT; r++) {
+		double level = level_of(clock, r);
+
+		if (level < *least) {
+			*least = level;
+			full = r;
+		}
+	}
+	return full;
+}
+
+/* Fixes open rates at their limits below `least`; returns their number. */
+static int limits_fix(struct meta_clock *clock, double least)
+{
+	double lowest = least;
+	int count = 0;
+
+	for (struct meta_stream *s = clock->streams; s; s = s->next)
+		if (s->rate < 0 && s->limit < lowest)
+			lowest = s->limit;
+	for (struct meta_stream *s = clock->streams; s && lowest < least; s = s->next)
+		if (s->rate < 0 && s->limit <= lowest) {
+			s->rate = s->limit;
+			count++;
+		}
+	return count;
+}
+
 /* Raises all rates together. A full resource fixes the rates of the pieces that use it; the others rise on.
  */
 static void rates_find(struct meta_clock *clock)
 {
-	for (struct meta_stream *s = clock->streams; s; s = s->next)
+	for (struct meta_stream *s = clock->streams; s; s = s->next) {
 		s->rate = -1; /* still open */
+		s->limit = limit_of(clock, s);
+	}
 	for (;;) {
-		enum meta_shared full = META_SHARED_COUNT;
-		double least = 1;
+		double least;
+		enum meta_shared full = full_first(&least, clock);
 
-		for (enum meta_shared r = 0; r < META_SHARED_COUNT; r++) {
-			double level = level_of(clock, r);
-
-			if (level < least) {
-				least = level;
-				full = r;
-			}
-		}
+		if (limits_fix(clock, least))
+			continue;
 		for (struct meta_stream *s = clock->streams; s; s = s->next) {
 			const struct meta_item *work = work_first(s);
 

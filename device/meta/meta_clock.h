@@ -4,8 +4,9 @@
  * from the end of one piece of work to the next. Meanwhile the first piece of every stream progresses at
  * some rate. The rate is 1 unless the running pieces together need more of a shared resource than there is.
  * Then all pieces that use this resource slow down alike; the others go on as before. Copies in and out and
- * the CPU's optimizer share the host's memory bus. Copies in both directions share the GPU's link. If the
- * host computes, products and updates share its cores.
+ * the CPU's optimizer share the host's memory bus. Beside the optimizer copies may lose more than that: its
+ * cores come first. Copies in both directions share the GPU's link. If the host computes, products and
+ * updates share its cores.
  *
  * Times are whole nanoseconds. A piece never takes less time than alone, and a resource never carries more
  * in a span of time than its rate allows (except for rounding in doubles). So bounds computed from times or
@@ -22,6 +23,8 @@ enum meta_shared { META_BUS, META_CORES, META_COPIES, META_SHARED_COUNT };
 struct meta_load {
 	int64_t alone_ns;
 	double share[META_SHARED_COUNT];
+	int slows;     /* 1: while it runs, others keep only their share `beside` */
+	double beside; /* 0: all */
 };
 
 struct meta_item;
@@ -32,7 +35,7 @@ struct meta_stream {
 	int64_t first, count, cap;        /* items[first .. count) are pending */
 	int64_t queued_count, done_count; /* ever */
 	int64_t marked_count;             /* queued_count of the last event that was recorded here */
-	double rate;                      /* of the first piece, now */
+	double rate, limit;               /* of the first piece, now */
 };
 
 /* Start with all fields 0. */

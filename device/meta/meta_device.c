@@ -189,12 +189,14 @@ static struct need op_need(struct meta_device *d, const struct work *work)
 {
 	const struct device_speed *speed = &d->speed;
 	struct op_cost c;
-	double products_s;
+	double products_s, attention = work->op.kind == OP_ATTENTION_GRAD
+	                                       ? given(speed->attention_grad_flops, speed->attention_flops)
+	                                       : speed->attention_flops;
 
 	op_cost_of(&work->op, &c);
 	d->stats.flops += c.flops_bf16 + c.flops_f32;
-	if (c.attention_flops > 0 && speed->attention_flops > 0)
-		products_s = c.attention_flops / speed->attention_flops;
+	if (c.attention_flops > 0 && attention > 0)
+		products_s = c.attention_flops / attention;
 	else
 		products_s = c.flops_bf16 / speed->matmul_flops_bf16 + c.flops_f32 / speed->matmul_flops_f32;
 	return (struct need){
@@ -288,7 +290,9 @@ static int meta_queue(struct stream *stream, const struct work *work)
 	struct meta_load load = {.alone_ns = ns,
 	        .share = {[META_BUS] = share_of(bus_s, ns),
 	                [META_CORES] = need.cores,
-	                [META_COPIES] = share_of(copies_s, ns)}};
+	                [META_COPIES] = share_of(copies_s, ns)},
+	        .slows = work->kind == WORK_CALL && work->call.cost.host_bytes > 0,
+	        .beside = need.copied_bytes > 0 ? d->speed.copies_beside : 0};
 
 	if (d->stats.arena_touched_bytes < work->touched_bytes)
 		d->stats.arena_touched_bytes = work->touched_bytes;
