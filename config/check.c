@@ -167,7 +167,7 @@ static int check_preference(const struct config *c)
 		const char *key;
 		int what;
 	} keys[] = {{"preference_beta", 0}, {"preference_label_smoothing", PREFERENCE_SMOOTHING},
-	        {"preference_gamma", PREFERENCE_GAMMA}};
+	        {"preference_gamma", PREFERENCE_GAMMA}, {"preference_own_weight", 0}};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		if (!strcmp(config_text(c, keys[i].key), config_key_find(keys[i].key)->default_text))

@@ -102,8 +102,8 @@ static int pref_loss(const struct item *s)
 {
 	if (item_is_off(s->text))
 		return 0;
-	if (!config_name_in(s->text, "sigmoid hinge ipo simpo"))
-		return item_refuse(s, "not supported; supported: sigmoid, hinge, ipo, simpo");
+	if (!config_name_in(s->text, "sigmoid hinge ipo simpo orpo"))
+		return item_refuse(s, "not supported; supported: sigmoid, hinge, ipo, simpo, orpo");
 	return item_keep(s, "pref_loss");
 }
 

@@ -34,25 +34,22 @@ static int rl(const struct item *s)
 {
 	if (item_is_off(s->text))
 		return 0;
-	if (config_name_in(s->text, "grpo gdpo kto orpo ebft ppo"))
+	if (config_name_in(s->text, "grpo gdpo kto ebft ppo"))
 		return item_method(s, config_name_equal(s->text, "kto") ? "trains by KTO"
-		                      : config_name_equal(s->text, "orpo")
-		                              ? "trains by ORPO"
-		                              : "trains by reinforcement learning");
-	if (!config_name_in(s->text, "dpo ipo simpo"))
-		return item_refuse(s, "not supported; supported: dpo, ipo, simpo");
-	if (config_name_equal(s->text, "simpo") && item_keep(s, "rl_simpo"))
+		                                                        : "trains by reinforcement learning");
+	if (!config_name_in(s->text, "dpo ipo simpo orpo"))
+		return item_refuse(s, "not supported; supported: dpo, ipo, simpo, orpo");
+	if (config_name_in(s->text, "simpo orpo") && item_keep(s, "rl_own"))
 		return ERR_NOMEM;
 	return item_set(s, "preference_loss", s->text,
 	        config_name_equal(s->text, "dpo") ? CONFIG_WEAK : CONFIG_STRONG);
 }
 
-/* TRL's CPO adds so much of the chosen answer's own loss; 1 unless it is set. */
+/* With it TRL's CPOTrainer trains, whose sigmoid has no reference; 1 unless it is set. */
 static int cpo_alpha(const struct item *s)
 {
-	return config_name_in(s->text, "0 0.0")
-	               ? item_keep(s, "cpo_alpha")
-	               : item_refuse(s, "the loss of the chosen answer cannot be added; set it to 0");
+	return item_keep(s, "cpo_alpha") ? ERR_NOMEM
+	                                 : item_set(s, "preference_own_weight", s->text, CONFIG_STRONG);
 }
 
 /* axolotl's types of pairs. The first word is the chat template; field: the column of the question, if it is
@@ -117,14 +114,34 @@ static void tell_smoothing(const struct config *c)
 	        config_text(c, "preference_loss"));
 }
 
+/* The chosen answer's own loss, where a trainer adds it unasked. */
+static int own_loss(const struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *rl = dialect_kept(d, "rl_own"), *alpha = dialect_kept(d, "cpo_alpha");
+
+	if (rl && c->preference_loss == PREFERENCE_ORPO && config_trains(c))
+		log_warn("rl=orpo: TRL's ORPO adds the loss of prompt and chosen answer; ferry adds that of "
+		         "the "
+		         "answer alone, as LLaMA-Factory does");
+	if (rl && c->preference_loss == PREFERENCE_SIMPO && !config_was_set(c, "preference_own_weight"))
+		return kept_set(c, rl, "preference_own_weight", "1");
+	if (alpha && c->preference_loss && c->preference_loss != PREFERENCE_SIGMOID &&
+	        c->preference_loss != PREFERENCE_SIMPO && c->preference_loss != PREFERENCE_CPO)
+		return kept_error(ERR_UNSUPPORTED, alpha,
+		        "asks for CPO, of which only loss_type sigmoid and simpo are supported");
+	if (alpha && c->preference_loss == PREFERENCE_SIGMOID)
+		return kept_set(c, alpha, "preference_loss", "cpo");
+	return 0;
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
+	int rc;
+
 	if (config_trains(c))
 		tell_smoothing(c);
-	if (dialect_kept(d, "rl_simpo") && !dialect_kept(d, "cpo_alpha"))
-		log_warn("rl=simpo: axolotl adds the chosen answer's own loss unless cpo_alpha is 0; ferry "
-		         "does not");
-	return check_beta(c);
+	rc = own_loss(d, c);
+	return rc ? rc : check_beta(c);
 }
 
 static const struct dialect_key keys[] = {
@@ -133,19 +150,19 @@ static const struct dialect_key keys[] = {
         CALL("cpo_alpha", cpo_alpha),
         KEY("beta trl.beta", "preference_beta"),
         KEY("label_smoothing", "preference_label_smoothing"),
-        ONLY("pref_ftx pref_bco_weight rpo_alpha", ITEM_OFF " 0.0",
-                "the loss of the chosen answer cannot be added; remove it"),
+        ONLY("pref_bco_weight", ITEM_OFF " 0.0", "losses cannot be added up; remove it"),
         ONLY("loss_weights dpo_loss_weights", ITEM_OFF " 1 1.0", "only one loss is supported; remove it"),
         ONLY("ref_model ref_model_adapters ref_model_quantization_bit reference_model ref_adapter_name "
              "force_use_ref_model",
                 ITEM_OFF, "the reference is the model as it is before training; remove it"),
-        ONLY("reference_free", ITEM_OFF, "only preference_loss=simpo has no reference; set that"),
+        ONLY("reference_free", ITEM_OFF,
+                "only preference_loss=simpo, cpo and orpo have no reference; set one of them"),
         ONLY("sync_ref_model", ITEM_OFF, "the reference stays the model before training; remove it"),
         ONLY("f_divergence_type", "reverse_kl", "only reverse_kl is supported"),
         ONLY("discopop_tau", "0.05", "only 0.05 is supported; remove it"),
         ONLY("ld_alpha", ITEM_OFF " 1 1.0", "tokens of an answer count alike; remove it"),
         ONLY("use_weighting dpo_use_weighting dpo_norm_loss", ITEM_OFF, "pairs are not weighted; remove it"),
-        ONLY("orpo_alpha", ITEM_OFF, "ORPO is not supported; for DPO set rl_beta"),
+        WEAK("orpo_alpha", "preference_beta"),
         ONLY("max_prompt_length max_prompt_len max_completion_length max_target_length", ITEM_OFF,
                 "only max_length limits a row, prompt and answer together; remove it"),
         ONLY("truncation_mode", "keep_start", "long rows are cut at the end; set it to keep_start"),

@@ -1,11 +1,13 @@
-/* Losses of preference pairs: DPO and its relatives, with their derivatives.
+/* Losses of preference pairs: DPO, ORPO and their relatives, with their derivatives.
  *
  * A pair is a chosen and a rejected completion of one prompt. The log probability of a completion is the sum
  * over its tokens, by the model (policy) and by a reference, the model before the training. Host and devices
  * compute these formulas in double.
  *
- * Source: the losses of DPOConfig.loss_type in https://github.com/huggingface/trl (dpo_trainer.py), and SimPO
- * (Meng et al. 2024). DPO: Rafailov et al. 2023.
+ * Any of them may add the chosen completion's own loss, a mean over its tokens, with a weight.
+ *
+ * Source: the losses of DPOConfig.loss_type in https://github.com/huggingface/trl (dpo_trainer.py), SimPO (Meng
+ * et al. 2024), CPO (Xu et al. 2024) and ORPO (Hong et al. 2024). DPO: Rafailov et al. 2023.
  */
 #ifndef FERRY_DEVICE_PREFERENCE_H
 #define FERRY_DEVICE_PREFERENCE_H
@@ -20,7 +22,15 @@
 #define PREFERENCE_INLINE static inline
 #endif
 
-enum { PREFERENCE_REFERENCE = 1, PREFERENCE_SMOOTHING = 2, PREFERENCE_GAMMA = 4 };
+/* MEANS: rewards are of the mean log probability of a token. OWN: the chosen completion's own loss belongs to it,
+ * with a weight of 1 unless another is set. */
+enum {
+	PREFERENCE_REFERENCE = 1,
+	PREFERENCE_SMOOTHING = 2,
+	PREFERENCE_GAMMA = 4,
+	PREFERENCE_MEANS = 8,
+	PREFERENCE_OWN = 16,
+};
 
 /* Identifier, name, other names, what counts besides beta. */
 #define PREFERENCE_LOSSES(ROW)                                                                               \
@@ -36,7 +46,9 @@ enum { PREFERENCE_REFERENCE = 1, PREFERENCE_SMOOTHING = 2, PREFERENCE_GAMMA = 4 
 	ROW(APO_DOWN, "apo_down", NULL, PREFERENCE_REFERENCE)                                                \
 	ROW(DISCOPOP, "discopop", NULL, PREFERENCE_REFERENCE)                                                \
 	ROW(SIGMOID_NORM, "sigmoid_norm", NULL, PREFERENCE_REFERENCE | PREFERENCE_SMOOTHING)                 \
-	ROW(SIMPO, "simpo", NULL, PREFERENCE_SMOOTHING | PREFERENCE_GAMMA)
+	ROW(SIMPO, "simpo", NULL, PREFERENCE_SMOOTHING | PREFERENCE_GAMMA | PREFERENCE_MEANS)                \
+	ROW(CPO, "cpo", NULL, PREFERENCE_SMOOTHING | PREFERENCE_OWN)                                         \
+	ROW(ORPO, "orpo", NULL, PREFERENCE_MEANS | PREFERENCE_OWN)
 
 enum preference_kind {
 	PREFERENCE_OFF, /* no pairs: the loss of tokens */
@@ -50,6 +62,7 @@ struct preference {
 	double beta;            /* above 0 */
 	double label_smoothing; /* in [0, 0.5): the share of pairs that are labelled the wrong way round */
 	double gamma;           /* SIMPO: the margin */
+	double own;             /* weight of the chosen completion's own loss, at least 0 */
 };
 
 /* Log probabilities of one pair; index 0: chosen, 1: rejected. */
@@ -96,8 +109,27 @@ PREFERENCE_INLINE double preference_smooth(double x, double e, double *slope)
 	return -(1 - e) * preference_log_sigmoid(x) - e * preference_log_sigmoid(-x);
 }
 
-/* The loss of a pair. grad: its derivatives by policy[0] and policy[1]. */
-PREFERENCE_INLINE double preference_loss(
+/* log(1 - e^x), x at most 0. */
+PREFERENCE_INLINE double preference_log1mexp(double x)
+{
+	return x > -0.69 ? log(-expm1(x)) : log1p(-exp(x));
+}
+
+/* -log sigmoid of the log of the odds' ratio, and its derivatives by the two mean log probabilities. A text
+ * that is certain has infinite odds: it counts as all but certain. */
+PREFERENCE_INLINE double preference_odds(double c, double r, double grad[2])
+{
+	const double certain = -0x1p-40, c0 = c > certain ? certain : c, r0 = r > certain ? certain : r;
+	const double most = c0 > r0 ? c0 : r0, not_c = -expm1(c0), not_r = -expm1(r0);
+	const double a = exp(c0 - most) * not_r, b = exp(r0 - most) * not_c;
+
+	grad[0] = -exp(r0 - most) / (a + b);
+	grad[1] = b / ((a + b) * not_r);
+	return -preference_log_sigmoid(c0 - r0 - (preference_log1mexp(c0) - preference_log1mexp(r0)));
+}
+
+/* The loss of a pair without the chosen completion's own. */
+PREFERENCE_INLINE double preference_apart(
         const struct preference *p, const struct preference_pair *pair, double grad[2])
 {
 	const double b = p->beta, e = p->label_smoothing;
@@ -181,10 +213,30 @@ PREFERENCE_INLINE double preference_loss(
 		grad[0] = b * slope / nc;
 		grad[1] = -b * slope / nr;
 		return loss;
+	case PREFERENCE_CPO:
+		loss = preference_smooth(b * (pair->policy[0] - pair->policy[1]), e, &slope);
+		break;
+	case PREFERENCE_ORPO:
+		loss = b * preference_odds(pair->policy[0] / nc, pair->policy[1] / nr, grad);
+		grad[0] *= b / nc;
+		grad[1] *= b / nr;
+		return loss;
 	}
 	grad[0] = b * slope;
 	grad[1] = -b * slope;
 	return loss;
+}
+
+/* The loss of a pair. grad: its derivatives by policy[0] and policy[1]. */
+PREFERENCE_INLINE double preference_loss(
+        const struct preference *p, const struct preference_pair *pair, double grad[2])
+{
+	const double loss = preference_apart(p, pair, grad), count = (double)pair->count[0];
+
+	if (!(p->own > 0))
+		return loss;
+	grad[0] -= p->own / count;
+	return loss - p->own * pair->policy[0] / count;
 }
 
 #endif

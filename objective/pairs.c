@@ -12,15 +12,18 @@
 
 enum { LABEL, FIRST, REFERENCE }; /* arrays; FIRST: where the targets of each text begin */
 
-static const char *const keys[] = {
-        "preference_loss", "preference_beta", "preference_label_smoothing", "preference_gamma", NULL};
+static const char *const keys[] = {"preference_loss", "preference_beta", "preference_label_smoothing",
+        "preference_gamma", "preference_own_weight", NULL};
 
 static struct preference preference_of(const double *settings)
 {
-	return (struct preference){.kind = (enum preference_kind)settings[0],
+	enum preference_kind kind = (enum preference_kind)settings[0];
+
+	return (struct preference){.kind = kind,
 	        .beta = settings[1],
 	        .label_smoothing = settings[2],
-	        .gamma = settings[3]};
+	        .gamma = settings[3],
+	        .own = settings[4] >= 0 ? settings[4] : preference_reads(kind, PREFERENCE_OWN)};
 }
 
 static int reads_values(const double *settings)
@@ -77,7 +80,7 @@ static const struct head_pass head = {head_run, scratch_bytes};
 /* ---- on the host ---- */
 
 /* The reward of a text is beta times the difference of its log probabilities by policy and reference; of
- * simpo, by the policy's means over tokens. Each for the chosen texts, then for the rejected ones. RIGHT:
+ * simpo and orpo, by the policy's means over tokens. Each for the chosen texts, then for the rejected ones. RIGHT:
  * pairs whose chosen text has the higher reward. */
 enum { SUM_LOSS, SUM_REWARD, SUM_LOGP = SUM_REWARD + 2, SUM_RIGHT = SUM_LOGP + 2, SUM_COUNT };
 
@@ -100,7 +103,7 @@ static void sums_add(
 			pair.policy[i] = logp;
 			pair.reference[i] = reference[n + i];
 			pair.count[i] = first[n + i + 1] - first[n + i];
-			if (p.kind == PREFERENCE_SIMPO)
+			if (preference_reads(p.kind, PREFERENCE_MEANS))
 				logp /= (double)pair.count[i];
 			reward[i] = p.beta * (logp - pair.reference[i]);
 			sums[SUM_REWARD + i] += reward[i];

@@ -526,7 +526,7 @@ static const struct {
                 "YAML:1: stage=ppo: this file trains by reinforcement learning (PPO), which ferry cannot do"},
         {"stage: kt\n", "YAML:1: stage=kt: not supported; supported: sft, pt, dpo"},
         {"rl: kto\n", "YAML:1: rl=kto: this file trains by KTO, which ferry cannot do"},
-        {"rl: other\n", "YAML:1: rl=other: not supported; supported: dpo, ipo, simpo"},
+        {"rl: other\n", "YAML:1: rl=other: not supported; supported: dpo, ipo, simpo, orpo"},
         {"optim: adafactor\n", "YAML:1: optim=adafactor: only AdamW is supported"},
         {"fp16: true\n",
                 "YAML:1: fp16=true: fp16 and fp8 are not supported; bf16 needs no loss scale: set bf16"},

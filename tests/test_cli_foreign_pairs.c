@@ -16,6 +16,14 @@ static const struct {
         {LLAMA_FACTORY "stage: dpo\npref_beta: 0.3\npref_ftx: 0.0\n", "preference_beta", "0.3"},
         {LLAMA_FACTORY "stage: dpo\ndpo_label_smoothing: 0.2\n", "preference_label_smoothing", "0.2"},
         {LLAMA_FACTORY "stage: dpo\nsimpo_gamma: 0.7\n", "preference_gamma", "0.7"},
+        {LLAMA_FACTORY "stage: dpo\npref_loss: orpo\npref_beta: 0.2\n", "preference_loss", "orpo"},
+        {LLAMA_FACTORY "stage: dpo\npref_ftx: 0.5\n", "preference_own_weight", "0.5"},
+        {AXOLOTL SET("chatml.intel") "rl: orpo\norpo_alpha: 0.2\n", "preference_loss", "orpo"},
+        {AXOLOTL SET("chatml.intel") "rl: orpo\norpo_alpha: 0.2\n", "preference_beta", "0.2"},
+        {AXOLOTL SET("chatml.intel") "rl: simpo\n", "preference_own_weight", "1"},
+        {AXOLOTL SET("chatml.intel") "rl: simpo\ncpo_alpha: 0.5\n", "preference_own_weight", "0.5"},
+        {TRL "loss_type: sigmoid\ncpo_alpha: 1\n", "preference_loss", "cpo"},
+        {TRL "loss_type: simpo\ncpo_alpha: 0.25\n", "preference_own_weight", "0.25"},
         {LLAMA_FACTORY "stage: sft\npref_loss: sigmoid\n", "preference_loss", "off"},
         {LLAMA_FACTORY "pref_loss: sigmoid\n", "preference_loss", "off"},
         {LLAMA_FACTORY "stage: dpo\npreference_loss: hinge\n", "preference_loss", "hinge"},
@@ -74,21 +82,16 @@ static const struct {
         {LLAMA_FACTORY "stage: rm\n",
                 "YAML:5: stage=rm: this file trains a reward model, which ferry cannot do"},
         {LLAMA_FACTORY "stage: dpo\npref_loss: kto_pair\n",
-                "YAML:6: pref_loss=kto_pair: not supported; supported: sigmoid, hinge, ipo, simpo"},
-        {LLAMA_FACTORY "stage: dpo\npref_loss: orpo\n",
-                "YAML:6: pref_loss=orpo: not supported; supported: sigmoid, hinge, ipo, simpo"},
-        {LLAMA_FACTORY "stage: dpo\npref_ftx: 0.5\n",
-                "YAML:6: pref_ftx=0.5: the loss of the chosen answer cannot be added; remove it"},
+                "YAML:6: pref_loss=kto_pair: not supported; supported: sigmoid, hinge, ipo, simpo, orpo"},
         {LLAMA_FACTORY "stage: dpo\nref_model: other\n",
                 "YAML:6: ref_model=other: the reference is the model as it is before training; remove it"},
         {LLAMA_FACTORY "stage: dpo\npacking: true\n",
                 "YAML:6: packing=bfd is set, but pairs are not packed; set packing=off"},
-        {AXOLOTL "rl: orpo\n", "YAML:5: rl=orpo: this file trains by ORPO, which ferry cannot do"},
         {AXOLOTL "rl: kto\n", "YAML:5: rl=kto: this file trains by KTO, which ferry cannot do"},
         {AXOLOTL "rl: grpo\n",
                 "YAML:5: rl=grpo: this file trains by reinforcement learning, which ferry cannot do"},
-        {AXOLOTL "rl: simpo\ncpo_alpha: 1.0\n",
-                "YAML:6: cpo_alpha=1.0: the loss of the chosen answer cannot be added; set it to 0"},
+        {TRL "loss_type: hinge\ncpo_alpha: 0.5\n", "YAML:5: cpo_alpha=0.5 asks for CPO, of which only "
+                                                   "loss_type sigmoid and simpo are supported"},
         {AXOLOTL "rl: dpo\nmax_prompt_len: 256\n", "YAML:6: max_prompt_len=256: only max_length limits a "
                                                    "row, prompt and answer together; remove "
                                                    "it"},
@@ -105,7 +108,9 @@ static const struct {
         {TRL "label_smoothing: 0.1\n",
                 "YAML:4: label_smoothing=0.1 has no effect without preference_loss; set it"},
         {TRL "loss_type: sigmoid\nreference_free: true\n",
-                "YAML:5: reference_free=true: only preference_loss=simpo has no reference; set that"},
+                "YAML:5: reference_free=true: only preference_loss=simpo, cpo and orpo have no reference; "
+                "set one of "
+                "them"},
         {TRL "loss_type: sigmoid\nsync_ref_model: true\n",
                 "YAML:5: sync_ref_model=true: the reference stays the model before training; remove it"},
         {TRL "loss_type: sigmoid\nf_divergence_type: js_divergence\n",
@@ -140,8 +145,8 @@ static void test_refused(void **state)
 static const struct {
 	const char *yaml, *says, *hides;
 } said[] = {
-        {AXOLOTL SET("chatml.intel") "rl: simpo\n", "rl=simpo: axolotl adds the chosen answer's own loss",
-                NULL},
+        {AXOLOTL SET("chatml.intel") "rl: orpo\n",
+                "rl=orpo: TRL's ORPO adds the loss of prompt and chosen answer", NULL},
         {AXOLOTL SET("chatml.intel") "rl: simpo\ncpo_alpha: 0\n", "save_total_limit", "rl=simpo"},
         {LLAMA_FACTORY "stage: sft\npref_loss: ipo\n", "pref_loss=ipo has no effect without stage=dpo", NULL},
         {LLAMA_FACTORY "stage: dpo\npref_loss: ipo\n", "learning_rate", "pref_loss"},

@@ -27,7 +27,8 @@ static struct preference preference_of(const json_t *settings)
 	const char *name = json_string_value(json_object_get(settings, "loss"));
 	struct preference p = {.beta = number(settings, "beta"),
 	        .label_smoothing = number(settings, "label_smoothing"),
-	        .gamma = number(settings, "gamma")};
+	        .gamma = number(settings, "gamma"),
+	        .own = json_number_value(json_object_get(settings, "own"))};
 
 	for (size_t i = 1; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(names[i], name))
@@ -164,7 +165,7 @@ static void micro_run(struct rig *r, const struct micro *m, const json_t *test, 
 	struct device_batch batch = rig_load(r, &m->rows);
 	struct stage_memory memory = rig_memory(r, 1 / (float)whole.pairs);
 	const struct preference p = preference_of(test);
-	const double settings[] = {p.kind, p.beta, p.label_smoothing, p.gamma};
+	const double settings[] = {p.kind, p.beta, p.label_smoothing, p.gamma, p.own};
 	double references[2 * PAIRS_MAX], sums[OBJECTIVE_SUMS_MAX] = {0};
 	struct host_batch host = {.documents = 2 * m->pairs, .own = {NULL, m->first, references}};
 	float losses[256];

@@ -8,7 +8,7 @@ losses of all completions (chosen and rejected of pair 0, of pair 1, ...) and th
 of the model. A case has the mean loss over the pairs and its gradients by all parameters. "points" are losses of single
 pairs with their derivatives by the log probability of the chosen and of the rejected completion, also far from 0.
 
-The losses are those of trl's DPOTrainer and, for simpo and smoothed sigmoid, of its CPOTrainer ("by" says which). Smoothed
+The losses are those of trl's DPOTrainer, for simpo, cpo and smoothed sigmoid of its CPOTrainer, for orpo of its ORPOTrainer ("by" says which). Smoothed
 sigmoid_norm is in neither; its formula stands here.
 """
 import json
@@ -25,6 +25,7 @@ import trl
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # its CPOTrainer is experimental
 from trl.experimental.cpo import CPOTrainer
+from trl.experimental.orpo import ORPOTrainer
 
 from config_cases import BASE
 from make_config_golden import Float64, gradient_entry, load_config, open_model, parameters_of, weight_of
@@ -39,15 +40,18 @@ PAIRS = [
 # policy minus reference of the chosen and the rejected completion
 RATIOS = [(1.3, -0.7), (-0.9, 0.4), (2.2, 1.7)]
 
-# loss, beta, label smoothing, gamma
+# loss, beta, label smoothing, gamma, weight of the chosen completion's own loss (0 unless it is said)
 LOSSES = [
     ("sigmoid", 0.1, 0, 0), ("sigmoid", 0.3, 0.1, 0), ("hinge", 0.1, 0, 0), ("hinge", 1.5, 0, 0), ("ipo", 0.1, 0, 0),
     ("ipo", 0.7, 0, 0), ("robust", 0.1, 0.1, 0), ("robust", 0.5, 0.3, 0), ("exo_pair", 0.1, 0, 0),
     ("exo_pair", 0.5, 0.1, 0), ("nca_pair", 0.2, 0, 0), ("bco_pair", 0.2, 0, 0), ("sppo_hard", 0.1, 0, 0),
     ("apo_zero", 0.2, 0, 0), ("apo_down", 0.2, 0, 0), ("discopop", 0.05, 0, 0), ("discopop", 0.3, 0, 0),
     ("sigmoid_norm", 2, 0, 0), ("sigmoid_norm", 2, 0.1, 0), ("simpo", 2, 0, 0.5), ("simpo", 2.5, 0.1, 1),
+    ("simpo", 2, 0, 0.5, 1), ("cpo", 0.1, 0, 0, 1), ("cpo", 0.5, 0.1, 0, 0.3), ("cpo", 0.2, 0, 0, 0), ("orpo", 0.1, 0, 0, 1),
+    ("orpo", 1.5, 0, 0, 0.7), ("sigmoid", 0.1, 0, 0, 0.5),
 ]
-SOME = [loss for loss in LOSSES if loss[:3] in (("sigmoid", 0.1, 0), ("ipo", 0.1, 0), ("robust", 0.5, 0.3), ("simpo", 2, 0))]
+SOME = [loss for loss in LOSSES if loss[:3] in (("sigmoid", 0.1, 0), ("ipo", 0.1, 0), ("robust", 0.5, 0.3), ("simpo", 2, 0),
+                                                ("cpo", 0.1, 0), ("orpo", 0.1, 0))]
 
 # name, model_type, keys over BASE, losses
 MODELS = [
@@ -59,7 +63,8 @@ MODELS = [
 
 # policy minus reference, tokens: of the chosen and the rejected completion
 POINTS = [((1, -0.5), (5, 7)), ((-3.25, 4.5), (1, 3)), ((0, 0), (2, 2)), ((0.01, 0.02), (9, 4)), ((60, -45), (8, 1)),
-          ((-45, 60), (3, 3)), ((700, -900), (20, 30)), ((-900, 700), (1, 50)), ((5000, 4990), (100, 120))]
+          ((-45, 60), (3, 3)), ((700, -900), (20, 30)), ((-900, 700), (1, 50)), ((5000, 4990), (100, 120)),
+          ((-45, -60), (3, 3)), ((-900, -700), (1, 50))]
 
 
 def by_formula(beta, smoothing, policy, reference):
@@ -99,8 +104,39 @@ def by_dpo(kind, beta, smoothing, policy, reference):
     return trl.DPOTrainer._compute_loss(trainer, lambda **_: output, inputs, False)
 
 
-def loss_of(kind, beta, smoothing, gamma, policy, reference):
+def by_orpo(beta, policy):
+    """trl's ORPOTrainer, which gets mean log probabilities."""
+    trainer = types.SimpleNamespace(beta=beta, accelerator=types.SimpleNamespace(device="cpu"))
+    means = torch.stack([sum(p) / len(p) for p in policy])
+    return -Double.call(ORPOTrainer.odds_ratio_loss, trainer, means[::2], means[1::2])[0].mean()
+
+
+class Double:
+    """trl's ORPO rounds to float32; here it does not."""
+
+    @staticmethod
+    def call(function, *args):
+        kept, torch.Tensor.float = torch.Tensor.float, lambda x: x
+        try:
+            return function(*args)
+        finally:
+            torch.Tensor.float = kept
+
+
+def loss_of(kind, beta, smoothing, gamma, *rest):
     """The mean over pairs, and who computed it. policy: the token log probabilities of each completion."""
+    *own, policy, reference = rest
+    value, by = loss_apart(kind, beta, smoothing, gamma, policy, reference)
+    for weight in own:  # the mean over pairs of the chosen completions' token losses
+        value = value - weight * sum(sum(p) / len(p) for p in policy[::2]) / (len(policy) // 2)
+    return value, by
+
+
+def loss_apart(kind, beta, smoothing, gamma, policy, reference):
+    if kind == "cpo":
+        return by_cpo("sigmoid", beta, smoothing, gamma, policy, [0.0] * len(policy)), "CPOTrainer"
+    if kind == "orpo":
+        return by_orpo(beta, policy), "ORPOTrainer"
     if kind == "sigmoid_norm" and smoothing:
         return by_formula(beta, smoothing, policy, reference), "formula"
     if kind == "simpo" or kind == "sigmoid" and smoothing:
@@ -111,7 +147,7 @@ def loss_of(kind, beta, smoothing, gamma, policy, reference):
 
 
 def settings(loss):
-    return dict(zip(("loss", "beta", "label_smoothing", "gamma"), loss))
+    return dict(zip(("loss", "beta", "label_smoothing", "gamma", "own"), loss))
 
 
 def log_probabilities(model):
@@ -139,7 +175,7 @@ def run(name, model_type, keys, losses):
         model.zero_grad()
         value, by = loss_of(*loss, log_probabilities(model), reference)
         value.backward()
-        cases.append({"name": f"{name}, {loss[0]}, beta {loss[1]}, smoothing {loss[2]}, gamma {loss[3]}", "model": name,
+        cases.append({"name": f"{name}, {loss[0]}, beta {loss[1]}, smoothing {loss[2]}, gamma {loss[3]}{f', own {loss[4]}' if loss[4:] else ''}", "model": name,
                       "by": by, **settings(loss), "mean": value.item(),
                       "tensors": [gradient_entry(n, p) for n, p in parameters_of(model)]})
     return {"name": name, "config": keys, "losses": [round(-x.item(), 10) for p in start for x in p],
