@@ -6,8 +6,8 @@
  *
  * Any of them may add the chosen completion's own loss, a mean over its tokens, with a weight.
  *
- * Source: the losses of DPOConfig.loss_type in https://github.com/huggingface/trl (dpo_trainer.py), SimPO (Meng
- * et al. 2024), CPO (Xu et al. 2024) and ORPO (Hong et al. 2024). DPO: Rafailov et al. 2023.
+ * Source: the losses of DPOConfig.loss_type in https://github.com/huggingface/trl (dpo_trainer.py), SimPO
+ * (Meng et al. 2024), CPO (Xu et al. 2024) and ORPO (Hong et al. 2024). DPO: Rafailov et al. 2023.
  */
 #ifndef FERRY_DEVICE_PREFERENCE_H
 #define FERRY_DEVICE_PREFERENCE_H
@@ -22,8 +22,8 @@
 #define PREFERENCE_INLINE static inline
 #endif
 
-/* MEANS: rewards are of the mean log probability of a token. OWN: the chosen completion's own loss belongs to it,
- * with a weight of 1 unless another is set. */
+/* MEANS: rewards are of the mean log probability of a token. OWN: the chosen completion's own loss belongs to
+ * it, with a weight of 1 unless another is set. */
 enum {
 	PREFERENCE_REFERENCE = 1,
 	PREFERENCE_SMOOTHING = 2,
@@ -128,13 +128,44 @@ PREFERENCE_INLINE double preference_odds(double c, double r, double grad[2])
 	return -preference_log_sigmoid(c0 - r0 - (preference_log1mexp(c0) - preference_log1mexp(r0)));
 }
 
+/* Losses of means over tokens. grad: by those means. */
+PREFERENCE_INLINE double preference_by_means(
+        const struct preference *p, const struct preference_pair *pair, double grad[2])
+{
+	const double b = p->beta, nc = (double)pair->count[0], nr = (double)pair->count[1];
+	const double c = pair->policy[0] / nc, r = pair->policy[1] / nr;
+	/* of policy minus reference */
+	const double d =
+	        (pair->policy[0] - pair->reference[0]) / nc - (pair->policy[1] - pair->reference[1]) / nr;
+	double loss, slope;
+
+	if (p->kind == PREFERENCE_ORPO) {
+		loss = b * preference_odds(c, r, grad);
+		grad[0] *= b;
+		grad[1] *= b;
+		return loss;
+	}
+	if (p->kind == PREFERENCE_IPO) {
+		const double u = d - 1 / (2 * b);
+
+		grad[0] = 2 * u;
+		grad[1] = -2 * u;
+		return u * u;
+	}
+	loss = preference_smooth(
+	        p->kind == PREFERENCE_SIMPO ? b * (c - r) - p->gamma : b * d, p->label_smoothing, &slope);
+	grad[0] = b * slope;
+	grad[1] = -b * slope;
+	return loss;
+}
+
 /* The loss of a pair without the chosen completion's own. */
 PREFERENCE_INLINE double preference_apart(
         const struct preference *p, const struct preference_pair *pair, double grad[2])
 {
 	const double b = p->beta, e = p->label_smoothing;
 	const double c = pair->policy[0] - pair->reference[0], r = pair->policy[1] - pair->reference[1];
-	const double x = b * (c - r), nc = (double)pair->count[0], nr = (double)pair->count[1];
+	const double x = b * (c - r);
 	double loss = 0, slope = 0; /* slope: by x, where the loss depends on x alone */
 
 	grad[0] = grad[1] = 0;
@@ -171,13 +202,6 @@ PREFERENCE_INLINE double preference_apart(
 		        exponential * (rest / tau - 1);
 		break;
 	}
-	case PREFERENCE_IPO: {
-		const double u = c / nc - r / nr - 1 / (2 * b);
-
-		grad[0] = 2 * u / nc;
-		grad[1] = -2 * u / nr;
-		return u * u;
-	}
 	case PREFERENCE_NCA_PAIR:
 		grad[0] = b * (0.5 * preference_sigmoid(b * c) - preference_sigmoid(-b * c));
 		grad[1] = 0.5 * b * preference_sigmoid(b * r);
@@ -202,24 +226,16 @@ PREFERENCE_INLINE double preference_apart(
 		grad[0] = b * (preference_slope(b * c) - preference_slope(x));
 		grad[1] = b * preference_slope(x);
 		return preference_sigmoid(b * c) + 1 - preference_sigmoid(x);
-	case PREFERENCE_SIGMOID_NORM:
-		loss = preference_smooth(b * (c / nc - r / nr), e, &slope);
-		grad[0] = b * slope / nc;
-		grad[1] = -b * slope / nr;
-		return loss;
-	case PREFERENCE_SIMPO:
-		loss = preference_smooth(
-		        b * (pair->policy[0] / nc - pair->policy[1] / nr) - p->gamma, e, &slope);
-		grad[0] = b * slope / nc;
-		grad[1] = -b * slope / nr;
-		return loss;
 	case PREFERENCE_CPO:
 		loss = preference_smooth(b * (pair->policy[0] - pair->policy[1]), e, &slope);
 		break;
+	case PREFERENCE_IPO:
+	case PREFERENCE_SIGMOID_NORM:
+	case PREFERENCE_SIMPO:
 	case PREFERENCE_ORPO:
-		loss = b * preference_odds(pair->policy[0] / nc, pair->policy[1] / nr, grad);
-		grad[0] *= b / nc;
-		grad[1] *= b / nr;
+		loss = preference_by_means(p, pair, grad);
+		grad[0] /= (double)pair->count[0];
+		grad[1] /= (double)pair->count[1];
 		return loss;
 	}
 	grad[0] = b * slope;

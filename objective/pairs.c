@@ -80,8 +80,8 @@ static const struct head_pass head = {head_run, scratch_bytes};
 /* ---- on the host ---- */
 
 /* The reward of a text is beta times the difference of its log probabilities by policy and reference; of
- * simpo and orpo, by the policy's means over tokens. Each for the chosen texts, then for the rejected ones. RIGHT:
- * pairs whose chosen text has the higher reward. */
+ * simpo and orpo by the policy's means over tokens. Each for the chosen texts, then for the rejected ones.
+ * RIGHT: pairs whose chosen text has the higher reward. */
 enum { SUM_LOSS, SUM_REWARD, SUM_LOGP = SUM_REWARD + 2, SUM_RIGHT = SUM_LOGP + 2, SUM_COUNT };
 
 static void sums_add(
