@@ -594,6 +594,11 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_GROUPED:
 		kernel_make_experts(op, place, scale, index, k->dtype, k->variant);
 		break;
+	case OP_GROUPED_COLSUM: /* no case has them */
+	case OP_EXPERT_SCALE:
+	case OP_EXPERT_SCALE_GRAD:
+	case OP_GLU_LIMITED:
+	case OP_GLU_LIMITED_GRAD:
 	case OP_KIND_COUNT:
 		break;
 	}

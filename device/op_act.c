@@ -3,6 +3,8 @@
 
 #include "device/op_facts.h"
 
+#include <math.h>
+
 OP_ACT_LIST(OP_DESCRIBED)
 
 /* An elementwise array of the op's dtype. */
@@ -36,6 +38,42 @@ int op_describe_glu_grad(struct op_facts *f, const struct op_glu_grad *p)
 	up = READ(up, FLAT);
 	WRITE(dgate, FLAT, .may_be = BIT(gate));
 	WRITE(dup, FLAT, .may_be = BIT(up) | BIT(dout));
+	return 0;
+}
+
+static int check_limited(const struct op_facts *f, double alpha, double limit, enum glu_order order)
+{
+	if ((unsigned)order >= GLU_ORDER_COUNT)
+		return op_refuse(f, "order is %d, not an order", (int)order);
+	if (!isfinite(alpha) || !(limit > 0))
+		return op_refuse(f, "alpha %g must be finite, limit %g above 0", alpha, limit);
+	return 0;
+}
+
+#define LIMITED_SIZES                                                                                        \
+	(SIZE(rows, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype) ||                                           \
+	        check_limited(f, p->alpha, p->limit, p->order))
+#define BOTH .dtype = p->dtype, .rows = p->rows, .cols = size_times(2, p->cols)
+#define ONE .dtype = p->dtype, .rows = p->rows, .cols = p->cols
+
+int op_describe_glu_limited(struct op_facts *f, const struct op_glu_limited *p)
+{
+	if (LIMITED_SIZES)
+		return ERR_RANGE;
+	READ(gate_up, BOTH);
+	WRITE(out, ONE);
+	return 0;
+}
+
+int op_describe_glu_limited_grad(struct op_facts *f, const struct op_glu_limited_grad *p)
+{
+	int gate_up;
+
+	if (LIMITED_SIZES)
+		return ERR_RANGE;
+	READ(dout, ONE);
+	gate_up = READ(gate_up, BOTH);
+	WRITE(dgate_up, BOTH, .may_be = BIT(gate_up));
 	return 0;
 }
 

@@ -9,6 +9,8 @@
 #define OP_ACT_LIST(ROW)                                                                                     \
 	ROW(GLU, glu, glu)                                                                                   \
 	ROW(GLU_GRAD, glu_grad, glu_grad)                                                                    \
+	ROW(GLU_LIMITED, glu_limited, glu_limited)                                                           \
+	ROW(GLU_LIMITED_GRAD, glu_limited_grad, glu_limited_grad)                                            \
 	ROW(ACT, act, act)                                                                                   \
 	ROW(ACT_GRAD, act_grad, act_grad)                                                                    \
 	ROW(GATE, gate, gate)                                                                                \
@@ -26,6 +28,28 @@ struct op_glu_grad {
 	dev_addr dgate, dup, dout, gate, up;
 	int64_t count;
 	enum act_kind act;
+	enum dtype dtype;
+};
+
+/* The gated activation of gpt-oss, from rows of 2 * cols numbers, gates and ups by turns:
+ *
+ *     g = min(gate, limit), u = max(-limit, min(up, limit))
+ *     out = (u + 1) g sigmoid(alpha g)
+ *
+ * out has rows of cols numbers. A gate or up beyond the limit gets no gradient. dgate_up may be gate_up. */
+enum glu_order { GLU_BY_TURNS, GLU_HALVES, GLU_ORDER_COUNT }; /* GLU_HALVES: a row's gates, then its ups */
+struct op_glu_limited {
+	dev_addr out, gate_up;
+	int64_t rows, cols;
+	double alpha, limit;
+	enum glu_order order;
+	enum dtype dtype;
+};
+struct op_glu_limited_grad {
+	dev_addr dgate_up, dout, gate_up;
+	int64_t rows, cols;
+	double alpha, limit;
+	enum glu_order order;
 	enum dtype dtype;
 };
 

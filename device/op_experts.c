@@ -128,10 +128,48 @@ int op_describe_grouped(struct op_facts *f, const struct op_grouped *p)
 	READ(a, .dtype = p->ab_dtype, .rows = p->rows, .cols = is_rows ? p->k : p->m);
 	READ(b, .dtype = p->ab_dtype, .rows = is_rows ? p->experts : p->rows,
 	        .cols = is_rows ? size_times(p->n, p->k) : p->n);
+	if (!dev_is_none(p->bias) && (!is_rows || p->accumulate))
+		return op_refuse(f, "bias is only of GROUPED_ROWS without accumulate");
+	READ(bias, .dtype = p->ab_dtype, .rows = p->experts, .cols = p->n, .optional = 1);
 	READ(first, .dtype = DTYPE_I32, .cols = p->experts + 1);
 	WRITE_OR_ADD(c, p->accumulate, .dtype = p->c_dtype, .rows = is_rows ? p->rows : p->experts,
 	        .cols = is_rows ? p->n : size_times(p->m, p->n));
 	f->flops = 2.0 * (double)p->rows * (double)p->n * (double)(is_rows ? p->k : p->m);
 	f->flops_dtype = p->ab_dtype;
+	return 0;
+}
+
+int op_describe_grouped_colsum(struct op_facts *f, const struct op_grouped_colsum *p)
+{
+	if (SIZE(rows, 1) || SIZE(experts, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype))
+		return ERR_RANGE;
+	READ(x, .dtype = p->dtype, .rows = p->rows, .cols = p->cols);
+	READ(first, .dtype = DTYPE_I32, .cols = p->experts + 1);
+	UPDATE(sum, .dtype = DTYPE_F32, .rows = p->experts, .cols = p->cols);
+	return 0;
+}
+
+int op_describe_expert_scale(struct op_facts *f, const struct op_expert_scale *p)
+{
+	if (SIZE(tokens, 1) || SIZE(experts, 1) || SIZE(chosen, 1) ||
+	        check_choice(f, p->experts, p->chosen) || COMPUTE_DTYPE(dtype))
+		return ERR_RANGE;
+	READ(ids, .dtype = DTYPE_I32, SLOTS);
+	READ(scale, .dtype = p->dtype, .cols = p->experts);
+	UPDATE(weights, .dtype = DTYPE_F32, SLOTS);
+	return 0;
+}
+
+int op_describe_expert_scale_grad(struct op_facts *f, const struct op_expert_scale_grad *p)
+{
+	if (SIZE(tokens, 1) || SIZE(experts, 1) || SIZE(chosen, 1) ||
+	        check_choice(f, p->experts, p->chosen) || COMPUTE_DTYPE(dtype))
+		return ERR_RANGE;
+	READ(weights, .dtype = DTYPE_F32, SLOTS);
+	READ(first, .dtype = DTYPE_I32, .cols = p->experts + 1);
+	READ(slot, .dtype = DTYPE_I32, ALL_SLOTS);
+	READ(scale, .dtype = p->dtype, .cols = p->experts);
+	UPDATE(dweights, .dtype = DTYPE_F32, SLOTS);
+	UPDATE(dscale, .dtype = DTYPE_F32, .cols = p->experts);
 	return 0;
 }

@@ -9,6 +9,9 @@
  *     ROUTE    logits -> ids, weights      ORDER    ids -> first, slot, row
  *     DISPATCH a row for each slot         GROUPED  rows times the matrix of their expert
  *     WEIGH    rows times their weights    COMBINE  the sum of a token's rows
+ *
+ * Some experts at a time: GROUPED and GROUPED_COLSUM also take `first` from expert e on, with `experts` the
+ * number of those experts and b (or c) from e on. They then use and write the rows of these experts only.
  */
 #ifndef FERRY_DEVICE_OP_EXPERTS_H
 #define FERRY_DEVICE_OP_EXPERTS_H
@@ -26,7 +29,10 @@
 	ROW(COMBINE, combine, combine)                                                                       \
 	ROW(WEIGH, weigh, weigh)                                                                             \
 	ROW(WEIGH_GRAD, weigh_grad, weigh_grad)                                                              \
-	ROW(GROUPED, grouped, grouped)
+	ROW(GROUPED, grouped, grouped)                                                                       \
+	ROW(GROUPED_COLSUM, grouped_colsum, grouped_colsum)                                                  \
+	ROW(EXPERT_SCALE, expert_scale, expert_scale)                                                        \
+	ROW(EXPERT_SCALE_GRAD, expert_scale_grad, expert_scale_grad)
 
 enum { ROUTE_EXPERTS_MAX = 4096, ROUTE_CHOSEN_MAX = 64, ROUTE_GROUPS_MAX = 64 };
 
@@ -38,7 +44,7 @@ enum { ROUTE_EXPERTS_MAX = 4096, ROUTE_CHOSEN_MAX = 64, ROUTE_GROUPS_MAX = 64 };
  *
  * With groups > 1 experts are in groups of equal size, of which the groups_chosen best take part. A group
  * counts as the sum of its two best experts with ROUTE_SIGMOID, else as its best one. Of equals the first is
- * chosen. ids (int32) and weights (F32), [tokens, chosen], are in the order of choice. A weight is
+ * chosen. A NaN counts as the largest, so that it reaches the weights. No expert is chosen twice. ids (int32) and weights (F32), [tokens, chosen], are in the order of choice. A weight is
  * scale * s or, with is_normed, scale * s / (the sum of the token's s + norm_epsilon).
  *
  * Backward: dlogits, F32 [tokens, experts], from dweights, F32 [tokens, chosen]; the choice is constant. */
@@ -99,7 +105,8 @@ struct op_weigh_grad {
  * op_order.
  *
  *     GROUPED_ROWS     c[r] = a[r] * op(b of the row's expert): c [rows, n], a [rows, k], b [k, n] or, with
- *                      MATMUL_TRANSPOSED, [n, k]; (+)= with accumulate
+ *                      MATMUL_TRANSPOSED, [n, k]; (+)= with accumulate. bias, [experts, n] in ab_dtype, is
+ *                      optional and not together with accumulate
  *     GROUPED_WEIGHTS  c of expert e (+)= (a of its rows)^T * (b of its rows): c [experts, m, n], a
  *                      [rows, m], b [rows, n]; without rows it is 0, or unchanged with accumulate
  *
@@ -112,6 +119,30 @@ struct op_grouped {
 	enum matmul_layout b_layout;
 	enum dtype ab_dtype, c_dtype;
 	int accumulate;
+	dev_addr bias;
+};
+
+/* sum[e] += the sum of the expert's rows of x: the gradient of a bias. sum: F32 [experts, cols]; x has rows
+ * without gaps. */
+struct op_grouped_colsum {
+	dev_addr sum, x, first;
+	int64_t rows, experts, cols;
+	enum dtype dtype;
+};
+
+/* weights[s] *= scale[ids[s]], in fp32; scale is [experts].
+ *
+ * Backward: dscale, F32 [experts], += the sum over an expert's rows of dweights * weights, and then
+ * dweights[s] *= scale of its expert. weights are those before op_expert_scale. */
+struct op_expert_scale {
+	dev_addr weights, ids, scale;
+	int64_t tokens, chosen, experts;
+	enum dtype dtype; /* of scale */
+};
+struct op_expert_scale_grad {
+	dev_addr dweights, dscale, weights, first, slot, scale;
+	int64_t tokens, chosen, experts;
+	enum dtype dtype;
 };
 
 #endif

@@ -34,8 +34,8 @@ struct grouped_sizes {
 };
 
 template <class T, class C>
-__global__ void __launch_bounds__(THREADS)
-        grouped_rows_kernel(C *c, const T *a, const T *b, const int32_t *first, grouped_sizes o)
+__global__ void __launch_bounds__(THREADS) grouped_rows_kernel(
+        C *c, const T *a, const T *b, const T *bias, const int32_t *first, grouped_sizes o)
 {
 	SHARED(float, a_panel, DEPTH *ROW);
 	SHARED(float, b_panel, DEPTH *ROW);
@@ -49,13 +49,13 @@ __global__ void __launch_bounds__(THREADS)
 		side of_a = {count, o.k, o.k, 1}, of_b = {o.n, o.k, o.b_is_turned ? o.k : o.n, o.b_is_turned};
 
 		product_tile(a_panel, b_panel, c + first[e] * o.n, a + first[e] * o.k, b + e * o.n * o.k,
-		        (const T *)0, out, of_a, of_b, row0, tile % tiles_n * TILE);
+		        bias ? bias + e * o.n : bias, out, of_a, of_b, row0, tile % tiles_n * TILE);
 	}
 }
 
 template <class T, class C>
-__global__ void __launch_bounds__(THREADS)
-        grouped_weights_kernel(C *c, const T *a, const T *b, const int32_t *first, grouped_sizes o)
+__global__ void __launch_bounds__(THREADS) grouped_weights_kernel(
+        C *c, const T *a, const T *b, const T *bias, const int32_t *first, grouped_sizes o)
 {
 	SHARED(float, a_panel, DEPTH *ROW);
 	SHARED(float, b_panel, DEPTH *ROW);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(THREADS)
 		side of_a = {o.m, count, o.m, 0}, of_b = {o.n, count, o.n, 0};
 
 		product_tile(a_panel, b_panel, c + e * o.m * o.n, a + first[e] * o.m, b + first[e] * o.n,
-		        (const T *)0, out, of_a, of_b, own / tiles_n * TILE, own % tiles_n * TILE);
+		        bias, out, of_a, of_b, own / tiles_n * TILE, own % tiles_n * TILE);
 	}
 }
 
@@ -83,10 +83,39 @@ template <class T, class C> int grouped_start(const struct cuda_launch *at, cons
 		tiles = INT32_MAX;
 	return cuda_start(at, "grouped", is_rows ? grouped_rows_kernel<T, C> : grouped_weights_kernel<T, C>,
 	        dim3((unsigned)tiles), THREADS, 0, dev_ptr<C>(o->c), dev_ptr<const T>(o->a),
-	        dev_ptr<const T>(o->b), dev_ptr<const int32_t>(o->first), sizes);
+	        dev_ptr<const T>(o->b), dev_ptr<const T>(o->bias), dev_ptr<const int32_t>(o->first), sizes);
+}
+
+/* A block has COLSUM_BLOCK columns of an expert; a thread sums one of them over all rows, in double. */
+enum { COLSUM_BLOCK = 64 };
+
+template <class T>
+__global__ void __launch_bounds__(COLSUM_BLOCK)
+        grouped_colsum_kernel(float *sum, const T *x, const int32_t *first, int64_t cols)
+{
+	const int64_t c = (int64_t)blockIdx.x * COLSUM_BLOCK + threadIdx.x, e = blockIdx.y;
+	double total = 0;
+
+	if (c >= cols)
+		return;
+	for (int64_t r = first[e]; r < first[e + 1]; r++)
+		total += to_float(x[r * cols + c]);
+	sum[e * cols + c] = (float)(sum[e * cols + c] + total);
+}
+
+template <class T> int grouped_colsum_start(const struct cuda_launch *at, const struct op_grouped_colsum *o)
+{
+	return cuda_start(at, "grouped_colsum", grouped_colsum_kernel<T>,
+	        dim3((unsigned)ceil_div(o->cols, COLSUM_BLOCK), (unsigned)o->experts), COLSUM_BLOCK, 0,
+	        dev_ptr<float>(o->sum), dev_ptr<const T>(o->x), dev_ptr<const int32_t>(o->first), o->cols);
 }
 
 } // namespace
+
+extern "C" int cuda_grouped_colsum(const struct cuda_launch *at, const struct op_grouped_colsum *o)
+{
+	return o->dtype == DTYPE_F32 ? grouped_colsum_start<float>(at, o) : grouped_colsum_start<bf16>(at, o);
+}
 
 extern "C" int cuda_grouped(const struct cuda_launch *at, const struct op_grouped *o)
 {

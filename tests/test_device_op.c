@@ -98,6 +98,11 @@ static const struct {
         {OP_WEIGH_GRAD, 7, 0, "cols"},
         {OP_GROUPED, 15, 0, "rows"},
         {OP_GROUPED, 9, 0, "k"},
+        {OP_GROUPED_COLSUM, 12, 0, "experts"},
+        {OP_EXPERT_SCALE, 12, 2, "chosen"},
+        {OP_EXPERT_SCALE_GRAD, 5, 0, "tokens"},
+        {OP_GLU_LIMITED, 5, 0, "rows"},
+        {OP_GLU_LIMITED_GRAD, 7, 0, "cols"},
         {OP_FILL, 101, 0, "bytes"},
         {OP_COPY, 101, -1, "bytes"},
         {OP_CAST, 101, 0, "count"},
@@ -246,6 +251,38 @@ static void test_matmul_rules(void **state)
 	op = valid[OP_ACT];
 	op.act.act = (enum act_kind)17;
 	check_fails(op_check(&op), ERR_RANGE, "act is 17");
+}
+
+static void test_experts_rules(void **state)
+{
+	struct op op = valid[OP_GROUPED];
+	struct op_cost cost;
+
+	(void)state;
+	op_cost_of(&op, &cost); /* 15 rows, whatever the experts; the matrices of all 14 cross memory */
+	assert_true(cost.flops_bf16 == 2 * 15 * 7 * 9);
+	assert_true(cost.memory_bytes >= 14 * 7 * 9 * 2);
+	op.grouped.accumulate = 1;
+	check_fails(op_check(&op), ERR_RANGE, "bias");
+	op.grouped.accumulate = 0;
+	op.grouped.of = GROUPED_WEIGHTS;
+	op.grouped.m = 6;
+	check_fails(op_check(&op), ERR_RANGE, "bias");
+	op.grouped.bias = DEV_NONE;
+	check_ok(op_check(&op));
+	op.grouped.of = (enum grouped_kind)2;
+	check_fails(op_check(&op), ERR_RANGE, "of is 2");
+	op = valid[OP_ROUTE];
+	op.route.rule = ROUTE_SOFTMAX;
+	check_fails(op_check(&op), ERR_RANGE, "bias is only of ROUTE_SIGMOID");
+	op.route.rule = ROUTE_RULE_COUNT;
+	check_fails(op_check(&op), ERR_RANGE, "not a rule");
+	op = valid[OP_GLU_LIMITED];
+	op.glu_limited.limit = NAN;
+	check_fails(op_check(&op), ERR_RANGE, "limit");
+	op.glu_limited.limit = 7;
+	op.glu_limited.order = GLU_ORDER_COUNT;
+	check_fails(op_check(&op), ERR_RANGE, "order is 2");
 }
 
 static void test_attention_rules(void **state)
@@ -520,6 +557,7 @@ int main(void)
 	        cmocka_unit_test(test_sizes),
 	        cmocka_unit_test(test_matmul_rules),
 	        cmocka_unit_test(test_attention_rules),
+	        cmocka_unit_test(test_experts_rules),
 	        cmocka_unit_test(test_overlaps),
 	        cmocka_unit_test(test_access),
 	        cmocka_unit_test(test_adamw_state),

@@ -1,12 +1,11 @@
-/* Rows of experts: taken from tokens, multiplied, weighed, and summed for their tokens. */
+/* Rows of experts: taken from tokens, weighed, and summed for their tokens; the scale of experts. */
+#include "base/num.h"
 #include "device/op_experts.h"
-#include "device/op_matmul.h"
 #include "host/cpu/cpu_inner.h"
 
 #include <string.h>
 
 OP_EXPERTS_LIST(CPU_DECLARE)
-OP_MATMUL_LIST(CPU_DECLARE)
 
 /* ---- dispatch and combine ---- */
 
@@ -149,59 +148,58 @@ int cpu_weigh_grad(struct cpu_context *cx, const struct op_weigh_grad *op)
 	return 0;
 }
 
-/* ---- products ---- */
+/* ---- the scale of experts ---- */
 
-/* The product of one expert's rows, [first, first + count). */
-static struct op_matmul product_of(const struct op_grouped *o, int64_t e, int64_t first, int64_t count)
+static float scale_at(dev_addr scale, int64_t e, enum dtype dtype)
 {
-	int64_t ab = dtype_bytes(o->ab_dtype), c = dtype_bytes(o->c_dtype);
-	int is_turned = o->b_layout == MATMUL_TRANSPOSED;
-
-	if (o->of == GROUPED_ROWS)
-		return (struct op_matmul){.c = dev_at(o->c, first * o->n * c),
-		        .a = dev_at(o->a, first * o->k * ab),
-		        .b = dev_at(o->b, e * o->n * o->k * ab),
-		        .bias = DEV_NONE,
-		        .m = count,
-		        .n = o->n,
-		        .k = o->k,
-		        .a_stride = o->k,
-		        .b_stride = is_turned ? o->k : o->n,
-		        .c_stride = o->n,
-		        .b_layout = o->b_layout,
-		        .ab_dtype = o->ab_dtype,
-		        .c_dtype = o->c_dtype,
-		        .accumulate = o->accumulate};
-	return (struct op_matmul){.c = dev_at(o->c, e * o->m * o->n * c),
-	        .a = dev_at(o->a, first * o->m * ab),
-	        .b = dev_at(o->b, first * o->n * ab),
-	        .bias = DEV_NONE,
-	        .m = o->m,
-	        .n = o->n,
-	        .k = count,
-	        .a_stride = o->m,
-	        .b_stride = o->n,
-	        .c_stride = o->n,
-	        .a_layout = MATMUL_TRANSPOSED,
-	        .ab_dtype = o->ab_dtype,
-	        .c_dtype = o->c_dtype,
-	        .accumulate = o->accumulate};
+	return dtype == DTYPE_F32 ? ((const float *)cpu_ptr(scale))[e]
+	                          : bf16_to_f32(((const uint16_t *)cpu_ptr(scale))[e]);
 }
 
-int cpu_grouped(struct cpu_context *cx, const struct op_grouped *op)
+static void scale_piece(void *context, int64_t piece, int worker)
 {
-	const int32_t *first = cpu_ptr(op->first);
-	int64_t bytes = op->m * op->n * dtype_bytes(op->c_dtype);
-	int err = 0;
+	const struct op_expert_scale *o = context;
+	const int32_t *ids = cpu_ptr(o->ids);
+	float *weights = cpu_ptr(o->weights);
+	int64_t end = min_i64((piece + 1) * CPU_PIECE, o->tokens * o->chosen);
 
-	for (int64_t e = 0; e < op->experts && !err; e++) {
-		int64_t count = first[e + 1] - first[e];
-		struct op_matmul product = product_of(op, e, first[e], count);
+	(void)worker;
+	for (int64_t s = piece * CPU_PIECE; s < end; s++)
+		weights[s] *= scale_at(o->scale, ids[s], o->dtype);
+}
 
-		if (count)
-			err = cpu_matmul(cx, &product);
-		else if (op->of == GROUPED_WEIGHTS && !op->accumulate)
-			memset((char *)cpu_ptr(op->c) + e * bytes, 0, (size_t)bytes);
-	}
+int cpu_expert_scale(struct cpu_context *cx, const struct op_expert_scale *op)
+{
+	struct op_expert_scale o = *op;
+	int err = cpu_check_index("expert_scale", cpu_ptr(o.ids), o.tokens * o.chosen, o.experts);
+
+	if (!err)
+		cpu_run(cx, cpu_pieces(o.tokens * o.chosen, CPU_PIECE), scale_piece, &o);
 	return err;
+}
+
+/* A piece is an expert. */
+static void scale_grad_piece(void *context, int64_t e, int worker)
+{
+	const struct op_expert_scale_grad *o = context;
+	const int32_t *first = cpu_ptr(o->first), *slot = cpu_ptr(o->slot);
+	const float *weights = cpu_ptr(o->weights);
+	float *dweights = cpu_ptr(o->dweights), *dscale = (float *)cpu_ptr(o->dscale) + e;
+	float scale = scale_at(o->scale, e, o->dtype);
+	double sum = 0;
+
+	(void)worker;
+	for (int64_t r = first[e]; r < first[e + 1]; r++) {
+		sum += (double)dweights[slot[r]] * weights[slot[r]];
+		dweights[slot[r]] *= scale;
+	}
+	*dscale = (float)(*dscale + sum);
+}
+
+int cpu_expert_scale_grad(struct cpu_context *cx, const struct op_expert_scale_grad *op)
+{
+	struct op_expert_scale_grad o = *op;
+
+	cpu_run(cx, o.experts, scale_grad_piece, &o);
+	return 0;
 }

@@ -95,11 +95,18 @@ void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k, int
 struct matmul_run {
 	struct op_matmul op;
 	struct matmul_tiling tiling;
-	float *parts;   /* if k is cut: [count_k, m, n] */
+	int64_t piece_end; /* of the pieces of this product and those before it */
+	float *parts;      /* if k is cut: [count_k, m, n] */
+	int by_rows;       /* elements of c are dot products of stored rows */
+	int by_panels;     /* bf16 is widened in panels */
+};
+
+/* Products that share the workers. */
+struct matmul_batch {
+	struct matmul_run *runs;
+	int64_t run_count;
 	float *scratch; /* per worker: tile of c; then panels of a and b, or bias */
 	int64_t scratch_count;
-	int by_rows;   /* elements of c are dot products of stored rows */
-	int by_panels; /* bf16 is widened in panels */
 };
 
 /* A piece: rows [i, i + m) and columns [j, j + n) of c, summed over [l, l + k). */
@@ -230,11 +237,29 @@ static matmul_bf16 *own_product(enum matmul_way way)
 	                                : NULL;
 }
 
+/* The product that a piece belongs to, and the piece's number in it. */
+static const struct matmul_run *run_of(const struct matmul_batch *batch, int64_t *piece)
+{
+	int64_t low = 0, high = batch->run_count - 1;
+
+	while (low < high) {
+		int64_t middle = (low + high) / 2;
+
+		if (*piece < batch->runs[middle].piece_end)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	*piece -= low ? batch->runs[low - 1].piece_end : 0;
+	return &batch->runs[low];
+}
+
 static void matmul_piece(void *context, int64_t piece, int worker)
 {
-	struct matmul_run *run = context;
+	const struct matmul_batch *batch = context;
+	const struct matmul_run *run = run_of(batch, &piece);
 	const struct op_matmul *o = &run->op;
-	float *buffer = run->scratch + run->scratch_count * worker,
+	float *buffer = batch->scratch + batch->scratch_count * worker,
 	      *rest = buffer + round_up(run->tiling.m * run->tiling.n, 16);
 	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut && o->c_dtype == DTYPE_F32;
 	matmul_bf16 *own = run->by_rows ? NULL : own_product(matmul_choice(o->ab_dtype)->way);
@@ -304,28 +329,93 @@ static void combine_piece(void *context, int64_t row, int worker)
 	}
 }
 
+static int is_own_way(enum matmul_way way)
+{
+	return way == MATMUL_AVX2 || own_product(way);
+}
+
+static void run_begin(struct matmul_run *run, int workers)
+{
+	const struct op_matmul *o = &run->op;
+	enum matmul_way way = matmul_choice(o->ab_dtype)->way;
+
+	run->by_rows = o->m <= (o->ab_dtype == DTYPE_F32 ? FEW_ROWS_F32 : FEW_ROWS_BF16) &&
+	               o->a_layout == MATMUL_NORMAL && o->b_layout == MATMUL_TRANSPOSED;
+	run->by_panels = !run->by_rows && way == MATMUL_WIDENED;
+	matmul_tiling(&run->tiling, o->m, o->n, o->k, run->by_rows || is_own_way(way) ? workers : 0);
+}
+
+/* The scratch of a worker, for a run. */
+static int64_t run_scratch_count(const struct matmul_run *run)
+{
+	const struct matmul_tiling *g = &run->tiling;
+
+	return round_up(g->m * g->n, 16) + round_up(run->by_panels ? (g->m + g->n) * PANEL_K : g->n, 16);
+}
+
 int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 {
 	struct matmul_run run = {.op = *op};
-	const struct op_matmul *o = &run.op;
+	struct matmul_batch batch = {.runs = &run, .run_count = 1};
 	const struct matmul_tiling *g = &run.tiling;
-	enum matmul_way way = matmul_choice(o->ab_dtype)->way;
-	int is_own = way == MATMUL_AVX2 || own_product(way);
 	int64_t parts_count;
 
-	run.by_rows = o->m <= (o->ab_dtype == DTYPE_F32 ? FEW_ROWS_F32 : FEW_ROWS_BF16) &&
-	              o->a_layout == MATMUL_NORMAL && o->b_layout == MATMUL_TRANSPOSED;
-	run.by_panels = !run.by_rows && way == MATMUL_WIDENED;
-	matmul_tiling(&run.tiling, o->m, o->n, o->k, run.by_rows || is_own ? cpu_workers(cx) : 0);
-	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
-	run.scratch_count =
-	        round_up(g->m * g->n, 16) + round_up(run.by_panels ? (g->m + g->n) * PANEL_K : g->n, 16);
-	run.parts = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);
+	run_begin(&run, cpu_workers(cx));
+	parts_count = g->count_k > 1 ? round_up(g->count_k * op->m * op->n, 16) : 0;
+	batch.scratch_count = run_scratch_count(&run);
+	run.parts = cpu_scratch(cx, (parts_count + batch.scratch_count * cpu_workers(cx)) * 4);
 	if (!run.parts)
 		return ERR_NOMEM;
-	run.scratch = run.parts + parts_count;
-	cpu_run(cx, g->count_m * g->count_n * g->count_k, matmul_piece, &run);
+	batch.scratch = run.parts + parts_count;
+	cpu_run(cx, g->count_m * g->count_n * g->count_k, matmul_piece, &batch);
 	if (g->count_k > 1)
-		cpu_run(cx, o->m, combine_piece, &run);
+		cpu_run(cx, op->m, combine_piece, &run);
+	return 0;
+}
+
+/* A product with a share of the work has that share of four pieces a worker. k is not cut: the parts of many
+ * products would need much memory. */
+static void run_begin_one_of_many(struct matmul_run *run, double share, int workers)
+{
+	int64_t k = run->op.k;
+
+	run->op.k = min_i64(k, 4095);
+	run_begin(run, (int)min_i64(workers, 1 + (int64_t)(4 * workers * share)));
+	run->op.k = run->tiling.k = k;
+}
+
+int cpu_matmuls(struct cpu_context *cx, int64_t count, matmul_get *get, const void *context)
+{
+	int64_t runs_bytes = round_up(count * (int64_t)sizeof(struct matmul_run), 64), pieces = 0;
+	struct matmul_batch batch = {.run_count = 0};
+	struct op_matmul op;
+	double work = 0;
+	char *memory;
+
+	for (int64_t i = 0; i < count; i++)
+		work += get(&op, context, i) ? (double)op.m * (double)op.n * (double)op.k : 0;
+	/* twice: scratch may move when it grows, and its size follows from the runs */
+	for (int pass = 0; pass < 2; pass++) {
+		memory = cpu_scratch(cx, runs_bytes + batch.scratch_count * cpu_workers(cx) * 4);
+		if (!memory)
+			return ERR_NOMEM;
+		batch.runs = (struct matmul_run *)(void *)memory;
+		batch.scratch = (float *)(void *)(memory + runs_bytes);
+		batch.run_count = pieces = 0;
+		for (int64_t i = 0; i < count; i++) {
+			struct matmul_run *run = &batch.runs[batch.run_count];
+
+			if (!get(&op, context, i))
+				continue;
+			*run = (struct matmul_run){.op = op};
+			run_begin_one_of_many(
+			        run, (double)op.m * (double)op.n * (double)op.k / work, cpu_workers(cx));
+			run->piece_end = pieces += run->tiling.count_m * run->tiling.count_n;
+			batch.scratch_count = max_i64(batch.scratch_count, run_scratch_count(run));
+			batch.run_count++;
+		}
+	}
+	if (batch.run_count)
+		cpu_run(cx, pieces, matmul_piece, &batch);
 	return 0;
 }

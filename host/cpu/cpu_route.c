@@ -52,49 +52,60 @@ static void scores_of(double *score, const float *logits, const int32_t *ids, in
 
 /* ---- the choice ---- */
 
-/* The first of the largest, or -1 if all are -inf. */
-static int64_t largest(const double *value, int64_t count)
+/* NaN is above all numbers. */
+static int is_above(double x, double y)
+{
+	return x > y || (isnan(x) && !isnan(y));
+}
+
+/* The first of the largest that are not taken; there is one. */
+static int64_t largest(const double *value, const uint8_t *is_taken, int64_t count)
 {
 	int64_t found = -1;
 
 	for (int64_t i = 0; i < count; i++)
-		if (value[i] > (found < 0 ? -INFINITY : value[found]))
+		if (!is_taken[i] && (found < 0 || is_above(value[i], value[found])))
 			found = i;
-	return found < 0 ? 0 : found;
+	return found;
 }
 
-/* Sets the experts of groups that do not take part to -inf. */
-static void drop_groups(const struct op_route *o, double *value)
+/* What a group counts. */
+static double group_value(const double *value, int64_t count, enum route_rule rule)
 {
-	double group[ROUTE_EXPERTS_MAX];
+	uint8_t is_taken[ROUTE_EXPERTS_MAX];
+	int64_t best;
+
+	memset(is_taken, 0, (size_t)count);
+	best = largest(value, is_taken, count);
+	if (rule != ROUTE_SIGMOID || count == 1)
+		return value[best];
+	is_taken[best] = 1;
+	return value[best] + value[largest(value, is_taken, count)];
+}
+
+/* Marks the experts of groups that do not take part as taken. */
+static void drop_groups(const struct op_route *o, const double *value, uint8_t *is_taken)
+{
+	double group[ROUTE_GROUPS_MAX];
+	uint8_t takes_part[ROUTE_GROUPS_MAX] = {0};
 	int64_t each = o->experts / o->groups;
 
-	for (int64_t g = 0; g < o->groups; g++) {
-		double *own = value + g * each;
-		int64_t best = largest(own, each);
-
-		group[g] = own[best];
-		if (o->rule == ROUTE_SIGMOID && each > 1) {
-			double next = -INFINITY;
-
-			for (int64_t i = 0; i < each; i++)
-				next = i != best && own[i] > next ? own[i] : next;
-			group[g] += next;
-		}
-	}
-	for (int64_t i = 0; i < o->groups_chosen; i++)
-		group[largest(group, o->groups)] = -INFINITY;
 	for (int64_t g = 0; g < o->groups; g++)
-		for (int64_t i = 0; i < each && group[g] > -INFINITY; i++)
-			value[g * each + i] = -INFINITY;
+		group[g] = group_value(value + g * each, each, o->rule);
+	for (int64_t i = 0; i < o->groups_chosen; i++)
+		takes_part[largest(group, takes_part, o->groups)] = 1;
+	for (int64_t e = 0; e < o->experts; e++)
+		is_taken[e] = !takes_part[e / each];
 }
 
 static void choose(const struct op_route *o, int32_t *ids, const float *logits)
 {
 	const struct cpu_kernels *k = cpu_kernels();
 	double value[ROUTE_EXPERTS_MAX];
+	uint8_t is_taken[ROUTE_EXPERTS_MAX];
 	float buffer[CPU_CHUNK];
 
+	memset(is_taken, 0, (size_t)o->experts);
 	for (int64_t e = 0; e < o->experts; e++)
 		value[e] = o->rule == ROUTE_SIGMOID ? sigmoid(logits[e]) : logits[e];
 	for (int64_t at = 0; at < o->experts && !dev_is_none(o->bias); at += CPU_CHUNK) {
@@ -105,10 +116,10 @@ static void choose(const struct op_route *o, int32_t *ids, const float *logits)
 			value[at + e] += bias[e];
 	}
 	if (o->groups > 1)
-		drop_groups(o, value);
+		drop_groups(o, value, is_taken);
 	for (int64_t j = 0; j < o->chosen; j++) {
-		ids[j] = (int32_t)largest(value, o->experts);
-		value[ids[j]] = -INFINITY;
+		ids[j] = (int32_t)largest(value, is_taken, o->experts);
+		is_taken[ids[j]] = 1;
 	}
 }
 

@@ -75,4 +75,10 @@ struct matmul_tiling {
 };
 void matmul_tiling(struct matmul_tiling *tiling, int64_t m, int64_t n, int64_t k, int workers);
 
+/* Many products on all workers at once, without a barrier between them. get gives product i of `count`, or
+ * returns 0 if there is none. It is called several times for each i. Bits do not depend on the workers. */
+struct cpu_context;
+typedef int matmul_get(struct op_matmul *op, const void *context, int64_t i);
+int cpu_matmuls(struct cpu_context *cx, int64_t count, matmul_get *get, const void *context);
+
 #endif
