@@ -1,52 +1,27 @@
-/* Products of rows with the matrices of their experts. Where an expert's rows begin is read on the device. */
+/* Products of rows with the matrices of their experts. Where an expert's rows begin is read on the device.
+ * Here: any dtype, shape and alignment; bf16 mostly runs on tensor cores (cuda_grouped_mma.cu). */
+#include "gpu/grouped.cuh"
 #include "gpu/product.cuh"
-
-extern "C" {
-#include "device/op_experts.h"
-}
 
 OP_EXPERTS_LIST(CUDA_DECLARE)
 
 namespace
 {
 
-/* The expert of a tile of rows, and the tile's first row within the expert's; 0: there is no such tile. Tiles
- * are those of expert 0, of expert 1, ... */
-__device__ __forceinline__ int tile_find(
-        int64_t *expert, int64_t *row0, const int32_t *first, int64_t experts, int64_t tile)
-{
-	for (int64_t e = 0; e < experts; e++) {
-		int64_t tiles = (first[e + 1] - first[e] + TILE - 1) / TILE;
-
-		if (tile < tiles) {
-			*expert = e;
-			*row0 = tile * TILE;
-			return 1;
-		}
-		tile -= tiles;
-	}
-	return 0;
-}
-
-struct grouped_sizes {
-	int64_t experts, m, n, k, row_tiles;
-	int b_is_turned, accumulate;
-};
-
 template <class T, class C>
-__global__ void __launch_bounds__(THREADS) grouped_rows_kernel(
-        C *c, const T *a, const T *b, const T *bias, const int32_t *first, grouped_sizes o)
+__global__ void __launch_bounds__(THREADS) grouped_rows_kernel(C *c, const T *a, const T *b, const T *bias,
+        const int32_t *first, grouped_sizes o, int64_t row_tiles, int b_is_turned)
 {
 	SHARED(float, a_panel, DEPTH *ROW);
 	SHARED(float, b_panel, DEPTH *ROW);
 	int64_t tiles_n = (o.n + TILE - 1) / TILE, e = 0, row0 = 0;
 
-	for (int64_t tile = blockIdx.x; tile < o.row_tiles * tiles_n; tile += gridDim.x) {
-		if (!tile_find(&e, &row0, first, o.experts, tile / tiles_n))
+	for (int64_t tile = blockIdx.x; tile < row_tiles * tiles_n; tile += gridDim.x) {
+		if (!tile_find(&e, &row0, first, o.experts, tile / tiles_n, TILE))
 			continue;
 		int64_t count = first[e + 1] - first[e];
 		product_out out = {count, o.n, o.n, o.accumulate};
-		side of_a = {count, o.k, o.k, 1}, of_b = {o.n, o.k, o.b_is_turned ? o.k : o.n, o.b_is_turned};
+		side of_a = {count, o.k, o.k, 1}, of_b = {o.n, o.k, b_is_turned ? o.k : o.n, b_is_turned};
 
 		product_tile(a_panel, b_panel, c + first[e] * o.n, a + first[e] * o.k, b + e * o.n * o.k,
 		        bias ? bias + e * o.n : bias, out, of_a, of_b, row0, tile % tiles_n * TILE);
@@ -55,7 +30,7 @@ __global__ void __launch_bounds__(THREADS) grouped_rows_kernel(
 
 template <class T, class C>
 __global__ void __launch_bounds__(THREADS) grouped_weights_kernel(
-        C *c, const T *a, const T *b, const T *bias, const int32_t *first, grouped_sizes o)
+        C *c, const T *a, const T *b, const T *bias, const int32_t *first, grouped_sizes o, int64_t, int)
 {
 	SHARED(float, a_panel, DEPTH *ROW);
 	SHARED(float, b_panel, DEPTH *ROW);
@@ -73,17 +48,17 @@ __global__ void __launch_bounds__(THREADS) grouped_weights_kernel(
 
 template <class T, class C> int grouped_start(const struct cuda_launch *at, const struct op_grouped *o)
 {
-	grouped_sizes sizes = {o->experts, o->m, o->n, o->k, ceil_div(o->rows, TILE) + o->experts,
-	        o->b_layout == MATMUL_TRANSPOSED, o->accumulate};
+	grouped_sizes sizes = {o->experts, o->m, o->n, o->k, o->accumulate};
+	int64_t row_tiles = ceil_div(o->rows, TILE) + o->experts;
 	int is_rows = o->of == GROUPED_ROWS;
-	int64_t tiles =
-	        ceil_div(o->n, TILE) * (is_rows ? sizes.row_tiles : o->experts * ceil_div(o->m, TILE));
+	int64_t tiles = ceil_div(o->n, TILE) * (is_rows ? row_tiles : o->experts * ceil_div(o->m, TILE));
 
 	if (tiles > INT32_MAX)
 		tiles = INT32_MAX;
 	return cuda_start(at, "grouped", is_rows ? grouped_rows_kernel<T, C> : grouped_weights_kernel<T, C>,
 	        dim3((unsigned)tiles), THREADS, 0, dev_ptr<C>(o->c), dev_ptr<const T>(o->a),
-	        dev_ptr<const T>(o->b), dev_ptr<const T>(o->bias), dev_ptr<const int32_t>(o->first), sizes);
+	        dev_ptr<const T>(o->b), dev_ptr<const T>(o->bias), dev_ptr<const int32_t>(o->first), sizes,
+	        row_tiles, (int)(o->b_layout == MATMUL_TRANSPOSED));
 }
 
 /* A block has COLSUM_BLOCK columns of an expert; a thread sums one of them over all rows, in double. */
@@ -119,6 +94,8 @@ extern "C" int cuda_grouped_colsum(const struct cuda_launch *at, const struct op
 
 extern "C" int cuda_grouped(const struct cuda_launch *at, const struct op_grouped *o)
 {
+	if (grouped_mma_fits(at, o))
+		return grouped_mma_start(at, o);
 	if (o->ab_dtype == DTYPE_F32)
 		return grouped_start<float, float>(at, o);
 	return o->c_dtype == DTYPE_F32 ? grouped_start<bf16, float>(at, o) : grouped_start<bf16, bf16>(at, o);
