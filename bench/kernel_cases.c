@@ -352,6 +352,15 @@ static void make_act(
 		        s->intermediate, s->intermediate, s->intermediate, s->intermediate, s->intermediate,
 		        act, dtype};
 		break;
+	case OP_GLU_LIMITED:
+		op->glu_limited = (struct op_glu_limited){a, kernel_take(p, 2 * count, dtype), s->tokens,
+		        s->intermediate, 1.702, 7, GLU_BY_TURNS, dtype};
+		break;
+	case OP_GLU_LIMITED_GRAD:
+		op->glu_limited_grad = (struct op_glu_limited_grad){kernel_take(p, 2 * count, dtype), a,
+		        kernel_take(p, 2 * count, dtype), s->tokens, s->intermediate, 1.702, 7, GLU_BY_TURNS,
+		        dtype};
+		break;
 	default:
 		assert(!"an op that kernel_case_make lists here");
 	}
@@ -449,6 +458,9 @@ static const struct kernel_case cases[] = {
         {"weigh_grad", OP_WEIGH_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"grouped rows", OP_GROUPED, DTYPE_BF16, 0, KERNEL_PRODUCT},
         {"grouped weights", OP_GROUPED, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"grouped_colsum", OP_GROUPED_COLSUM, DTYPE_BF16, 0, KERNEL_COPY},
+        {"glu_limited", OP_GLU_LIMITED, DTYPE_BF16, 0, KERNEL_COPY},
+        {"glu_limited_grad", OP_GLU_LIMITED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"conv silu", OP_CONV, DTYPE_BF16, 0, KERNEL_COPY},
         {"conv_grad silu", OP_CONV_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"conv_cached, a token", OP_CONV_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
@@ -507,6 +519,8 @@ const struct kernel_case *kernel_case_at(int index)
 	return index >= 0 && index < (int)(sizeof(cases) / sizeof(*cases)) ? &cases[index] : NULL;
 }
 
+#define CASE(NAME, name, args) case OP_##NAME:
+
 void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_place *place,
         const struct bench_scale *scale, const struct kernel_index *index)
 {
@@ -520,10 +534,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_EMBED_GRAD:
 		make_table(op, place, scale, index, k->dtype);
 		break;
-	case OP_RMSNORM:
-	case OP_RMSNORM_GRAD:
-	case OP_LAYERNORM:
-	case OP_LAYERNORM_GRAD:
+		OP_NORM_LIST(CASE)
 		make_norm(op, place, scale, k->dtype, k->variant);
 		break;
 	case OP_ROPE:
@@ -550,12 +561,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_GATED_NORM_GRAD:
 		kernel_make_gated_norm(op, place, scale, k->dtype);
 		break;
-	case OP_GLU:
-	case OP_GLU_GRAD:
-	case OP_ACT:
-	case OP_ACT_GRAD:
-	case OP_GATE:
-	case OP_GATE_GRAD:
+		OP_ACT_LIST(CASE)
 		make_act(op, place, scale, k->dtype, k->variant);
 		break;
 	case OP_CROSS_ENTROPY:
@@ -584,21 +590,9 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_CAST_SUMSQ:
 		make_flat(op, place, scale, k->dtype, k->variant);
 		break;
-	case OP_ROUTE:
-	case OP_ROUTE_GRAD:
-	case OP_ORDER:
-	case OP_DISPATCH:
-	case OP_COMBINE:
-	case OP_WEIGH:
-	case OP_WEIGH_GRAD:
-	case OP_GROUPED:
+		OP_EXPERTS_LIST(CASE)
 		kernel_make_experts(op, place, scale, index, k->dtype, k->variant);
 		break;
-	case OP_GROUPED_COLSUM: /* no case has them */
-	case OP_EXPERT_SCALE:
-	case OP_EXPERT_SCALE_GRAD:
-	case OP_GLU_LIMITED:
-	case OP_GLU_LIMITED_GRAD:
 	case OP_KIND_COUNT:
 		break;
 	}

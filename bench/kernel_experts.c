@@ -77,6 +77,20 @@ void kernel_make_experts(struct op *op, struct kernel_place *p, const struct ben
 		op->order = (struct op_order){kernel_take(p, KERNEL_EXPERTS + 1, DTYPE_I32),
 		        kernel_take(p, s->tokens, DTYPE_I32), kernel_take(p, s->tokens, DTYPE_I32),
 		        index->expert, s->tokens, 1, KERNEL_EXPERTS};
+	else if (op->kind == OP_GROUPED_COLSUM)
+		op->grouped_colsum =
+		        (struct op_grouped_colsum){kernel_take(p, KERNEL_EXPERTS * s->hidden, DTYPE_F32),
+		                kernel_take(p, s->tokens * s->hidden, dtype), index->expert_rows, s->tokens,
+		                KERNEL_EXPERTS, s->hidden, dtype};
+	else if (op->kind == OP_EXPERT_SCALE)
+		op->expert_scale =
+		        (struct op_expert_scale){kernel_take(p, s->tokens, DTYPE_F32), index->expert,
+		                kernel_take(p, KERNEL_EXPERTS, dtype), s->tokens, 1, KERNEL_EXPERTS, dtype};
+	else if (op->kind == OP_EXPERT_SCALE_GRAD)
+		op->expert_scale_grad = (struct op_expert_scale_grad){kernel_take(p, s->tokens, DTYPE_F32),
+		        kernel_take(p, KERNEL_EXPERTS, DTYPE_F32), kernel_take(p, s->tokens, DTYPE_F32),
+		        index->expert_rows, index->order, kernel_take(p, KERNEL_EXPERTS, dtype), s->tokens, 1,
+		        KERNEL_EXPERTS, dtype};
 	else if (op->kind == OP_ROUTE || op->kind == OP_ROUTE_GRAD)
 		make_route(op, p, s, index);
 	else

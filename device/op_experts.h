@@ -44,8 +44,9 @@ enum { ROUTE_EXPERTS_MAX = 4096, ROUTE_CHOSEN_MAX = 64, ROUTE_GROUPS_MAX = 64 };
  *
  * With groups > 1 experts are in groups of equal size, of which the groups_chosen best take part. A group
  * counts as the sum of its two best experts with ROUTE_SIGMOID, else as its best one. Of equals the first is
- * chosen. A NaN counts as the largest, so that it reaches the weights. No expert is chosen twice. ids (int32) and weights (F32), [tokens, chosen], are in the order of choice. A weight is
- * scale * s or, with is_normed, scale * s / (the sum of the token's s + norm_epsilon).
+ * chosen. A NaN counts as the largest, so that it reaches the weights. No expert is chosen twice. ids (int32)
+ * and weights (F32), [tokens, chosen], are in the order of choice. A weight is scale * s or, with is_normed,
+ * scale * s / (the sum of the token's s + norm_epsilon).
  *
  * Backward: dlogits, F32 [tokens, experts], from dweights, F32 [tokens, chosen]; the choice is constant. */
 struct op_route {

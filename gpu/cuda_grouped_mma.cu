@@ -5,10 +5,11 @@
 namespace
 {
 
-/* A block computes a tile of 128 x 128 of c, each of its 8 warps 32 x 64 of it. k passes through shared memory 32
- * at a time; copies of the next STAGES - 1 pieces are under way. An operand lies there as it lies in memory: as
- * [outer, k] or, turned, as [k, outer], where outer are the rows of c for a and its columns for b. Rows have a
- * skew, so that ldmatrix meets all banks. The sum of an element is over k in ascending order, whatever the grid. */
+/* A block computes a tile of 128 x 128 of c, each of its 8 warps 32 x 64 of it. k passes through shared memory
+ * 32 at a time; copies of the next STAGES - 1 pieces are under way. An operand lies there as it lies in
+ * memory: as [outer, k] or, turned, as [k, outer], where outer are the rows of c for a and its columns for b.
+ * Rows have a skew, so that ldmatrix meets all banks. The sum of an element is over k in ascending order,
+ * whatever the grid. */
 enum {
 	SIDE = 128,
 	DEPTH = 32,
@@ -44,8 +45,7 @@ __device__ __forceinline__ void panel_load(bf16 *panel, const side &s, int64_t o
 	}
 }
 
-/* Fragments of 16 rows of c from row `outer` of the panel on; two fragments of 8 columns from column `outer` on.
- */
+/* The fragment of 16 rows of c from `outer` on, and two fragments of 8 columns. */
 template <int TURNED>
 __device__ __forceinline__ void fragment_a(uint32_t f[4], const bf16 *panel, int outer, int k)
 {
