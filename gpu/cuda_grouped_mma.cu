@@ -5,10 +5,10 @@
 namespace
 {
 
-/* A block computes a tile of 128 x 128 of c, each of its 8 warps 32 x 64 of it. k passes through shared memory
- * 32 at a time; copies of the next STAGES - 1 pieces are under way. An operand lies there as it lies in
- * memory: as [outer, k] or, turned, as [k, outer], where outer are the rows of c for a and its columns for b.
- * Rows have a skew, so that ldmatrix meets all banks. The sum of an element is over k in ascending order,
+/* A block computes a tile of 128 x 128 of c, each of its 8 warps 32 x 64 of it. k passes through shared
+ * memory 32 at a time; copies of the next STAGES - 1 pieces are under way. An operand lies there as it lies
+ * in memory: as [outer, k] or, turned, as [k, outer], where outer are the rows of c for a and its columns for
+ * b. Rows have a skew, so that ldmatrix meets all banks. The sum of an element is over k in ascending order,
  * whatever the grid. */
 enum {
 	SIDE = 128,
