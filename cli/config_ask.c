@@ -343,14 +343,11 @@ static const struct {
 	int (*propose)(struct asking *a); /* fills `proposed`, for an empty answer */
 	int (*take)(struct asking *a);
 } questions[] = {
-        {"Model to fine-tune, a HuggingFace directory with config.json and weights", model_propose,
-                model_take},
-        {"Rows to train on: a file (.jsonl, .json, .parquet, .csv, .txt) or a folder of them", data_propose,
-                ask_data_take},
+        {"Model, a HuggingFace directory with weights", model_propose, model_take},
+        {"Rows, a file (.jsonl .json .parquet .csv .txt) or a folder", data_propose, ask_data_take},
         {"Chat template, one of these or a file", ask_template_propose, ask_template_take},
         {"Longest row in tokens; longer ones are cut", length_propose, length_take},
-        {"Train all weights, or only an adapter (LoRA), which takes less memory: all or adapter",
-                choice_propose, choice_take},
+        {"Train all weights or an adapter (LoRA): all or adapter", choice_propose, choice_take},
         {"Epochs, passes over the rows", epochs_propose, epochs_take},
         {"Directory for checkpoints and the trained model", output_propose, output_take},
         {"Write these settings to the file", ask_file_propose, ask_file_take},

@@ -15,6 +15,8 @@
 /* From this gain on, a step of one row is said to waste the machine. */
 static const double waste_factor = 1.5;
 
+static const char details_hint[] = " (more: --details)";
+
 static void line_say(const struct config *c, const char *name, struct str *text)
 {
 	cli_say(c, "%-9s%s\n", name, text->data ? text->data : "");
@@ -41,8 +43,8 @@ static void verdict_say(const struct plan_summary *p)
 	}
 	if (p->world_size > 1)
 		str_printf(&text, ", %d ranks", p->world_size);
-	if (!s->config->details)
-		str_add(&text, " (more: --details)");
+	if (!s->config->details && !p->host)
+		str_add(&text, details_hint);
 	cli_say(s->config, "%s\n", text.data ? text.data : "");
 	str_free(&text);
 	plan_tables_warn(s);
@@ -82,6 +84,8 @@ static void host_say(const struct plan_summary *p)
 		str_add(&text, "; pinned ");
 		quantity_bytes(&text, p->memory->pinned_bytes);
 	}
+	if (!s->config->details)
+		str_add(&text, details_hint);
 	line_say(s->config, "host", &text);
 }
 
@@ -127,9 +131,7 @@ static void step_say(const struct plan_summary *p)
 	struct str text = {0};
 
 	seconds_of_ms(&text, ms);
-	str_printf(&text, " for %" PRId64 " tokens: ", p->step->tokens);
-	quantity_count(&text, 1e3 * (double)p->step->tokens / ms);
-	str_add(&text, " tokens/s, limited by ");
+	str_printf(&text, " for %" PRId64 " tokens, limited by ", p->step->tokens);
 	limit_add(&text, p->limited_by);
 	if (p->session->device_memory.is_host && p->session->device_memory.rates.origin == RATES_ASSUMED)
 		str_add(&text, " (assumed rates)");
@@ -152,6 +154,8 @@ static void data_say(const struct plan_summary *p)
 	int64_t steps = s->train.data ? s->train.step_count : 0;
 	struct str text = {0};
 
+	quantity_count(&text, 1e3 * (double)p->step->tokens / p->step->step_ms);
+	str_add(&text, " tokens/s: ");
 	if (steps > 0) {
 		str_printf(&text, "%" PRId64 " step%s take at most ", steps, plural_s(steps));
 		quantity_seconds(&text, 1e-3 * p->step->step_ms * (double)steps);
@@ -160,7 +164,7 @@ static void data_say(const struct plan_summary *p)
 		quantity_seconds(&text, 1e3 * p->step->step_ms / (double)p->step->tokens);
 	}
 	if (is_wasteful(p))
-		str_add(&text, "; batch 1 x accumulation 1 wastes this machine");
+		str_add(&text, "; 1 row a step wastes the machine");
 	line_say(s->config, "data", &text);
 }
 

@@ -129,7 +129,8 @@ static void test_what_is_printed(void **state)
 	} rows[] = {
 	        {0, "plan model=%s max_length=16",
 	                "fits this machine: llama, |\nGPU      none; the CPU computes\nhost     |\ndisk     |"
-	                "\nstep     |\ndata     1M tokens take |\ngain     |!memory by part|!int4"},
+	                "\nstep     |\ndata     |tokens/s: 1M tokens take |\ngain     |!memory by "
+	                "part|!int4"},
 	        {0, "plan model=%s max_length=16 --details",
 	                "fits this machine: |memory by part|!peaks during|!alignment and gaps|!int4"},
 	        {0, "plan model=%s max_length=16 --explain", "peaks during operation|alignment and gaps"},
