@@ -5,7 +5,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
+#include "base/str.h"
 #include "comm/world.h"
+#include "placement/options.h"
 #include "train/evaluate.h"
 #include "train/ranks/ranks_compare.h"
 #include "train/ranks/ranks_share.h"
@@ -85,21 +88,40 @@ static int row_losses_lists(json_t **out, const struct row_losses *r)
 	return failed ? err_set(ERR_NOMEM, "out of memory for token losses") : 0;
 }
 
-static int eval_report(const struct config *c, const struct evaluation *e, json_t *token_losses)
+static int eval_report(
+        const struct config *c, const struct evaluation *e, int64_t row_texts, json_t *token_losses)
 {
-	double loss = e->sums[0] / (double)e->targets, speed = (double)e->tokens / e->seconds;
+	const struct objective *o = objective_of_config(c).type;
+	int64_t count = o->is_mean_of_rows ? e->rows / max_i64(row_texts, 1) : e->targets;
+	const struct objective_means means = objective_means_of(o, e->sums, count, e->targets);
+	double speed = (double)e->tokens / e->seconds;
 	json_t *object;
 	int rc;
 
 	if (!c->json) {
-		cli_say(c, "loss %.6f   perplexity %.4f   %lld targets in %lld rows   %.0f tokens/s\n", loss,
-		        exp(loss), (long long)e->targets, (long long)e->rows, speed);
+		struct str more = {0};
+
+		if (o->say_evaluation && !o->is_mean_of_entropy)
+			o->say_evaluation(&more, &means);
+		if (o->is_mean_of_entropy)
+			cli_say(c,
+			        "loss %.6f   perplexity %.4f   %lld targets in %lld rows   %.0f tokens/s\n",
+			        means.loss, exp(means.loss), (long long)e->targets, (long long)e->rows,
+			        speed);
+		else
+			cli_say(c, "loss %.6f%s   %lld rows   %.0f tokens/s\n", means.loss,
+			        more.data ? more.data : "", (long long)count, speed);
+		str_free(&more);
 		return 0;
 	}
-	object = json_pack("{s:f,s:o,s:I,s:I,s:f}", "loss", loss, "perplexity", json_finite(exp(loss)),
-	        "target_tokens", (json_int_t)e->targets, "rows", (json_int_t)e->rows, "tokens_per_s", speed);
+	object = json_pack("{s:f,s:I,s:I,s:f}", "loss", means.loss, "target_tokens", (json_int_t)e->targets,
+	        "rows", (json_int_t)(o->is_mean_of_entropy ? e->rows : count), "tokens_per_s", speed);
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for the result");
+	if (o->is_mean_of_entropy)
+		json_object_set_new(object, "perplexity", json_finite(exp(means.loss)));
+	for (int i = 0; i < OBJECTIVE_METRICS_MAX && o->metrics[i]; i++)
+		json_object_set_new(object, o->metrics[i], json_finite(means.metric[i]));
 	if (token_losses)
 		json_object_set(object, "token_losses", token_losses);
 	rc = cli_print_json(object);
@@ -212,7 +234,7 @@ int cli_eval(const struct config *c)
 	if (!rc && !isfinite(result.sums[0]))
 		rc = world_agree(err_set(ERR_NONFINITE, "the loss is not finite (%g)", result.sums[0]));
 	if (!rc)
-		rc = eval_report(c, &result, token_losses);
+		rc = eval_report(c, &result, dataset_unit_rows(s.eval.data), token_losses);
 	json_decref(token_losses);
 	row_losses_free(&rows);
 	if (world_can_free(rc))

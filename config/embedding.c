@@ -14,6 +14,11 @@ struct embedding_rows embedding_rows_of(const struct config *c)
 	        .has_score = contrast_has_score((enum contrast_kind)c->embedding_loss)};
 }
 
+int embedding_is_regression(const struct config *c)
+{
+	return c->objective == OBJECTIVE_REGRESSION;
+}
+
 static int embedding_refuse(const struct config *c, const char *key, const char *why)
 {
 	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
@@ -29,6 +34,15 @@ int embedding_check(const struct config *c)
 		if (!c->embedding_loss &&
 		        strcmp(config_text(c, keys[i]), config_key_find(keys[i])->default_text) != 0)
 			return embedding_refuse(c, keys[i], "has no effect without embedding_loss; set it");
+	if (c->objective && (c->embedding_loss || c->preference_loss))
+		return embedding_refuse(c, c->embedding_loss ? "embedding_loss" : "preference_loss",
+		        "and objective are both set; choose one");
+	if (c->objective && c->packing != CONFIG_PACKING_OFF)
+		return embedding_refuse(
+		        c, "packing", "is set, but texts with labels are not packed; set packing=off");
+	if (!c->objective && c->num_labels)
+		return embedding_refuse(
+		        c, "num_labels", "has no effect without objective=classification; set it");
 	if (!c->embedding_loss)
 		return 0;
 	if (c->preference_loss)

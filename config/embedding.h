@@ -10,6 +10,9 @@ struct embedding_rows {
 };
 struct embedding_rows embedding_rows_of(const struct config *c);
 
+/* objective=regression */
+int embedding_is_regression(const struct config *c);
+
 /* ERR_INPUT: settings of an embedder that have no effect, or contradict each other. */
 int embedding_check(const struct config *c);
 

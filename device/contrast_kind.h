@@ -2,6 +2,9 @@
 #ifndef FERRY_DEVICE_CONTRAST_KIND_H
 #define FERRY_DEVICE_CONTRAST_KIND_H
 
+/* Values of the key objective. */
+enum { OBJECTIVE_AUTO, OBJECTIVE_CLASSIFICATION, OBJECTIVE_REGRESSION };
+
 /* Identifier, name, other names, whether rows have a score, the margin if none is set (0: it has none). */
 #define CONTRAST_LOSSES(ROW)                                                                                 \
 	ROW(MNRL, "mnrl", "multiple_negatives_ranking cached_mnrl infonce info_nce", 0, 0)                   \

@@ -559,6 +559,20 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 		family->read(r, c);
 }
 
+/* Classes of texts: as many as have a name. */
+static void read_classes(struct config_reader *r, struct model_config *c, const struct model_family *family)
+{
+	const json_t *names = json_object_get(r->object, "id2label");
+	int64_t labels = 2;
+
+	if (!c->is_classifier || r->err)
+		return;
+	config_read_int(r, "num_labels", &labels, 1, CONFIG_SIZE_MAX);
+	if (json_is_object(names) && json_object_size(names))
+		labels = (int64_t)json_object_size(names);
+	model_config_classify(c, family, labels);
+}
+
 int model_config_read(
         struct model_config *config, const struct model_family *family, const json_t *json, const char *where)
 {
@@ -574,6 +588,7 @@ int model_config_read(
 	finish_blocks(&r, config);
 	if (!r.err)
 		read_ids(&r, config, family);
+	read_classes(&r, config, family);
 	read_dropout(&r, config);
 	if (config->residual_initializer_range == 0)
 		config->residual_initializer_range = config->initializer_range;

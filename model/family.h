@@ -148,6 +148,9 @@ int model_config_read(struct model_config *config, const struct model_family *fa
         const char *where);
 void model_config_free(struct model_config *config);
 
+/* Gives the model the head of a class that classifies texts. */
+void model_config_classify(struct model_config *c, const struct model_family *family, int64_t labels);
+
 /* Builds the tables of a model. Takes ownership of *config, also on errors. ERR_RANGE: too many parameters.
  */
 int model_build(struct model **model, const struct model_family *family, struct model_config *config);

@@ -217,6 +217,8 @@ static int tensors_build(struct model *model)
 		part++;
 	for (; part->role != ROLE_COUNT && !err; part++)
 		err = tensor_add(model, part, -1, &total);
+	if (!err && model->config.has[ROLE_CLASS_W] && model_tensor_of(model, ROLE_CLASS_W, -1) < 0)
+		err = tensor_put(model, ROLE_CLASS_W, -1, mem_strdup("score.weight"), &total);
 	model->parameter_count = (int64_t)total;
 	return err;
 }
@@ -330,6 +332,7 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 		t->storage = was.tensors[before].storage;
 		t->in_files = was.tensors[before].in_files;
 		t->stored = was.tensors[before].stored;
+		t->is_new = was.tensors[before].is_new;
 		t->kept = was.tensors[before].kept;
 		t->in_adapter = was.tensors[before].in_adapter;
 	}

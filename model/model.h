@@ -47,6 +47,7 @@ struct model_tensor {
 	int first_stage, last_stage;   /* that read it, in forward order */
 	/* The format with codes in which the files have it; NULL: it is there in numbers. */
 	const struct weight_format *stored;
+	int is_new; /* 1: a head that the model's files lack: it begins with random values */
 	/* A frozen tensor's format in memory; NULL: model_tensor_format chooses. */
 	const struct weight_format *kept;
 };
@@ -161,6 +162,9 @@ int model_untie(struct model *model);
 /* Gives the model a head that makes a vector of a document, instead of logits. Call before anything uses the
  * tables. Errors and effect as model_untie. */
 int model_pool(struct model *model, enum pool_mode mode);
+
+/* The same for a head that gives the logits of classes, or one number. */
+int model_classify(struct model *model, int64_t labels);
 
 /* Builds the tables again for this config: that of the model with other tensors. Tensors of both keep
  * `trainable` and `storage`. Errors and effect as model_untie. */

@@ -14,13 +14,16 @@
 #define FERRY_OBJECTIVE_OBJECTIVE_H
 
 #include "base/str.h"
+#include "device/contrast_kind.h"
 #include "model/blocks/blocks.h"
 
 /* The list. The first is what a run does that chooses no other. */
 #define OBJECTIVE_LIST(ROW)                                                                                  \
 	ROW(tokens)                                                                                          \
 	ROW(pairs)                                                                                           \
-	ROW(embedding)
+	ROW(embedding)                                                                                       \
+	ROW(classification)                                                                                  \
+	ROW(regression)
 
 enum { OBJECTIVE_SETTINGS_MAX = 8, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
 
@@ -57,6 +60,7 @@ struct objective {
 	/* Names of its keys, ending with NULL. The first chooses it, unless it is off, 0. The numbers of all
 	 * are the settings that a pass and sums get. NULL: none. */
 	const char *const *keys;
+	int chosen_by; /* the number of that key that chooses it; 0: any but 0 */
 	struct batch_rule batch;
 	int row_documents;      /* of a row that is drawn; 0: rows may be packed, and have any number */
 	int is_mean_of_rows;    /* 1: the loss is a mean over rows; 0: over targets */

@@ -48,12 +48,21 @@ int vectors_check(const struct model *model)
 
 int64_t vectors_width(const struct model *model)
 {
-	return model->config.C;
+	const struct model_config *c = &model->config;
+
+	return c->has[ROLE_CLASS_W] ? c->labels : c->has[ROLE_POOL_W] && c->pooled ? c->pooled : c->C;
+}
+
+/* Layers behind the pooling take means, not sums. */
+static int has_layers(const struct model_config *c)
+{
+	return c->has[ROLE_CLASS_W] || c->has[ROLE_POOL_W];
 }
 
 double vectors_scale(const struct model *model, double tokens)
 {
-	return model->config.pool == POOL_MEAN            ? 1 / tokens
+	return has_layers(&model->config)                 ? 1
+	       : model->config.pool == POOL_MEAN          ? 1 / tokens
 	       : model->config.pool == POOL_MEAN_SQRT_LEN ? 1 / sqrt(tokens)
 	                                                  : 1;
 }
@@ -65,6 +74,9 @@ struct places {
 	int64_t rows;
 	int64_t picked, states, rstd, mean; /* compute dtype [N, C], [rows, C]; [rows] */
 	int64_t pooled, wide;               /* [N, C], [tokens, C] */
+	int64_t half, shares;               /* with layers behind a mean: [C] and [N, C] */
+	int64_t input, hidden, act, spare;  /* with layers, compute dtype: [N, C], [N, P], [N, P], [N, P] */
+	int64_t dvector, dact;              /* compute dtype [N, width], [N, P] */
 	int64_t partial, sink, zeros, sort; /* scratch of ops */
 	int64_t bytes;
 };
@@ -89,6 +101,18 @@ static struct places places_of(const struct stage_call *call)
 	p.sink = layout_take(&end, norm_sink_count(call->model), 4);
 	p.zeros = layout_take(&end, norm_zero_count(call->c), e);
 	p.sort = layout_take(&end, embed_grad_scratch_count(call->tokens, N), 4);
+	if (has_layers(call->c)) {
+		int64_t P = call->c->pooled ? call->c->pooled : C, width = vectors_width(call->model);
+
+		p.half = layout_take(&end, C, 4);
+		p.shares = layout_take(&end, N * C, 4);
+		p.input = layout_take(&end, N * C, e);
+		p.hidden = layout_take(&end, N * P, e);
+		p.act = layout_take(&end, N * P, e);
+		p.spare = layout_take(&end, N * P, e);
+		p.dvector = layout_take(&end, N * width, e);
+		p.dact = layout_take(&end, N * P, e);
+	}
 	p.bytes = end;
 	return p;
 }
@@ -150,41 +174,222 @@ static dev_addr states_find(struct stage_call *call, const struct places *p, dev
 	return scratch_at(call, p->states);
 }
 
-static void vectors_find(struct stage_call *call, const struct places *p)
+/* x *= 1 / tokens of each document, F32 [N, C]. Half of 1 is the sigmoid of 0. */
+static void mean_scale(struct stage_call *call, const struct places *p, dev_addr x)
 {
-	int64_t C = call->c->C, N = call->documents, stride = vectors_width(call->model) + VECTOR_FACTS;
-	dev_addr states = states_find(call, p, rows_pick(call, p)), pooled = scratch_at(call, p->pooled),
-	         to = call->memory->vectors;
+	int64_t C = call->c->C, N = call->documents;
+	dev_addr half = scratch_at(call, p->half), shares = scratch_at(call, p->shares);
+
+	zero(call, half, C * 4);
+	call_op(call,
+	        &(struct op){.kind = OP_ACT,
+	                .act = {.out = half, .x = half, .count = C, .act = ACT_SIGMOID, .dtype = DTYPE_F32}});
+	call_op(call, &(struct op){.kind = OP_MATMUL,
+	                      .matmul = {.c = shares,
+	                              .a = call->batch->own[VECTORS_SHARE],
+	                              .b = half,
+	                              .bias = DEV_NONE,
+	                              .m = N,
+	                              .n = C,
+	                              .k = 1,
+	                              .a_stride = 1,
+	                              .b_stride = C,
+	                              .c_stride = C,
+	                              .ab_dtype = DTYPE_F32,
+	                              .c_dtype = DTYPE_F32}});
+	call_op(call, &(struct op){.kind = OP_SCALE,
+	                      .scale = {.dst = x,
+	                              .src = x,
+	                              .by = DEV_NONE,
+	                              .count = N * C,
+	                              .factor = 2,
+	                              .dtype = DTYPE_F32}});
+	call_op(call, &(struct op){.kind = OP_GLU,
+	                      .glu = {.out = shares,
+	                              .gate = shares,
+	                              .up = x,
+	                              .count = N * C,
+	                              .act = ACT_LINEAR,
+	                              .dtype = DTYPE_F32}});
+	call_op(call, &(struct op){.kind = OP_COPY, .copy = {x, shares, N * C * 4}});
+}
+
+/* The pooled states as F32 rows. */
+static void pool(struct stage_call *call, const struct places *p, struct rows to, enum dtype dtype)
+{
+	int64_t C = call->c->C, N = call->documents;
+	dev_addr states = states_find(call, p, rows_pick(call, p)), pooled = scratch_at(call, p->pooled);
 
 	if (picks_a_token(call)) {
-		columns(call, (struct rows){to, N, stride}, DTYPE_F32, (struct rows){states, N, C},
-		        call->dtype, C);
+		columns(call, to, dtype, (struct rows){states, N, C}, call->dtype, C);
+		return;
+	}
+	zero(call, pooled, N * C * 4);
+	call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
+	                      .embed_grad = {pooled, states, call->batch->own[VECTORS_DOCUMENT],
+	                              scratch_at(call, p->sort), call->tokens, C, N, -1, call->dtype}});
+	if (has_layers(call->c) && call->c->pool == POOL_MEAN)
+		mean_scale(call, p, pooled);
+	columns(call, to, dtype, (struct rows){pooled, N, C}, DTYPE_F32, C);
+}
+
+/* ---- layers behind the pooling ---- */
+
+static struct linear pool_layer(const struct stage_call *call)
+{
+	return (struct linear){ROLE_POOL_W, ROLE_POOL_B, call->c->pooled ? call->c->pooled : call->c->C,
+	        call->c->C, 0, 0, 0};
+}
+
+static struct linear class_layer(const struct stage_call *call)
+{
+	int64_t P = call->c->has[ROLE_POOL_W] && call->c->pooled ? call->c->pooled : call->c->C;
+
+	return (struct linear){ROLE_CLASS_W, ROLE_CLASS_B, call->c->labels, P, 0, 0, 0};
+}
+
+static enum act_kind act_of(const struct stage_call *call)
+{
+	return call->c->pool_act == POOL_ACT_RELU   ? ACT_RELU
+	       : call->c->pool_act == POOL_ACT_GELU ? ACT_GELU
+	                                            : ACT_LINEAR;
+}
+
+static void activate(struct stage_call *call, dev_addr out, dev_addr x, int64_t count)
+{
+	if (call->c->pool_act == POOL_ACT_TANH)
+		call_op(call, &(struct op){.kind = OP_SCALE,
+		                      .scale = {.dst = out,
+		                              .src = x,
+		                              .by = DEV_NONE,
+		                              .count = count,
+		                              .factor = 1,
+		                              .cap = 1,
+		                              .dtype = call->dtype}});
+	else
+		call_op(call, &(struct op){.kind = OP_ACT,
+		                      .act = {.out = out,
+		                              .x = x,
+		                              .count = count,
+		                              .act = act_of(call),
+		                              .dtype = call->dtype}});
+}
+
+static void product(struct stage_call *call, dev_addr out, dev_addr a, dev_addr b, int64_t count)
+{
+	call_op(call, &(struct op){.kind = OP_GLU,
+	                      .glu = {.out = out,
+	                              .gate = a,
+	                              .up = b,
+	                              .count = count,
+	                              .act = ACT_LINEAR,
+	                              .dtype = call->dtype}});
+}
+
+/* d := d * act'(x); y is act(x). Of tanh that is d - d y^2. */
+static void activate_backward(
+        struct stage_call *call, const struct places *p, dev_addr d, dev_addr y, dev_addr x, int64_t count)
+{
+	dev_addr spare = scratch_at(call, p->spare);
+
+	if (call->c->pool_act != POOL_ACT_TANH) {
+		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
+		                      .act_grad = {.dx = d,
+		                              .dout = d,
+		                              .x = x,
+		                              .count = count,
+		                              .act = act_of(call),
+		                              .dtype = call->dtype}});
+		return;
+	}
+	product(call, spare, y, y, count);
+	product(call, x, spare, d, count); /* x is not needed any more */
+	call_scale(call, x, x, count, -1);
+	call_add(call, d, d, x, count);
+}
+
+/* From `input` to the vectors; leaves hidden and act for backward. Returns the input of the last layer. */
+static dev_addr layers_forward(struct stage_call *call, const struct places *p)
+{
+	int64_t C = call->c->C, N = call->documents, P = pool_layer(call).out;
+	dev_addr input = scratch_at(call, p->input), hidden = scratch_at(call, p->hidden),
+	         act = scratch_at(call, p->act);
+	struct linear layer = pool_layer(call);
+
+	pool(call, p, (struct rows){input, N, C}, call->dtype);
+	if (!call_has(call, ROLE_POOL_W))
+		return input;
+	linear_forward(call, &layer, (struct rows){hidden, N, P}, call->dtype, (struct rows){input, N, C});
+	activate(call, act, hidden, N * P);
+	return act;
+}
+
+static void vectors_find(struct stage_call *call, const struct places *p)
+{
+	int64_t N = call->documents, width = vectors_width(call->model), stride = width + VECTOR_FACTS;
+	dev_addr to = call->memory->vectors;
+	struct rows rows = {to, N, stride};
+	struct linear layer = class_layer(call);
+
+	if (!has_layers(call->c)) {
+		pool(call, p, rows, DTYPE_F32);
 	} else {
-		zero(call, pooled, N * C * 4);
-		call_op(call,
-		        &(struct op){.kind = OP_EMBED_GRAD,
-		                .embed_grad = {pooled, states, call->batch->own[VECTORS_DOCUMENT],
-		                        scratch_at(call, p->sort), call->tokens, C, N, -1, call->dtype}});
-		columns(call, (struct rows){to, N, stride}, DTYPE_F32, (struct rows){pooled, N, C}, DTYPE_F32,
-		        C);
+		dev_addr last = layers_forward(call, p);
+
+		if (call_has(call, ROLE_CLASS_W))
+			linear_forward(call, &layer, rows, DTYPE_F32, (struct rows){last, N, layer.in});
+		else
+			columns(call, rows, DTYPE_F32, (struct rows){last, N, width}, call->dtype, width);
 	}
 	for (int fact = 0; fact < VECTOR_FACTS; fact++)
-		columns(call, (struct rows){dev_at(to, 4 * (stride - VECTOR_FACTS + fact)), N, stride},
-		        DTYPE_F32, (struct rows){call->batch->own[VECTORS_LABEL + fact], N, 1}, DTYPE_F32, 1);
+		columns(call, (struct rows){dev_at(to, 4 * (width + fact)), N, stride}, DTYPE_F32,
+		        (struct rows){call->batch->own[VECTORS_LABEL + fact], N, 1}, DTYPE_F32, 1);
+}
+
+/* The gradient of the pooled states, compute dtype [N, C], from that of the vectors. */
+static dev_addr layers_backward(struct stage_call *call, const struct places *p)
+{
+	int64_t C = call->c->C, N = call->documents, width = vectors_width(call->model);
+	struct linear classes = class_layer(call), layer = pool_layer(call);
+	dev_addr last = layers_forward(call, p), dvector = scratch_at(call, p->dvector), d = dvector,
+	         input = scratch_at(call, p->input);
+
+	columns(call, (struct rows){dvector, N, width}, call->dtype,
+	        (struct rows){call->memory->vectors, N, width + VECTOR_FACTS}, DTYPE_F32, width);
+	if (call_has(call, ROLE_CLASS_W)) {
+		struct rows dy = {dvector, N, width};
+
+		d = call_has(call, ROLE_POOL_W) ? scratch_at(call, p->dact) : input;
+		linear_backward_weight(call, &classes, dy, (struct rows){last, N, classes.in});
+		linear_backward_input(
+		        call, &classes, (struct rows){d, N, classes.in}, call->dtype, LINEAR_WRITE, dy);
+	}
+	if (call_has(call, ROLE_POOL_W)) {
+		struct rows dy = {d, N, layer.out};
+
+		activate_backward(
+		        call, p, d, scratch_at(call, p->act), scratch_at(call, p->hidden), N * layer.out);
+		linear_backward_weight(call, &layer, dy, (struct rows){input, N, C});
+		linear_backward_input(
+		        call, &layer, (struct rows){input, N, C}, call->dtype, LINEAR_WRITE, dy);
+	}
+	return input;
 }
 
 /* The gradient of the states: `rows` of them. */
-static void states_gradient(struct stage_call *call, const struct places *p, dev_addr to)
+static void states_gradient(
+        struct stage_call *call, const struct places *p, struct rows from, enum dtype dtype, dev_addr to)
 {
-	int64_t C = call->c->C, N = call->documents, stride = vectors_width(call->model) + VECTOR_FACTS;
+	int64_t C = call->c->C, N = call->documents;
 	dev_addr pooled = scratch_at(call, p->pooled), wide = scratch_at(call, p->wide);
-	struct rows from = {call->memory->vectors, N, stride};
 
 	if (picks_a_token(call)) {
-		columns(call, (struct rows){to, N, C}, call->dtype, from, DTYPE_F32, C);
+		columns(call, (struct rows){to, N, C}, call->dtype, from, dtype, C);
 		return;
 	}
-	columns(call, (struct rows){pooled, N, C}, DTYPE_F32, from, DTYPE_F32, C);
+	columns(call, (struct rows){pooled, N, C}, DTYPE_F32, from, dtype, C);
+	if (has_layers(call->c) && call->c->pool == POOL_MEAN)
+		mean_scale(call, p, pooled);
 	call_op(call, &(struct op){.kind = OP_GATHER,
 	                      .gather = {wide, pooled, call->batch->own[VECTORS_DOCUMENT], call->tokens, C, N,
 	                              DTYPE_F32, 0}});
@@ -196,13 +401,21 @@ static void gradients_find(struct stage_call *call, const struct places *p)
 {
 	int64_t C = call->c->C;
 	struct norm_place norm = final_norm(call, p);
-	dev_addr x = rows_pick(call, p), states = scratch_at(call, p->states), dx = call->memory->dx;
+	dev_addr x, states = scratch_at(call, p->states), dx = call->memory->dx;
+	struct rows from = {
+	        call->memory->vectors, call->documents, vectors_width(call->model) + VECTOR_FACTS};
+	enum dtype dtype = DTYPE_F32;
 
+	if (has_layers(call->c)) {
+		from = (struct rows){layers_backward(call, p), call->documents, C};
+		dtype = call->dtype;
+	}
+	x = rows_pick(call, p);
 	if (dev_is_none(dx) && dev_is_none(grad_of(call, ROLE_FINAL_NORM_W)) &&
 	        dev_is_none(grad_of(call, ROLE_FINAL_NORM_B)))
 		return;
 	(void)states_find(call, p, x); /* for the norm's numbers by row */
-	states_gradient(call, p, states);
+	states_gradient(call, p, from, dtype, states);
 	if (call_has(call, ROLE_FINAL_NORM_W))
 		norm_backward(call, &norm, states, states, x, p->rows, LINEAR_WRITE,
 		        scratch_at(call, p->partial), scratch_at(call, p->sink));

@@ -9,9 +9,12 @@ struct objective_use objective_of_config(const struct config *c)
 {
 	struct objective_use use = {.type = objectives[0]};
 
-	for (int i = 1; i < objective_count && use.type == objectives[0]; i++)
-		if (config_number(c, objectives[i]->keys[0]) != 0)
+	for (int i = 1; i < objective_count && use.type == objectives[0]; i++) {
+		int number = (int)config_number(c, objectives[i]->keys[0]), by = objectives[i]->chosen_by;
+
+		if (by ? number == by : number != 0)
 			use.type = objectives[i];
+	}
 	for (int i = 0; use.type->keys && use.type->keys[i]; i++)
 		use.settings[i] = config_number(c, use.type->keys[i]);
 	return use;

@@ -264,7 +264,8 @@ int session_read_weights(
 
 	for (int64_t i = 0; i < range_count && !rc; i++) { /* the model's first, adapters' at the end */
 		const struct model_tensor *t = &s->model->tensors[ranges[i].tensor];
-		int is_new = s->config->lora_adapter ? t->in_adapter : model_tensor_is_adapter(t);
+		int is_new =
+		        s->config->lora_adapter ? t->in_adapter : model_tensor_is_adapter(t) || t->is_new;
 
 		sorted[is_new ? --adapters : base++] = ranges[i];
 	}

@@ -192,8 +192,7 @@ static int rows_evaluate(struct trainer *t)
 		return t->evaluation_due ? 0 : rc;
 	row.epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step);
 	row.tokens = e.targets;
-	count = row.objective->is_mean_of_rows ? e.rows / max_i64(row.objective->row_documents, 1)
-	                                       : e.targets;
+	count = row.objective->is_mean_of_rows ? e.rows / dataset_unit_rows(t->session.eval.data) : e.targets;
 	row.means = objective_means_of(row.objective, e.sums, count, e.targets);
 	row.loss = row.means.loss;
 	row.perplexity = exp(row.loss);

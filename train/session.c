@@ -53,6 +53,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 		rc = sentence_open(&s->sentence, c, s->model);
 	if (!rc && c->embedding_loss)
 		rc = model_pool(s->model, s->sentence.pool);
+	if (!rc && c->objective)
+		rc = labels_open(&s->labels, c, s->model);
 	if (!rc)
 		rc = session_adapt(s);
 	if (!rc && c->verb == VERB_TRAIN && s->model->config.dropout > 0)
@@ -439,6 +441,7 @@ void session_close(struct session *s)
 	side_files_free(&s->side);
 	sentence_dir_free(&s->sentence);
 	hf_import_close(s->values);
+	labels_free(&s->labels);
 	hf_import_close(s->import);
 	peft_config_free(&s->adapter);
 	json_decref(s->adapter_then);

@@ -20,6 +20,7 @@
 #include "placement/choice.h"
 #include "placement/device_memory.h"
 #include "placement/machine.h"
+#include "train/inputs/labels.h"
 #include "train/ranks/ranks_compare.h"
 
 /* Rows and their micro-batches. */
@@ -63,6 +64,7 @@ struct session {
 	char base[HF_HASH_BYTES];    /* with frozen weights: the hash of the model's files */
 	char carried[HF_HASH_BYTES]; /* the same where a result needs the files (train/adapters.h) */
 	int keeps_base;              /* 1: checkpoints have the frozen weights, as the one that was resumed */
+	struct labels labels;        /* with `objective`; else empty */
 	struct sentence_dir sentence; /* of an embedder; empty without embedding_loss */
 	struct hf_chat chat;          /* of the training chats; copied into the result */
 	struct side_files side;       /* files of checkpoints and result beside the weights; rank 0 */

@@ -35,6 +35,7 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	if (rc)
 		return rc;
 	o = data_config_options(c, path, s->tokenizer, chat_template, s->model->config.V);
+	o.labels = s->labels.of;
 	if (c->embedding_loss)
 		sentence_rows(&o, &s->sentence, c);
 	o.no_tokenizer = &why;

@@ -48,6 +48,8 @@ int session_open_side(struct session *s)
 	rc = side_files_read(&s->side, c->model, c->tokenizer);
 	if (!rc)
 		rc = hf_config_apply(&s->side, s->model);
+	if (!rc && c->objective)
+		rc = labels_complete(&s->side, &s->labels, s->model);
 	if (!rc && c->embedding_loss)
 		rc = sentence_dir_complete(&s->side, &s->sentence, s->model->config.C);
 	return rc ? rc : hf_chat_apply(&s->chat, &s->side);

@@ -243,11 +243,16 @@ static void say_unread(
 		        dir, own->count, plural_s(own->count), model->config.model_type, own->text.data);
 }
 
-static int check_complete(struct hf_import *import, struct unknown *unknown)
+/* A classifier may begin with a model that is none. */
+static int is_of_classes(enum tensor_role role)
 {
-	const struct model *model = import->model;
+	return role >= ROLE_POOL_W && role <= ROLE_CLASS_B;
+}
+
+static int check_complete(struct hf_import *import, struct unknown *unknown, struct model *model)
+{
 	const struct name_list *found = unknown->own.count ? &unknown->own : &unknown->others;
-	struct name_list missing = {0};
+	struct name_list missing = {0}, fresh = {0};
 	int err = 0, head = 0;
 
 	for (int t = 0; t < model->tensor_count; t++) {
@@ -256,10 +261,16 @@ static int check_complete(struct hf_import *import, struct unknown *unknown)
 		(void)hf_layout_parts(&import->layout, t, &parts);
 		if (parts || model_tensor_is_adapter(&model->tensors[t]))
 			continue;
+		if (is_of_classes(model->tensors[t].role)) {
+			model->tensors[t].is_new = import->has_new = 1;
+			list_add(&fresh, model->tensors[t].name);
+			continue;
+		}
 		list_add(&missing, model->tensors[t].name);
 		head |= model->tensors[t].role == ROLE_HEAD_W;
 	}
 	list_end(&missing);
+	list_end(&fresh);
 	list_end(&unknown->own);
 	list_end(&unknown->others);
 	err = str_check(&missing.text);
@@ -280,7 +291,11 @@ static int check_complete(struct hf_import *import, struct unknown *unknown)
 		        found->count ? "; the files contain: " : "", found->count ? found->text.data : "");
 	else
 		say_unread(import, &unknown->own, &unknown->others);
+	if (!err && fresh.count)
+		log_info("%s: the head for classes begins with random values: %s", import->dir->path,
+		        fresh.text.data ? fresh.text.data : "");
 out:
+	str_free(&fresh.text);
 	str_free(&missing.text);
 	return err;
 }
@@ -302,7 +317,7 @@ static int match(struct hf_import *import, struct model *model)
 	if (!err)
 		err = hf_layout_end(&import->layout, model, import->dir->path);
 	if (!err)
-		err = check_complete(import, &unknown);
+		err = check_complete(import, &unknown, model);
 	mem_free(ranges.range);
 	str_free(&unknown.own.text);
 	str_free(&unknown.others.text);
@@ -413,7 +428,7 @@ void hf_import_close(struct hf_import *import)
 
 const struct hf_layout *hf_import_layout(const struct hf_import *import)
 {
-	return import && !import->layout.is_plain ? &import->layout : NULL;
+	return import && !import->layout.is_plain && !import->has_new ? &import->layout : NULL;
 }
 
 int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count)

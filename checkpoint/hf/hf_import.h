@@ -35,8 +35,8 @@ int hf_import_open_values(struct hf_import **import, const char *dir, struct mod
 const char *hf_import_coded_name(const struct hf_import *import);
 void hf_import_close(struct hf_import *import);
 
-/* How the files hold the model, for results that hold it so. NULL: as a result does without (is_plain), or no
- * import. */
+/* How the files hold the model, for results that hold it so. NULL: as a result does without (is_plain), no
+ * import, or a head that the files lack: the result is then another class. */
 const struct hf_layout *hf_import_layout(const struct hf_import *import);
 
 /* A hash, in hexadecimal, of the headers, of 32 blocks of each file and of the begin of each tensor: files of

@@ -12,6 +12,7 @@ struct hf_import {
 	const struct model *model;
 	struct hf_coded_set coded;
 	struct hf_layout layout;
+	int has_new;  /* 1: a tensor of a classifier's head is in no file */
 	void *raw;    /* staging of hf_import_read: PLANE_PIECE_COUNT elements in the file's format */
 	float *value; /* the same as fp32 */
 };

@@ -30,7 +30,9 @@
 	X(ANCHOR, anchor, "anchor")                                                                          \
 	X(POSITIVE, positive, "positive")                                                                    \
 	X(NEGATIVE, negative, "negative")                                                                    \
-	X(SCORE, score, "score,scores,label,labels")
+	X(SCORE, score, "score,scores,label,labels")                                                         \
+	X(TEXT_PAIR, text_pair, "text_pair,sentence2,hypothesis,question2")                                  \
+	X(LABEL, label, "label,labels")
 
 /* X(name in the enum, name for users, as templates know it, usual names) */
 #define ROW_ROLES(X)                                                                                         \

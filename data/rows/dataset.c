@@ -283,6 +283,9 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	str_printf(&text, "rows %zu %d %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n",
 	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
 	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
+	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count, o->labels.is_regression);
+	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)
+		str_printf(&text, "%s\n", o->labels.names[i] ? o->labels.names[i] : "");
 	str_printf(&text, "texts %d %d\n%s\n%s\n", o->texts.least, o->texts.needs_score,
 	        o->texts.prompt[0] ? o->texts.prompt[0] : "", o->texts.prompt[1] ? o->texts.prompt[1] : "");
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)

@@ -58,7 +58,13 @@ enum dataset_long_rows {
 };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
 /* Rows of pairs: whatever the data holds; none, or nothing else. */
-enum dataset_pairs { DATASET_PAIRS_ANY, DATASET_PAIRS_NONE, DATASET_PAIRS_ONLY, DATASET_TEXTS_ONLY };
+enum dataset_pairs {
+	DATASET_PAIRS_ANY,
+	DATASET_PAIRS_NONE,
+	DATASET_PAIRS_ONLY,
+	DATASET_TEXTS_ONLY,
+	DATASET_LABELS_ONLY
+};
 /* Stanford's words, these with a newline before the answer, or the chat template */
 enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, DATASET_ALPACA_CHAT };
 
@@ -69,6 +75,13 @@ struct dataset_texts {
 	const char *prompt[2]; /* before the first text, before the others; NULL: none */
 };
 
+/* Rows with a label: how many there are, and their names (NULL: none has one). */
+struct dataset_labels {
+	int64_t count;
+	const char *const *names; /* [count] */
+	int is_regression;        /* labels are numbers */
+};
+
 struct dataset_options {
 	const char *path;  /* one or several sets: data/source/sets.h */
 	const char *split; /* of a folder, maybe with a part: data/source/split_part.h; NULL = train */
@@ -76,6 +89,7 @@ struct dataset_options {
 	enum dataset_format format;
 	enum dataset_pairs pairs;
 	struct dataset_texts texts;        /* with DATASET_TEXTS_ONLY */
+	struct dataset_labels labels;      /* with DATASET_LABELS_ONLY */
 	struct row_names names;            /* of columns and roles if not the usual ones */
 	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
 	const struct err *no_tokenizer;    /* the reason; NULL: not searched */

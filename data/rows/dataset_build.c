@@ -518,7 +518,8 @@ int dataset_builder_fit_text(int64_t *kept, struct dataset_builder *b, int64_t t
 	return rc;
 }
 
-int dataset_builder_add_text(struct dataset_builder *b, const int32_t *ids, int64_t token_count, float label)
+int dataset_builder_add_text(
+        struct dataset_builder *b, const int32_t *ids, int64_t token_count, float label, int64_t second)
 {
 	int rc = check_row(b, ids, NULL, token_count);
 
@@ -529,6 +530,8 @@ int dataset_builder_add_text(struct dataset_builder *b, const int32_t *ids, int6
 		return rc;
 	if (label != 0)
 		memcpy(b->targets->ids, &label, sizeof(label));
+	if (second < token_count && token_count > 1)
+		b->targets->ids[1] = (int32_t)second;
 	rc = append(b, ids, b->targets->ids, token_count, 0);
 	return rc < 0 ? rc : 0;
 }

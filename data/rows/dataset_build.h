@@ -63,9 +63,11 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
         int64_t token_count, int64_t masked);
 
 /* Of a record of texts: how many of a text's tokens are kept beside `around` others (0 and a count of dropped
- * ones: none); and appends one text with its label, 32 bits of a float. */
+ * ones: none); and appends one text with its label, 32 bits of a float, and the
+ * place where the second of two texts begins (token_count: there is one). */
 int dataset_builder_fit_text(int64_t *kept, struct dataset_builder *b, int64_t token_count, int64_t around);
-int dataset_builder_add_text(struct dataset_builder *b, const int32_t *ids, int64_t token_count, float label);
+int dataset_builder_add_text(
+        struct dataset_builder *b, const int32_t *ids, int64_t token_count, float label, int64_t second);
 
 /* Begins a pair. The next two rows, with labels, are its chosen and its rejected one. Both are added after
  * the second, or none of them if one has no target or is dropped. */

@@ -115,8 +115,9 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 {
 	unsigned named, there = fields_of(&named, b->names, record);
 
-	if (b->options->pairs == DATASET_TEXTS_ONLY) {
-		*format = DATASET_FORMAT_TEXTS;
+	if (b->options->pairs == DATASET_TEXTS_ONLY || b->options->pairs == DATASET_LABELS_ONLY) {
+		*format = b->options->pairs == DATASET_TEXTS_ONLY ? DATASET_FORMAT_TEXTS
+		                                                  : DATASET_FORMAT_LABELS;
 		return 0;
 	}
 	if (b->options->pairs != DATASET_PAIRS_NONE &&
@@ -142,17 +143,24 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 int dataset_builder_check_pairs(const struct dataset_builder *b)
 {
 	int is_pairs = b->d->format == DATASET_FORMAT_PREFERENCE,
-	    is_texts = b->d->format == DATASET_FORMAT_TEXTS;
+	    is_texts = b->d->format == DATASET_FORMAT_TEXTS,
+	    is_labels = b->d->format == DATASET_FORMAT_LABELS;
 
-	if (is_texts && b->options->pairs != DATASET_TEXTS_ONLY)
-		return err_set(ERR_INPUT,
-		        "%s: data_format=texts is for embeddings; set embedding_loss=mnrl to train an "
-		        "embedder",
-		        b->where);
+	if ((is_texts && b->options->pairs != DATASET_TEXTS_ONLY) ||
+	        (is_labels && b->options->pairs != DATASET_LABELS_ONLY))
+		return err_set(ERR_INPUT, "%s: data_format=%s is for %s", b->where,
+		        dataset_format_name(b->d->format),
+		        is_texts ? "embeddings; set embedding_loss=mnrl to train an embedder"
+		                 : "classifiers; set objective=classification to train one");
 	if (!is_texts && b->options->pairs == DATASET_TEXTS_ONLY)
 		return err_set(ERR_INPUT,
 		        "%s: rows of the format %s; %s needs rows of texts; leave data_format out", b->where,
 		        dataset_format_name(b->d->format), b->options->texts.wanted_by);
+	if (!is_labels && b->options->pairs == DATASET_LABELS_ONLY)
+		return err_set(ERR_INPUT,
+		        "%s: rows of the format %s; a classifier needs a text and a label; leave data_format "
+		        "out",
+		        b->where, dataset_format_name(b->d->format));
 	if (is_pairs && b->options->pairs == DATASET_PAIRS_NONE)
 		return err_set(ERR_INPUT,
 		        "%s: pairs of a chosen and a rejected answer; set preference_loss=sigmoid to train "

@@ -29,7 +29,8 @@ struct dataset_builder;
 	X(PREFERENCE, "preference", "ranking dpo pairs", row_preference,                                     \
 	        ROW_BIT(CHOSEN) | ROW_BIT(REJECTED), NULL)                                                   \
 	X(TEXTS, "texts", "sentence_pairs embedding", row_texts, ROW_BIT(ANCHOR) | ROW_BIT(POSITIVE),        \
-	        row_texts_is_mine)
+	        row_texts_is_mine)                                                                           \
+	X(LABELS, "labels", "classification", row_labels, ROW_BIT(TEXT) | ROW_BIT(LABEL), row_labels_is_mine)
 
 enum dataset_format {
 	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt or .md */
@@ -47,5 +48,6 @@ int row_messages_is_mine(const struct dataset_builder *b, const json_t *record);
 int row_sharegpt_is_mine(const struct dataset_builder *b, const json_t *record);
 /* Never: only an objective over texts wants them. */
 int row_texts_is_mine(const struct dataset_builder *b, const json_t *record);
+int row_labels_is_mine(const struct dataset_builder *b, const json_t *record);
 
 #endif

@@ -215,7 +215,8 @@ int row_texts_read(struct dataset_builder *b, const json_t *record)
 	           1u << ROW_FIELD_SCORE;
 	b->d->texts = r.count;
 	for (int64_t i = 0; i < r.count && !rc; i++)
-		rc = dataset_builder_add_text(b, b->ids->ids + end[i], end[i + 1] - end[i], i ? 0 : score);
+		rc = dataset_builder_add_text(
+		        b, b->ids->ids + end[i], end[i + 1] - end[i], i ? 0 : score, end[i + 1] - end[i]);
 	return rc;
 }
 

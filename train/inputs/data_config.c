@@ -191,7 +191,8 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                                        : "train",
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = (enum dataset_format)c->data_format,
-	        .pairs = c->embedding_loss                            ? DATASET_TEXTS_ONLY
+	        .pairs = c->objective                                 ? DATASET_LABELS_ONLY
+	                 : c->embedding_loss                          ? DATASET_TEXTS_ONLY
 	                 : c->verb == VERB_DATA                       ? DATASET_PAIRS_ANY
 	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
 	                                                              : DATASET_PAIRS_NONE,

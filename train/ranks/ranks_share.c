@@ -164,6 +164,7 @@ int ranks_share_model(const struct config *c, struct model **model)
 	int64_t len_bytes = 0;
 	int rank = world_self()->rank, is_tied = 0, rc;
 	enum pool_mode pool = POOL_NONE;
+	int64_t labels = 0;
 
 	if (!is_shared(c))
 		return 0;
@@ -172,6 +173,8 @@ int ranks_share_model(const struct config *c, struct model **model)
 		is_tied = (*model)->config.tied;
 	if (!rank && !rc)
 		pool = (*model)->config.pool;
+	if (!rank && !rc)
+		labels = (*model)->config.labels;
 	if (!rc)
 		rc = ranks_share_block(c, &text, &len_bytes);
 	if (!rc)
@@ -180,10 +183,12 @@ int ranks_share_model(const struct config *c, struct model **model)
 		rc = model_build(model, text, len_bytes);
 	if (!rc)
 		rc = world_broadcast(&pool, sizeof(pool), 0);
+	if (!rc)
+		rc = world_broadcast(&labels, sizeof(labels), 0);
 	if (!rc && rank && !is_tied && pool == POOL_NONE)
 		rc = model_untie(*model);
 	if (!rc && rank && pool != POOL_NONE)
-		rc = model_pool(*model, pool);
+		rc = labels ? model_classify(*model, labels) : model_pool(*model, pool);
 	mem_free(text);
 	return rc;
 }

@@ -1,0 +1,139 @@
+/* Classes from config.json and keys, and config.json of classifiers. */
+#include "train/inputs/labels.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "config/embedding.h"
+#include "model/family.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+
+static int config_read(struct labels *l, const char *model)
+{
+	char *path = file_kind_of(model) == FILE_DIR ? file_join(model, "config.json") : mem_strdup(model);
+	int rc = path ? json_read_file(&l->config, path, CONFIG_BYTES_MAX) : ERR_NOMEM;
+
+	mem_free(path);
+	return rc;
+}
+
+/* id2label: {"0": "no", "1": "yes"}. */
+static int names_find(struct labels *l)
+{
+	const json_t *names = json_object_get(l->config, "id2label");
+
+	l->names = mem_alloc((size_t)l->of.count, sizeof(*l->names));
+	if (!l->names)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < l->of.count; i++) {
+		char key[24];
+
+		snprintf(key, sizeof(key), "%" PRId64, i);
+		l->names[i] = json_string_value(json_object_get(names, key));
+	}
+	l->of.names = l->names;
+	return 0;
+}
+
+static int count_find(struct labels *l, const struct config *c, const struct model *model)
+{
+	const json_t *names = json_object_get(l->config, "id2label");
+	int64_t named = json_is_object(names) ? (int64_t)json_object_size(names) : 0;
+
+	if (model->config.is_classifier)
+		named = model->config.labels;
+	l->of.count = c->num_labels ? c->num_labels : named ? named : l->of.is_regression ? 1 : 2;
+	if (model->config.is_classifier && l->of.count != model->config.labels)
+		return err_set(ERR_INPUT,
+		        "%s=%" PRId64 ", but %s has a head for %" PRId64 " labels; leave it out",
+		        config_where(c, "num_labels"), l->of.count, c->model, model->config.labels);
+	if (l->of.is_regression && l->of.count != 1)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: regression of %" PRId64 " numbers is not supported yet; set num_labels=1",
+		        c->model, l->of.count);
+	return 0;
+}
+
+int labels_open(struct labels *l, const struct config *c, struct model *model)
+{
+	int rc;
+
+	*l = (struct labels){.of.is_regression = embedding_is_regression(c)};
+	rc = config_read(l, c->model);
+	if (!rc)
+		rc = count_find(l, c, model);
+	if (!rc)
+		rc = names_find(l);
+	if (!rc && !model->config.is_classifier)
+		rc = model_classify(model, l->of.count);
+	return rc;
+}
+
+void labels_free(struct labels *l)
+{
+	json_decref(l->config);
+	mem_free(l->names);
+	*l = (struct labels){0};
+}
+
+/* "BertForSequenceClassification" */
+static int class_set(json_t *config, const struct model *model)
+{
+	const char *base = model->family->base_class;
+	char *name = mem_printf("%.*sForSequenceClassification", (int)(strlen(base) - strlen("Model")), base);
+	int rc = name ? json_object_set_new(config, "architectures", json_pack("[s]", name)) : -1;
+
+	mem_free(name);
+	return rc;
+}
+
+static int names_set(json_t *config, const struct labels *l)
+{
+	json_t *by_id = json_object(), *by_name = json_object();
+	int rc = 0;
+
+	for (int64_t i = 0; i < l->of.count && !rc; i++) {
+		char key[24], name[40];
+
+		snprintf(key, sizeof(key), "%" PRId64, i);
+		snprintf(name, sizeof(name), "LABEL_%" PRId64, i);
+		rc = json_object_set_new(by_id, key, json_string(l->names[i] ? l->names[i] : name)) ||
+		     json_object_set_new(by_name, l->names[i] ? l->names[i] : name, json_integer(i));
+	}
+	rc = json_object_set_new(config, "id2label", by_id) || rc;
+	return json_object_set_new(config, "label2id", by_name) || rc;
+}
+
+static int is_classifier(const json_t *config)
+{
+	const char *class = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+
+	return class && str_ends_with(class, "ForSequenceClassification");
+}
+
+int labels_complete(struct side_files *side, const struct labels *l, const struct model *model)
+{
+	const char *problem = l->of.is_regression ? "regression" : "single_label_classification";
+	json_t *config = NULL;
+	int rc = side_files_object(&config, side, "config.json");
+
+	if (!rc && config && !is_classifier(config)) {
+		if (class_set(config, model) || names_set(config, l) ||
+		        json_object_set_new(config, "problem_type", json_string(problem)))
+			rc = ERR_NOMEM;
+		if (!model->config.is_encoder && model->config.pad_id < 0)
+			log_warn("config.json has no pad_token_id, which transformers needs to classify "
+			         "several "
+			         "texts at once");
+		if (!rc)
+			rc = side_files_put_object(side, "config.json", config);
+	}
+	json_decref(config);
+	return rc;
+}
