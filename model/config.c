@@ -366,47 +366,6 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 
 /* ---- the whole file ---- */
 
-/* Classes of one encoder differ in what follows the name: BertModel, BertForMaskedLM. */
-static int config_is_of_encoder(const char *name, const char *base_class)
-{
-	size_t stem = strlen(base_class) - strlen("Model");
-
-	return !strncmp(name, base_class, stem) && !strncmp(name + stem, "For", 3);
-}
-
-/* At least one class name in `architectures` must be a causal language model. */
-static void check_architectures(
-        struct config_reader *r, struct model_config *c, const struct model_family *family)
-{
-	json_t *list = NULL;
-	int found = json_get_array(r->object, r->where, "architectures", &list);
-	const char *first = NULL;
-
-	if (found < 0)
-		r->err = found;
-	if (found <= 0 || !json_array_size(list))
-		return;
-	for (size_t i = 0; i < json_array_size(list); i++) {
-		const char *name = json_string_value(json_array_get(list, i));
-
-		if (!name) {
-			config_fail(r, ERR_INPUT, "architectures[%zu] is not a string", i);
-			return;
-		}
-		if (!strcmp(name, family->base_class) || !strcmp(name, family->causal_class) ||
-		        str_ends_with(name, "ForCausalLM"))
-			return;
-		if (str_ends_with(name, "ForSequenceClassification"))
-			c->is_classifier = 1;
-		if (c->is_classifier || (c->is_encoder && config_is_of_encoder(name, family->base_class)))
-			return;
-		first = first ? first : name;
-	}
-	config_fail(r, ERR_UNSUPPORTED,
-	        "architectures says %.80s; only causal language models are supported (%s)", first,
-	        family->causal_class);
-}
-
 /* Refuses quantized weights that ferry does not read (checkpoint/hf/hf_coded.h has those that it does). */
 static void check_quantization(struct config_reader *r)
 {
@@ -559,20 +518,6 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 		family->read(r, c);
 }
 
-/* Classes of texts: as many as have a name. */
-static void read_classes(struct config_reader *r, struct model_config *c, const struct model_family *family)
-{
-	const json_t *names = json_object_get(r->object, "id2label");
-	int64_t labels = 2;
-
-	if (!c->is_classifier || r->err)
-		return;
-	config_read_int(r, "num_labels", &labels, 1, CONFIG_SIZE_MAX);
-	if (json_is_object(names) && json_object_size(names))
-		labels = (int64_t)json_object_size(names);
-	model_config_classify(c, family, labels);
-}
-
 int model_config_read(
         struct model_config *config, const struct model_family *family, const json_t *json, const char *where)
 {
@@ -582,13 +527,13 @@ int model_config_read(
 	config->model_type = family->model_type;
 	if (config->initializer_range == 0)
 		config->initializer_range = 0.02;
-	check_architectures(&r, config, family);
+	config_check_class(&r, config, family);
 	check_general(&r, family);
 	read_family(&r, config, family);
 	finish_blocks(&r, config);
 	if (!r.err)
 		read_ids(&r, config, family);
-	read_classes(&r, config, family);
+	config_read_classes(&r, config, family);
 	read_dropout(&r, config);
 	if (config->residual_initializer_range == 0)
 		config->residual_initializer_range = config->initializer_range;

@@ -90,6 +90,11 @@ void config_set_all_sparse(struct config_reader *r, struct model_config *c, cons
 /* The block has experts in place of the MLP, or an MLP. */
 void config_set_sparse(struct block_config *b, const struct experts_config *e, int is_sparse);
 
+/* Refuses classes in `architectures` that ferry does not train, and finds classifiers; gives these a head. */
+struct model_family;
+void config_check_class(struct config_reader *r, struct model_config *c, const struct model_family *family);
+void config_read_classes(struct config_reader *r, struct model_config *c, const struct model_family *family);
+
 /* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
 struct family_rope;
 void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family);

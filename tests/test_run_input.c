@@ -257,7 +257,7 @@ static void test_model_configs(void **state)
 	        {LLAMA("\"num_hidden_layers\":3,\"quantization_config\":{\"bits\":4}"),
 	                "config.json: quantization_config"},
 	        {LLAMA("\"num_hidden_layers\":3,\"architectures\":[\"LlamaForSequenceClassification\"]"),
-	                "LlamaForSequenceClassification"},
+	                "is a classifier (...ForSequenceClassification)"},
 	        {"{\"model_type\":\"llama\",\"vocab_size\":65,\"hidden_size\":32,\"intermediate_size\":48,"
 	         "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2}",
 	                "model.embed_tokens.weight|[64, 32]|[65, 32]"},

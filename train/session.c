@@ -38,6 +38,22 @@ static char *model_dir_of(const char *path)
 	return file_kind_of(path) == FILE_DIR ? mem_strdup(path) : file_dir_of(path);
 }
 
+/* Refuses a model that gives no next token where tokens are wanted. */
+static int head_check(const struct model *model, const struct config *c)
+{
+	const char *set = c->verb == VERB_GENERATE ? "" : "; set objective=classification";
+
+	if (model->config.is_classifier)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s is a classifier (...ForSequenceClassification): it gives no logits of tokens%s",
+		        c->model, set);
+	if (model->config.is_encoder)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s is an encoder (%s): it gives no logits of a next token%s%s", c->model,
+		        model->config.model_type, set, *set ? " or embedding_loss" : "");
+	return 0;
+}
+
 int session_open_model(struct session *s, const struct config *c, enum session_weights weights)
 {
 	int rc;
@@ -53,6 +69,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 		rc = sentence_open(&s->sentence, c, s->model);
 	if (!rc && c->embedding_loss)
 		rc = model_pool(s->model, s->sentence.pool);
+	if (!rc && !c->objective && !c->embedding_loss)
+		rc = head_check(s->model, c);
 	if (!rc && c->objective)
 		rc = labels_open(&s->labels, c, s->model);
 	if (!rc)

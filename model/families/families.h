@@ -10,9 +10,6 @@
 
 /* ROW(name): struct model_family family_<name>, in the order in which messages list them */
 #define FAMILY_LIST(ROW)                                                                                     \
-	ROW(bert)                                                                                            \
-	ROW(roberta)                                                                                         \
-	ROW(xlm_roberta)                                                                                     \
 	ROW(llama)                                                                                           \
 	ROW(mistral)                                                                                         \
 	ROW(ministral)                                                                                       \
@@ -63,6 +60,9 @@
 	ROW(gpt_bigcode)                                                                                     \
 	ROW(gpt_neo)                                                                                         \
 	ROW(opt)                                                                                             \
+	ROW(bert)                                                                                            \
+	ROW(roberta)                                                                                         \
+	ROW(xlm_roberta)                                                                                     \
 	ROW(falcon)                                                                                          \
 	ROW(gptj)                                                                                            \
 	ROW(gpt_neox)
