@@ -258,10 +258,24 @@ void model_tables_free(struct model *model)
 	mem_free(model->by_name);
 }
 
+static int64_t norm_zeros_of(const struct model_config *c)
+{
+	int64_t most = 0;
+
+	for (int role = 0; role < ROLE_COUNT; role++)
+		if (c->norm_of[role].is_plain)
+			most = c->C;
+	for (int64_t l = 0; l < c->L && most; l++)
+		if (c->block[l].has[ROLE_Q_NORM_W])
+			most = max_i64(most, c->block[l].D);
+	return most;
+}
+
 static int tables_build(struct model *model)
 {
 	int err = tensors_build(model);
 
+	model->config.norm_zeros = norm_zeros_of(&model->config);
 	if (!err)
 		err = names_build(model);
 	if (!err)

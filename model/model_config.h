@@ -138,6 +138,7 @@ struct model_config {
 	double norm_weight_offset; /* Gemma: 1 */
 	int norm_plain;            /* OLMo: 1 */
 	struct norm_config norm_of[ROLE_COUNT];
+	int64_t norm_zeros; /* elements of the longest norm without a weight; 0: none. By model_build */
 	enum act_kind act;
 	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */

@@ -99,7 +99,7 @@ static struct places places_of(const struct stage_call *call)
 	p.wide = layout_take(&end, p.rows * C, 4);
 	p.partial = layout_take(&end, norm_scratch_count(p.rows, 1, C), 4);
 	p.sink = layout_take(&end, norm_sink_count(call->model), 4);
-	p.zeros = layout_take(&end, norm_zero_count(call->c), e);
+	p.zeros = layout_take(&end, call->c->norm_zeros, e);
 	p.sort = layout_take(&end, embed_grad_scratch_count(call->tokens, N), 4);
 	if (has_layers(call->c)) {
 		int64_t P = call->c->pooled ? call->c->pooled : C, width = vectors_width(call->model);

@@ -55,7 +55,7 @@ static int plans_build(struct engine *e)
 		                   (policy.neftune_alpha > 0 || o->model->config.adapter_dropout > 0);
 		if (kind == PLAN_LOGITS)
 			policy.objective.type = NULL;
-		rc = plan_build(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
+		rc = plan_list(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
 		if (rc)
 			return rc;
 		for (int s = 0; s < SPACE_COUNT; s++)
@@ -91,12 +91,22 @@ static int streamed_find(struct engine *e)
 	if (!policy.resident_states && !policy.resident_weights && !policy.kept_blocks)
 		return 0;
 	policy.resident_states = policy.resident_weights = policy.kept_blocks = 0;
-	rc = plan_build(&plan, engine_any_plan(e)->kind, e->map, &policy);
+	rc = plan_list(&plan, engine_any_plan(e)->kind, e->map, &policy);
 	if (rc)
 		return rc;
 	e->streamed_bytes = plan->h2d_bytes + plan->d2h_bytes;
 	plan_free(plan);
 	return 0;
+}
+
+static int plans_order(struct engine *e)
+{
+	int rc = 0;
+
+	for (int kind = 0; kind < ENGINE_PLANS && !rc; kind++)
+		if (e->plans[kind])
+			rc = plan_order(e->plans[kind]);
+	return rc;
 }
 
 static int engine_plan_all(struct engine *e)
@@ -108,10 +118,25 @@ static int engine_plan_all(struct engine *e)
 		return budget_refuse(e);
 	if (!rc && budget_bytes > 0)
 		rc = streamed_find(e);
+	if (!rc && !e->options.orders_late)
+		rc = plans_order(e);
 	for (int kind = 0; kind < ENGINE_PLANS && !rc && e->options.check_plans; kind++)
 		if (e->plans[kind])
 			rc = plan_check(e->plans[kind]);
 	return rc;
+}
+
+static int shard_ranks_of(const struct engine_options *o)
+{
+	return o->shard_ranks ? o->shard_ranks : o->world_size;
+}
+
+int engine_units_open(struct unit_map **units, const struct engine_options *o)
+{
+	int ranks = shard_ranks_of(o);
+
+	return unit_map_open(
+	        units, o->model, o->wrap, o->min_num_params, o->policy.compute_dtype, o->rank % ranks, ranks);
 }
 
 int engine_open(struct engine **out, const struct engine_options *options)
@@ -122,8 +147,7 @@ int engine_open(struct engine **out, const struct engine_options *options)
 	if (!e)
 		return ERR_NOMEM;
 	e->options = *options;
-	if (!e->options.shard_ranks)
-		e->options.shard_ranks = options->world_size;
+	e->options.shard_ranks = shard_ranks_of(options);
 	if (options->world_size < 1 || e->options.shard_ranks < 1 ||
 	        options->world_size % e->options.shard_ranks) {
 		mem_free(e);
@@ -132,9 +156,9 @@ int engine_open(struct engine **out, const struct engine_options *options)
 	}
 	e->options.policy.replicas = options->world_size / e->options.shard_ranks;
 	e->options.policy.replica = options->rank / e->options.shard_ranks;
-	rc = unit_map_open(&e->map, options->model, options->wrap, options->min_num_params,
-	        options->policy.compute_dtype, options->rank % e->options.shard_ranks,
-	        e->options.shard_ranks);
+	e->map = options->units;
+	rc = e->map ? 0 : engine_units_open(&e->own_map, options);
+	e->map = e->own_map ? e->own_map : e->map;
 	if (!rc)
 		rc = engine_plan_all(e);
 	if (rc) {
@@ -163,7 +187,7 @@ void engine_close(struct engine *e)
 	if (!dev_is_none(e->dock.arena))
 		device_arena_close(e->options.device);
 	plans_free(e);
-	unit_map_close(e->map);
+	unit_map_close(e->own_map);
 	mem_free(e->device_planes);
 	mem_free(e);
 }
@@ -312,8 +336,10 @@ int engine_start(struct engine *e)
 {
 	struct device *device = e->options.device;
 	const struct plan *p = engine_any_plan(e);
-	int rc = comms_open(e);
+	int rc = plans_order(e);
 
+	if (!rc)
+		rc = comms_open(e);
 	e->dock.device = device;
 	e->dock.pool = e->options.pool;
 	e->dock.isa = e->options.isa;

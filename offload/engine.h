@@ -36,11 +36,13 @@ struct engine_options {
 	struct plan_policy policy; /* sizes come from `train`, `eval`, `logits` */
 	struct engine_sizes train, eval, logits;
 	struct adamw_options adamw;
-	double loraplus_ratio;       /* rate of LR_LORAPLUS over the usual one; 0: 1 */
-	double max_grad_norm;        /* 0: no clipping */
-	int skip_nonfinite;          /* 1: a step with gradients that are not finite changes nothing */
-	int64_t device_budget_bytes; /* maximum size of the arena; 0: no limit */
-	int check_plans;             /* 1: plan_check on every plan */
+	double loraplus_ratio;        /* rate of LR_LORAPLUS over the usual one; 0: 1 */
+	double max_grad_norm;         /* 0: no clipping */
+	int skip_nonfinite;           /* 1: a step with gradients that are not finite changes nothing */
+	int64_t device_budget_bytes;  /* maximum size of the arena; 0: no limit */
+	int check_plans;              /* 1: plan_check on every plan */
+	const struct unit_map *units; /* borrowed, of engine_units_open; NULL: the engine makes its own */
+	int orders_late; /* 1: engine_start finds the waits of plans, which their memory does not need */
 	/* Other host memory of the caller; counted, never used. */
 	int64_t rows_bytes, side_bytes, scratch_bytes;
 	enum slab_kind crossing; /* kind of host memory for copies: planes, staging */
@@ -72,6 +74,9 @@ struct engine_memory {
 };
 
 struct engine;
+
+/* The units of engines with these options; the policy's numbers do not matter. unit_map_close. */
+int engine_units_open(struct unit_map **units, const struct engine_options *options);
 
 /* Builds the plans; engine_start allocates their memory. ERR_FIT if the arena would exceed
  * device_budget_bytes. Copies options, and borrows the objects that they point to. */

@@ -9,7 +9,8 @@ enum { ENGINE_PLANS = PLAN_LOGITS + 1 };
 
 struct engine {
 	struct engine_options options;
-	struct unit_map *map;
+	const struct unit_map *map;
+	struct unit_map *own_map; /* the same, if the options have none */
 	struct plan *plans[ENGINE_PLANS];
 	struct run *runs[ENGINE_PLANS];
 	struct dock dock;

@@ -254,6 +254,7 @@ struct plan {
 	struct plan_buffer *buffers;
 	int *waits; /* operations to wait for: earlier in the list, on other queues */
 	int op_count, arg_count, buffer_count, wait_count;
+	int is_ordered; /* 1: the waits are there */
 	int op_cap, arg_cap, buffer_cap, wait_cap;
 	int64_t space_bytes[SPACE_COUNT]; /* end of the last buffer */
 	int64_t persistent_bytes[SPACE_COUNT];
@@ -264,6 +265,11 @@ struct plan {
  * ERR_RANGE (an invalid policy). */
 int plan_build(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
         const struct plan_policy *policy);
+
+/* The same in two parts. Lists and places: memory and traffic are then known. Orders the queues, once. */
+int plan_list(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
+        const struct plan_policy *policy);
+int plan_order(struct plan *plan);
 void plan_free(struct plan *plan);
 
 /* Proves a plan, independently of how its waits were found. Queues and waits order any two operations with

@@ -227,7 +227,7 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 	return homes_check(o);
 }
 
-int plan_build(
+int plan_list(
         struct plan **out, enum plan_kind kind, const struct unit_map *map, const struct plan_policy *policy)
 {
 	struct builder b = {0};
@@ -257,8 +257,6 @@ int plan_build(
 		rc = plan_insert_discards(p);
 	if (!rc)
 		rc = plan_layout(p);
-	if (!rc)
-		rc = plan_order(p);
 	builder_close(&b);
 	if (rc) {
 		plan_free(p);
@@ -266,4 +264,20 @@ int plan_build(
 	}
 	*out = p;
 	return 0;
+}
+
+int plan_build(
+        struct plan **out, enum plan_kind kind, const struct unit_map *map, const struct plan_policy *policy)
+{
+	struct plan *p;
+	int rc = plan_list(&p, kind, map, policy);
+
+	if (rc)
+		return rc;
+	rc = plan_order(p);
+	if (rc)
+		plan_free(p);
+	else
+		*out = p;
+	return rc;
 }

@@ -214,6 +214,8 @@ int plan_order(struct plan *p)
 	size_t buffers = (size_t)p->buffer_count + 1;
 	int rc = 0;
 
+	if (p->is_ordered)
+		return 0;
 	o.clocks = mem_alloc((size_t)p->op_count + 1, sizeof(*o.clocks));
 	o.marks = mem_alloc(buffers, sizeof(*o.marks));
 	o.last_use = mem_alloc(buffers, sizeof(*o.last_use));
@@ -228,6 +230,7 @@ int plan_order(struct plan *p)
 			o.last_use[p->args[p->ops[i].first_arg + a].buffer] = i;
 	for (int i = 0; i < p->op_count && !rc; i++)
 		rc = op_order(&o, i);
+	p->is_ordered = !rc;
 	for (int space = 0; space < SPACE_COUNT; space++)
 		mem_free(o.maps[space].segments);
 	mem_free(o.clocks);

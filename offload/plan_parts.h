@@ -190,7 +190,6 @@ void gradients_close(struct builder *b, int m0, int m1);
 void updates_emit(struct builder *b);
 
 int plan_layout(struct plan *p);
-int plan_order(struct plan *p);
 int plan_insert_discards(struct plan *p);
 
 #endif

@@ -3,6 +3,8 @@
 #include "base/mem.h"
 #include "offload/plan_parts.h"
 
+#include <string.h>
+
 /* A device buffer for a plane of a whole unit. */
 static int plane_whole(
         struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum layout_class layout)
@@ -89,32 +91,78 @@ static int visit_reads_weights(const struct builder *b, int v, int stage)
 	return !visit_is_backward(b, v) || model_backward_reads(b->model, stage);
 }
 
-/* Sets reads[unit][visit] for all units with weights that the visit reads. */
-static void visit_mark(const struct builder *b, char *reads, int v)
+/* The visits that read a unit: visits[first[u]] up to visits[first[u + 1]], each once, in order. */
+struct reads {
+	int *first, *last, *visits; /* last: the last visit that is noted, -1: none */
+};
+
+enum reads_pass { READS_COUNT, READS_NOTE };
+
+/* Counts the reads of a visit in first[u + 1], or notes them at first[u]. */
+static void visit_reads(const struct builder *b, struct reads *r, int v, enum reads_pass pass)
 {
 	int g = visit_group(b, v);
 
-	for (int s = group_first(b, g); s < group_end(b, g); s++)
-		for (int i = 0; i < b->model->stages[s].tensor_count && visit_reads_weights(b, v, s); i++)
-			reads[(size_t)b->p->map->tensor_unit[b->model->stages[s].tensor[i]] *
-			                (size_t)b->visit_count +
-			        (size_t)v] = 1;
+	for (int s = group_first(b, g); s < group_end(b, g); s++) {
+		const struct model_stage *stage = &b->model->stages[s];
+
+		for (int i = 0; i < stage->tensor_count && visit_reads_weights(b, v, s); i++) {
+			int u = b->p->map->tensor_unit[stage->tensor[i]];
+
+			if (r->last[u] == v)
+				continue;
+			r->last[u] = v;
+			if (pass == READS_COUNT)
+				r->first[u + 1]++;
+			else
+				r->visits[r->first[u]++] = v;
+		}
+	}
+}
+
+static void reads_free(struct reads *r)
+{
+	mem_free(r->first);
+	mem_free(r->last);
+	mem_free(r->visits);
+}
+
+static int reads_find(struct reads *r, const struct builder *b)
+{
+	int units = b->p->map->unit_count;
+
+	r->first = mem_alloc((size_t)units + 1, sizeof(*r->first));
+	r->last = mem_alloc((size_t)units, sizeof(*r->last));
+	if (!r->first || !r->last)
+		return ERR_NOMEM;
+	memset(r->last, -1, (size_t)units * sizeof(*r->last));
+	for (int v = 0; v < b->visit_count; v++)
+		visit_reads(b, r, v, READS_COUNT);
+	for (int u = 0; u < units; u++)
+		r->first[u + 1] += r->first[u];
+	r->visits = mem_alloc((size_t)r->first[units] + 1, sizeof(*r->visits));
+	if (!r->visits)
+		return ERR_NOMEM;
+	memset(r->last, -1, (size_t)units * sizeof(*r->last));
+	for (int v = 0; v < b->visit_count; v++)
+		visit_reads(b, r, v, READS_NOTE);
+	for (int u = units; u > 0; u--) /* noting moved each begin to its end */
+		r->first[u] = r->first[u - 1];
+	r->first[0] = 0;
+	return 0;
 }
 
 /* Uses at most max(distance + 1, 2) visits apart share an interval. So a block next to the head, or a unit
  * that every block reads, is not fetched twice. */
-static void unit_intervals_find(struct builder *b, int u, const char *reads)
+static void unit_intervals_find(struct builder *b, int u, const struct reads *r)
 {
 	int stays = b->p->policy.keep_gathered && b->p->map->shard_ranks > 1;
 	struct interval *open = NULL;
 
-	for (int v = 0; v < b->visit_count; v++) {
-		int distance, reach;
+	for (int i = r->first[u]; i < r->first[u + 1]; i++) {
+		int v = r->visits[i], distance = visit_distance(b, v);
+		int reach = distance + 1 > 2 ? distance + 1 : 2;
 
-		if (!reads[v])
-			continue;
-		distance = visit_distance(b, v);
-		reach = distance + 1 > 2 ? distance + 1 : 2;
 		if (open && (stays || v - open->last <= reach)) {
 			open->last = v;
 			continue;
@@ -143,17 +191,13 @@ static void intervals_sort(struct builder *b)
 	at[b->visit_count] = b->interval_count;
 }
 
-/* Makes room for as many intervals as there are marks. */
-static int intervals_alloc(struct builder *b, const char *reads)
+/* Makes room for as many intervals as there are reads. */
+static int intervals_alloc(struct builder *b, int reads)
 {
-	size_t units = (size_t)b->p->map->unit_count, visits = (size_t)b->visit_count, most = 0;
-
 	intervals_free(b);
-	for (size_t i = 0; i < units * visits; i++)
-		most += (size_t)reads[i];
-	b->intervals = mem_alloc(most + 1, sizeof(*b->intervals));
-	b->by_first = mem_alloc(most + 1, sizeof(*b->by_first));
-	b->first_at = mem_alloc(visits + 1, sizeof(*b->first_at));
+	b->intervals = mem_alloc((size_t)reads + 1, sizeof(*b->intervals));
+	b->by_first = mem_alloc((size_t)reads + 1, sizeof(*b->by_first));
+	b->first_at = mem_alloc((size_t)b->visit_count + 1, sizeof(*b->first_at));
 	return b->intervals && b->by_first && b->first_at ? 0 : ERR_NOMEM;
 }
 
@@ -167,24 +211,21 @@ void intervals_free(struct builder *b)
 
 int intervals_find(struct builder *b)
 {
-	size_t units = (size_t)b->p->map->unit_count;
-	char *reads = mem_alloc((size_t)b->visit_count, units);
-	int rc;
+	int units = b->p->map->unit_count;
+	struct reads reads = {0};
+	int rc = reads_find(&reads, b);
 
-	if (!reads)
-		return ERR_NOMEM;
-	for (int v = 0; v < b->visit_count; v++)
-		visit_mark(b, reads, v);
-	rc = intervals_alloc(b, reads);
-	for (int u = 0; u < (int)units && !rc; u++) {
+	if (!rc)
+		rc = intervals_alloc(b, reads.first[units]);
+	for (int u = 0; u < units && !rc; u++) {
 		b->units[u].first_interval = b->interval_count;
-		unit_intervals_find(b, u, reads + (size_t)u * (size_t)b->visit_count);
+		unit_intervals_find(b, u, &reads);
 	}
 	if (!rc) {
 		b->units[units].first_interval = b->interval_count;
 		intervals_sort(b);
 	}
-	mem_free(reads);
+	reads_free(&reads);
 	return rc;
 }
 

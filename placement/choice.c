@@ -1,8 +1,7 @@
 /* Searches the fastest way to spend a budget. */
 #include "placement/choice.h"
 
-#include "placement/host_memory.h"
-#include "placement/simulate.h"
+#include "placement/choice_candidate.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -38,110 +37,9 @@ static int ladder_next(int states, int most, int ahead)
 	return states < most && next > most ? most : next;
 }
 
-/* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured
- * with nothing else resident. */
-struct way {
-	int ahead, spills;
-	double kept_bytes, weight_bytes, state_bytes;
-};
-
 /* Numbers of states that differ by less than this share of the budget are not worth a plan each: those of
  * adapters are small. */
 static const double rung_share = 1.0 / 128;
-
-struct chooser {
-	struct choice *choice;
-	const struct engine_options *base;
-	const struct choice_limits *limits;
-	int64_t device_bytes; /* device memory that a candidate may take now; 0: any */
-	struct device *meta;
-	int states, units, blocks; /* upper bounds of units with state, units with weights, kept blocks */
-	struct way ways[CHOICE_WAYS];
-	int way_count;
-	int most_plans;        /* the search ends after this many plans */
-	struct engine *engine; /* of the last candidate that fit */
-	struct choice_candidate planned;
-};
-
-static void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
-{
-	p->resident_states = k->states;
-	p->resident_weights = k->weights;
-	p->kept_blocks = k->kept;
-	if (k->spills)
-		p->activations = ACTIVATION_OFFLOAD;
-	if (k->ahead == 0) {
-		p->forward_prefetch = 0;
-		p->backward_prefetch = BACKWARD_PREFETCH_NONE;
-	} else if (k->ahead > 0) {
-		p->prefetch_units = k->ahead;
-	}
-}
-
-static struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
-{
-	struct engine_options o = *s->base;
-
-	o.device = s->meta;
-	o.device_budget_bytes = 0;
-	o.check_plans = 0;
-	candidate_apply(&o.policy, k);
-	return o;
-}
-
-static int fits_device(const struct chooser *s, const struct choice_candidate *k)
-{
-	return !s->device_bytes || k->device_bytes <= s->device_bytes;
-}
-
-/* A candidate that does not fit the host may still lead to one that does, with more on the device. */
-static int fits(const struct chooser *s, const struct choice_candidate *k)
-{
-	return fits_device(s, k) && (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes);
-}
-
-/* Finds the candidate's memory. If it fits, its engine stays open in place of the one before. */
-static int candidate_plan(struct chooser *s, struct choice_candidate *k)
-{
-	struct engine_options o = candidate_options(s, k);
-	struct engine *engine;
-	struct engine_memory m;
-	int rc = engine_open(&engine, &o);
-
-	if (rc)
-		return rc;
-	s->choice->planned_count++;
-	engine_get_memory(engine, &m);
-	k->device_bytes = m.device_bytes;
-	k->host_bytes = host_need_bytes(&m, s->limits->load_bytes);
-	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
-	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
-	k->weights_stay = m.resident_weights;
-	if (!fits(s, k)) {
-		engine_close(engine);
-		return 0;
-	}
-	engine_close(s->engine);
-	s->engine = engine;
-	s->planned = *k;
-	return 0;
-}
-
-/* ---- one candidate's step ---- */
-
-static int step_simulate(struct choice_candidate *k, struct engine *engine, const struct engine_options *o)
-{
-	struct simulated step;
-	struct plan_time time;
-	int rc = simulate_bound(&step, &time, engine, o);
-
-	if (rc)
-		return rc;
-	k->step_ms = step.step_ms;
-	k->bound_ms = 1e-6 * (double)time.bound_ns;
-	k->binds = time.binds;
-	return 0;
-}
 
 static int candidate_keep(struct choice *f, const struct choice_candidate *k)
 {
@@ -176,28 +74,6 @@ static void best_find(struct choice *f)
 		        (k->link_bytes == best->link_bytes && k->device_bytes < best->device_bytes))
 			f->best = i;
 	}
-}
-
-static int is_planned(const struct chooser *s, const struct choice_candidate *k)
-{
-	const struct choice_candidate *p = &s->planned;
-
-	return s->engine && p->states == k->states && p->kept == k->kept && p->weights == k->weights &&
-	       p->ahead == k->ahead && p->spills == k->spills;
-}
-
-/* Simulates the candidate's step; 0 if it does not fit. */
-static int candidate_judge(struct chooser *s, struct choice_candidate *k)
-{
-	struct engine_options o = candidate_options(s, k);
-	int rc = is_planned(s, k) ? 0 : candidate_plan(s, k);
-
-	k->step_ms = k->bound_ms = 0;
-	if (!rc && fits(s, k) && engine_plan(s->engine, PLAN_TRAIN))
-		rc = step_simulate(k, s->engine, &o);
-	engine_close(s->engine);
-	s->engine = NULL;
-	return rc;
 }
 
 /* ---- as much as fits ---- */
@@ -244,7 +120,7 @@ static int count_raise(struct chooser *s, struct choice_candidate *k, int *count
 			break;
 		if (k->device_bytes > fitting.device_bytes)
 			one_bytes = (double)(k->device_bytes - fitting.device_bytes) / (guess - low);
-		if (!fits(s, k)) {
+		if (!candidate_fits(s, k)) {
 			high = guess;
 			continue;
 		}
@@ -270,7 +146,7 @@ static const struct way *way_of(const struct chooser *s, const struct choice_can
 /* Remembers the candidate with the least host memory among those that fit the device. */
 static void least_keep(struct choice *f, const struct chooser *s, const struct choice_candidate *k)
 {
-	if (fits_device(s, k) && (!f->least.device_bytes || k->host_bytes < f->least.host_bytes))
+	if (candidate_fits_device(s, k) && (!f->least.device_bytes || k->host_bytes < f->least.host_bytes))
 		f->least = *k;
 }
 
@@ -281,7 +157,7 @@ static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 {
 	int rc = candidate_plan(s, k);
 
-	*is_fitting = !rc && fits(s, k);
+	*is_fitting = !rc && candidate_fits(s, k);
 	if (!rc && !*is_fitting)
 		least_keep(s->choice, s, k);
 	if (!*is_fitting)
@@ -299,18 +175,11 @@ static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 static int kept_bound(double *bound_ms, struct chooser *s, const struct choice_candidate *k)
 {
 	struct choice_candidate all = *k;
-	struct engine_options o;
-	struct engine *engine = NULL;
 	int rc;
 
 	all.kept--;
 	all.weights = s->units - k->states;
-	o = candidate_options(s, &all);
-	rc = engine_open(&engine, &o);
-	if (!rc)
-		rc = step_simulate(&all, engine, &o);
-	s->choice->planned_count++;
-	engine_close(engine);
+	rc = candidate_bound(s, &all);
 	*bound_ms = all.bound_ms;
 	return rc;
 }
@@ -372,16 +241,14 @@ static int fillings_walk(struct chooser *s, const struct choice_candidate *most,
 static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 {
 	const struct engine_options *o = s->base;
-	struct unit_map *map = NULL;
-	int rc = unit_map_open(&map, o->model, o->wrap, o->min_num_params, o->policy.compute_dtype, 0, 1);
+	int rc = engine_units_open(&s->map, o);
 
 	if (rc)
 		return rc;
 	if (freedom->residency && plan_residency_is_open(&o->policy))
-		s->units = map->unit_count;
+		s->units = s->map->unit_count;
 	s->states = o->policy.inference ? 0 : s->units;
 	s->blocks = freedom->activations ? o->model->block_group_count : 0;
-	unit_map_close(map);
 	return 0;
 }
 
@@ -446,7 +313,7 @@ static int way_judge(struct chooser *s, struct choice *filled, const struct way 
 		rc = states_fill(s, &k, &is_fitting);
 		if (!rc && is_fitting)
 			rc = candidate_keep(filled, &k);
-		if (!rc && !k.kept && !is_fitting && !fits_device(s, &k))
+		if (!rc && !k.kept && !is_fitting && !candidate_fits_device(s, &k))
 			break;
 	}
 	return rc;
@@ -466,9 +333,9 @@ static int all_judge(struct chooser *s, double *best_ms)
 
 	s->device_bytes = s->limits->device_bytes;
 	rc = candidate_plan(s, &k);
-	if (!rc && !fits(s, &k))
+	if (!rc && !candidate_fits(s, &k))
 		least_keep(s->choice, s, &k);
-	if (rc || !fits(s, &k))
+	if (rc || !candidate_fits(s, &k))
 		return rc;
 	rc = candidate_judge(s, &k);
 	*best_ms = k.step_ms;
@@ -513,8 +380,7 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 	if (!rc)
 		rc = ways_judge(&s, freedom);
 	best_find(choice);
-	engine_close(s.engine);
-	device_close(s.meta);
+	chooser_close(&s);
 	if (!rc && choice->best >= 0)
 		candidate_apply(&o->policy, &choice->list[choice->best]);
 	else if (!rc && choice->least.device_bytes)
@@ -551,8 +417,7 @@ int choice_find_least(int64_t *least_bytes, struct engine_options *o, const stru
 	if (!rc && !o->policy.inference)
 		rc = least_lower(&least, &s, all_on_device(&s));
 	*least_bytes = least.device_bytes;
-	engine_close(s.engine);
-	device_close(s.meta);
+	chooser_close(&s);
 	if (!rc)
 		candidate_apply(&o->policy, &least);
 	return rc;

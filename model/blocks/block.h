@@ -23,7 +23,7 @@ struct block_scratch {
 	int64_t dnorm;      /* F32 [tokens, C], gradient of the output of a norm */
 	int64_t dnorm_cast; /* BF16 compute: the same, rounded */
 	int64_t norm_partial; /* F32, scratch of the norm gradients */
-	int64_t norm_zeros;   /* [norm_zero_count] */
+	int64_t norm_zeros;   /* [norm_zeros] */
 	int64_t norm_sink;    /* F32 [norm_sink_count], gradients of frozen norms; no room if all train */
 	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank], s A x and its gradient */
 	int64_t dropped;               /* with dropout: [tokens, widest input of an adapter] */
@@ -157,7 +157,7 @@ void linear_backward_weight(
 struct norm_place {
 	enum tensor_role weight, bias;
 	dev_addr rstd, mean;
-	dev_addr zeros; /* of a norm without weight: room for norm_zero_count elements of the compute dtype */
+	dev_addr zeros; /* of a norm without weight: room for norm_zeros elements of the compute dtype */
 };
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);
@@ -170,8 +170,7 @@ dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_
  */
 dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros);
 double norm_offset_of(const struct stage_call *call, enum tensor_role role);
-int64_t norm_zero_count(const struct model_config *c); /* 0 if all norms have weights */
-int64_t norm_sink_count(const struct model *model);    /* F32 elements of a sink; 0 if every norm trains */
+int64_t norm_sink_count(const struct model *model); /* F32 elements of a sink; 0 if every norm trains */
 
 /* Where a branch leaves its output: `kept`, in activations, if a norm follows, else stream_out. branch_end
  * adds the stream to it, through that norm and residual_scale, if the model has them. */

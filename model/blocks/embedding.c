@@ -25,7 +25,7 @@ static struct embed_layout embed_layout_of(const struct stage_call *call)
 		l.rstd = layout_take(&end, tokens, 4);
 		l.mean = layout_take(&end, tokens, 4);
 		l.norm_partial = layout_take(&end, norm_scratch_count(tokens, 1, c->C), 4);
-		l.norm_zeros = layout_take(&end, norm_zero_count(c), e);
+		l.norm_zeros = layout_take(&end, c->norm_zeros, e);
 		l.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	}
 	l.bytes = end;

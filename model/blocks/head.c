@@ -25,7 +25,7 @@ static struct head_layout head_layout_of(const struct stage_call *call)
 	h.mean = layout_take(&end, rows, 4);
 	h.loss_partial = layout_take(&end, cross_entropy_scratch_count(rows), 4);
 	h.norm_partial = layout_take(&end, norm_scratch_count(rows, 1, c->C), 4);
-	h.norm_zeros = layout_take(&end, norm_zero_count(c), e);
+	h.norm_zeros = layout_take(&end, c->norm_zeros, e);
 	h.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	h.logits = layout_take(&end, rows * c->V, 4);
 	h.bytes = end;

@@ -56,7 +56,7 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	s.dnorm = layout_take(&end, sums_dnorm(call) ? tokens * c->C : 0, 4);
 	s.dnorm_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = layout_take(&end, partial, 4);
-	s.norm_zeros = layout_take(&end, norm_zero_count(c), e);
+	s.norm_zeros = layout_take(&end, c->norm_zeros, e);
 	s.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	s.adapter = layout_take(&end, tokens * c->adapter_rank, e);
 	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);

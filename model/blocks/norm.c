@@ -7,7 +7,7 @@ int64_t norm_sink_count(const struct model *model)
 {
 	int64_t C = model->config.C, most = model->frozen_norm_count;
 
-	return max_i64(most ? C + max_i64(most, C) : 0, norm_zero_count(&model->config));
+	return max_i64(most ? C + max_i64(most, C) : 0, model->config.norm_zeros);
 }
 
 dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink)
@@ -17,19 +17,6 @@ dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_
 	return grad_or(call, role, sink);
 }
 
-int64_t norm_zero_count(const struct model_config *c)
-{
-	int64_t most = 0;
-
-	for (int role = 0; role < ROLE_COUNT; role++)
-		if (c->norm_of[role].is_plain)
-			most = c->C;
-	for (int64_t l = 0; l < c->L && most; l++)
-		if (c->block[l].has[ROLE_Q_NORM_W])
-			most = max_i64(most, c->block[l].D);
-	return most;
-}
-
 double norm_offset_of(const struct stage_call *call, enum tensor_role role)
 {
 	return call->c->norm_of[role].is_plain ? 1 : call->c->norm_of[role].weight_offset;
@@ -37,7 +24,7 @@ double norm_offset_of(const struct stage_call *call, enum tensor_role role)
 
 dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr zeros)
 {
-	int64_t count = norm_zero_count(call->c);
+	int64_t count = call->c->norm_zeros;
 
 	if (!call->c->norm_of[role].is_plain)
 		return weight_of(call, role);

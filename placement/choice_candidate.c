@@ -1,0 +1,251 @@
+/* Plans and simulates single candidates, each once. */
+#include "placement/choice_candidate.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "placement/host_memory.h"
+#include "placement/simulate.h"
+
+/* ---- what is known of candidates ---- */
+
+struct choice_known {
+	struct choice_candidate candidate;
+	int is_simulated; /* 1: the step too, which is 0 without training; else only memory and traffic */
+};
+
+enum { FIRST_CAP = 1024 };
+
+static int is_same(const struct choice_candidate *a, const struct choice_candidate *b)
+{
+	return a->ahead == b->ahead && a->spills == b->spills && a->states == b->states &&
+	       a->kept == b->kept && a->weights == b->weights;
+}
+
+/* The slot of the candidate, or the free one where it belongs. A used slot has device memory. */
+static struct choice_known *slot_of(struct choice_known *slots, int cap, const struct choice_candidate *k)
+{
+	const int values[] = {k->ahead, k->spills, k->states, k->kept, k->weights};
+	uint64_t hash = 14695981039346656037u; /* FNV-1a */
+
+	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
+		hash = (hash ^ (uint64_t)(unsigned)values[i]) * 1099511628211u;
+	hash ^= hash >> 32;
+	while (slots[hash & (uint64_t)(cap - 1)].candidate.device_bytes &&
+	        !is_same(&slots[hash & (uint64_t)(cap - 1)].candidate, k))
+		hash++;
+	return &slots[hash & (uint64_t)(cap - 1)];
+}
+
+/* NULL: not known. Valid until the next memo_add. */
+static struct choice_known *memo_find(const struct choice_memo *memo, const struct choice_candidate *k)
+{
+	struct choice_known *slot = memo->cap ? slot_of(memo->slots, memo->cap, k) : NULL;
+
+	return slot && slot->candidate.device_bytes ? slot : NULL;
+}
+
+static int grow(struct choice_memo *memo)
+{
+	int cap = memo->cap ? 2 * memo->cap : FIRST_CAP;
+	struct choice_known *slots = mem_alloc((size_t)cap, sizeof(*slots));
+
+	if (!slots)
+		return ERR_NOMEM;
+	for (int i = 0; i < memo->cap; i++)
+		if (memo->slots[i].candidate.device_bytes)
+			*slot_of(slots, cap, &memo->slots[i].candidate) = memo->slots[i];
+	mem_free(memo->slots);
+	memo->slots = slots;
+	memo->cap = cap;
+	return 0;
+}
+
+/* Adds a candidate that is not known. ERR_NOMEM. */
+static int memo_add(struct choice_memo *memo, const struct choice_candidate *k)
+{
+	int rc = 2 * memo->count >= memo->cap ? grow(memo) : 0;
+
+	if (rc)
+		return rc;
+	*slot_of(memo->slots, memo->cap, k) = (struct choice_known){.candidate = *k};
+	memo->count++;
+	return 0;
+}
+
+/* ---- its memory ---- */
+
+void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
+{
+	p->resident_states = k->states;
+	p->resident_weights = k->weights;
+	p->kept_blocks = k->kept;
+	if (k->spills)
+		p->activations = ACTIVATION_OFFLOAD;
+	if (k->ahead == 0) {
+		p->forward_prefetch = 0;
+		p->backward_prefetch = BACKWARD_PREFETCH_NONE;
+	} else if (k->ahead > 0) {
+		p->prefetch_units = k->ahead;
+	}
+}
+
+static struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
+{
+	struct engine_options o = *s->base;
+
+	o.device = s->meta;
+	o.units = s->map;
+	o.orders_late = 1;
+	o.device_budget_bytes = 0;
+	o.check_plans = 0;
+	candidate_apply(&o.policy, k);
+	return o;
+}
+
+int candidate_fits_device(const struct chooser *s, const struct choice_candidate *k)
+{
+	return !s->device_bytes || k->device_bytes <= s->device_bytes;
+}
+
+int candidate_fits(const struct chooser *s, const struct choice_candidate *k)
+{
+	return candidate_fits_device(s, k) &&
+	       (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes);
+}
+
+static void memory_take(struct choice_candidate *k, const struct choice_candidate *from)
+{
+	k->device_bytes = from->device_bytes;
+	k->host_bytes = from->host_bytes;
+	k->link_bytes = from->link_bytes;
+	k->weights_stay = from->weights_stay;
+}
+
+/* Opens the candidate's engine and finds its memory. */
+static int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine)
+{
+	struct engine_options o = candidate_options(s, k);
+	struct engine_memory m;
+	int rc = engine_open(engine, &o);
+
+	if (rc)
+		return rc;
+	engine_get_memory(*engine, &m);
+	k->device_bytes = m.device_bytes;
+	k->host_bytes = host_need_bytes(&m, s->limits->load_bytes);
+	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
+	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
+	k->weights_stay = m.resident_weights;
+	return 0;
+}
+
+int candidate_plan(struct chooser *s, struct choice_candidate *k)
+{
+	const struct choice_known *known = memo_find(&s->memo, k);
+	struct engine *engine = NULL;
+	int rc = 0;
+
+	s->choice->planned_count++;
+	if (known)
+		memory_take(k, &known->candidate);
+	else
+		rc = candidate_open(s, k, &engine);
+	if (!rc && !known)
+		rc = memo_add(&s->memo, k);
+	if (rc || !candidate_fits(s, k)) {
+		engine_close(engine);
+		return rc;
+	}
+	engine_close(s->engine);
+	s->engine = engine;
+	s->planned = *k;
+	s->has_planned = 1;
+	return 0;
+}
+
+/* ---- its step ---- */
+
+static int step_simulate(struct choice_candidate *k, struct engine *engine, const struct engine_options *o)
+{
+	struct simulated step;
+	struct plan_time time;
+	int rc = simulate_bound(&step, &time, engine, o);
+
+	if (rc)
+		return rc;
+	k->step_ms = step.step_ms;
+	k->bound_ms = 1e-6 * (double)time.bound_ns;
+	k->binds = time.binds;
+	return 0;
+}
+
+static int is_planned(const struct chooser *s, const struct choice_candidate *k)
+{
+	const struct choice_candidate *p = &s->planned;
+
+	return s->has_planned && p->states == k->states && p->kept == k->kept && p->weights == k->weights &&
+	       p->ahead == k->ahead && p->spills == k->spills;
+}
+
+/* Finds the step of a candidate whose memory is known; without training it is 0. */
+static int step_find(struct chooser *s, struct choice_candidate *k)
+{
+	struct choice_known *known = memo_find(&s->memo, k);
+	struct engine_options o = candidate_options(s, k);
+	int rc = 0;
+
+	k->step_ms = k->bound_ms = 0;
+	if (known->is_simulated) {
+		k->step_ms = known->candidate.step_ms;
+		k->bound_ms = known->candidate.bound_ms;
+		k->binds = known->candidate.binds;
+		return 0;
+	}
+	if (!s->engine)
+		rc = candidate_open(s, k, &s->engine);
+	if (!rc && engine_plan(s->engine, PLAN_TRAIN))
+		rc = step_simulate(k, s->engine, &o);
+	known->is_simulated = !rc;
+	known->candidate = *k;
+	return rc;
+}
+
+int candidate_judge(struct chooser *s, struct choice_candidate *k)
+{
+	int rc = is_planned(s, k) ? 0 : candidate_plan(s, k);
+
+	k->step_ms = k->bound_ms = 0;
+	if (!rc && candidate_fits(s, k))
+		rc = step_find(s, k);
+	engine_close(s->engine);
+	s->engine = NULL;
+	s->has_planned = 0;
+	return rc;
+}
+
+int candidate_bound(struct chooser *s, struct choice_candidate *k)
+{
+	int rc = 0;
+
+	s->choice->planned_count++;
+	engine_close(s->engine);
+	s->engine = NULL;
+	if (!memo_find(&s->memo, k)) {
+		rc = candidate_open(s, k, &s->engine);
+		if (!rc)
+			rc = memo_add(&s->memo, k);
+	}
+	if (!rc)
+		rc = step_find(s, k);
+	engine_close(s->engine);
+	s->engine = NULL;
+	return rc;
+}
+
+void chooser_close(struct chooser *s)
+{
+	engine_close(s->engine);
+	unit_map_close(s->map);
+	mem_free(s->memo.slots);
+	device_close(s->meta);
+}

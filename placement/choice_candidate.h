@@ -1,0 +1,58 @@
+/* Private to choice*.c: one candidate of a choice, planned and simulated. */
+#ifndef FERRY_PLACEMENT_CHOICE_CANDIDATE_H
+#define FERRY_PLACEMENT_CHOICE_CANDIDATE_H
+
+#include "placement/choice.h"
+
+/* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured
+ * with nothing else resident. */
+struct way {
+	int ahead, spills;
+	double kept_bytes, weight_bytes, state_bytes;
+};
+
+/* What is known of the candidates so far, so that none is planned or simulated twice: a hash table with open
+ * addressing, by the five values. cap: a power of two. */
+struct choice_memo {
+	struct choice_known *slots;
+	int count, cap;
+};
+
+struct chooser {
+	struct choice *choice;
+	const struct engine_options *base;
+	const struct choice_limits *limits;
+	int64_t device_bytes; /* device memory that a candidate may take now; 0: any */
+	struct device *meta;
+	struct unit_map *map; /* of all candidates */
+	struct choice_memo memo;
+	int states, units, blocks; /* upper bounds of units with state, units with weights, kept blocks */
+	struct way ways[CHOICE_WAYS];
+	int way_count;
+	int most_plans;  /* the search ends after this many plans */
+	int has_planned; /* 1: the last candidate that fit was not judged yet */
+	struct choice_candidate planned;
+	struct engine *engine; /* its engine; NULL: not open */
+};
+
+void chooser_close(struct chooser *s);
+
+/* Writes a candidate's values into a policy. */
+void candidate_apply(struct plan_policy *p, const struct choice_candidate *k);
+
+int candidate_fits_device(const struct chooser *s, const struct choice_candidate *k);
+
+/* A candidate that does not fit the host may still lead to one that does, with more on the device. */
+int candidate_fits(const struct chooser *s, const struct choice_candidate *k);
+
+/* Finds the candidate's memory. If it fits, it is the planned one in place of the one before, and its engine
+ * stays open if it had to be opened. */
+int candidate_plan(struct chooser *s, struct choice_candidate *k);
+
+/* Simulates the candidate's step; 0 if it does not fit. */
+int candidate_judge(struct chooser *s, struct choice_candidate *k);
+
+/* Finds the bound of a candidate's step, whether it fits or not. */
+int candidate_bound(struct chooser *s, struct choice_candidate *k);
+
+#endif
