@@ -156,6 +156,8 @@ def comparable(path, is_plan):
         header = json.loads(data[8:8 + size])
         header.pop("__metadata__", None)
         return [header, data[8 + size:]]
+    if path.name == "run.json":  # the rest is when, where and by which command
+        return [json.loads(data)["data_hash"]]
     if path.name in ("metrics.jsonl", "manifest.json") or path.name.startswith("printed-"):
         try:
             drops = (lambda key: key in ("device_why",)) if is_plan else is_measured
