@@ -1,5 +1,5 @@
-/* Shared by the engine's files. engine.c plans and steps, engine_planes.c reads and writes planes, engine_memory.c
- * counts. */
+/* Shared by the engine's files. engine.c plans and steps, engine_planes.c reads and writes planes,
+ * engine_memory.c counts. */
 #ifndef FERRY_OFFLOAD_ENGINE_PARTS_H
 #define FERRY_OFFLOAD_ENGINE_PARTS_H
 

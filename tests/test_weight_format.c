@@ -162,7 +162,7 @@ static struct host_batch batch_make(void)
 		position[i] = row[i] = i;
 		end[i] = TOKENS;
 	}
-	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, {label}};
+	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, {label}, 0, NULL};
 }
 
 struct outcome {
