@@ -22,7 +22,8 @@ import peft
 import torch
 import transformers
 
-from config_cases import BASE, WHOLES
+from config_base import BASE
+from config_wholes import WHOLES
 
 ROWS = [[5, 17, 3, 8, 30, 3, 3, 12, 25, 1, 9, 33, 7, 2, 19, 28, 4, 11, 6, 21], [36, 3, 1, 20, 5, 5, 13, 31, 35]]
 TEXT_MODULES = r".*(language_model|text_model)\..*\.(q_proj|v_proj|down_proj)"

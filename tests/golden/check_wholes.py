@@ -3,7 +3,7 @@
 
     python3 tests/golden/check_wholes.py BUILD/ferry [--only NAME] [--models DIR...]
 
-Needs torch, transformers and peft. For each case of WHOLES (config_cases.py) a random model as transformers saves it,
+Needs torch, transformers and peft. For each case of WHOLES (config_wholes.py) a random model as transformers saves it,
 with tensors besides that no class reads, or each of the directories, is trained, exported, merged. The result must have all tensors of the model
 under their names, those of other parts byte for byte; transformers must load it by the model's class without a
 complaint, and its losses of texts must be ferry's. PEFT must load the adapter on that class, with the same losses."""
@@ -15,7 +15,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parent))
-from config_cases import ABSENT, ROWS, WHOLES
+from config_base import ABSENT, ROWS
+from config_wholes import WHOLES
 
 SIDE = {"preprocessor_config.json": '{"do_resize": true,\n "size":{"height":14}}', "processor_config.json": "{ }",
         "video_preprocessor_config.json": "{\"fps\":2}", "chat_template.jinja": "{{ messages }}"}

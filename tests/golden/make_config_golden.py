@@ -21,7 +21,9 @@ import safetensors
 import torch
 import transformers
 
-from config_cases import ABSENT, BASE, CASES, LAYERED, ROWS, SHAPES, WHOLES
+from config_base import ABSENT, BASE, ROWS
+from config_cases import CASES, LAYERED, SHAPES
+from config_wholes import WHOLES
 
 OUT = Path(__file__).with_name("config_golden.json")
 MASK64 = (1 << 64) - 1

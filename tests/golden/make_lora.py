@@ -14,7 +14,8 @@ import peft
 import torch
 import transformers
 
-from config_cases import BASE, MUSE, MUSE_TOWER, ROWS
+from config_base import BASE, ROWS
+from config_wholes import MUSE, MUSE_TOWER
 from make_config_golden import (Float64, gradient_entry, load_config, norm_of, open_model, parameters_of, text_name,
                                 weight_of)
 

@@ -27,7 +27,7 @@ os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # its CPOTrainer is experimental
 from trl.experimental.cpo import CPOTrainer
 from trl.experimental.orpo import ORPOTrainer
 
-from config_cases import BASE
+from config_base import BASE
 from make_config_golden import Float64, gradient_entry, load_config, open_model, parameters_of, weight_of
 
 OUT = Path(__file__).with_name("preference.json")

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 from check_wholes import SIDE, load, make, token_losses
-from config_cases import ROWS, WHOLES
+from config_base import ROWS
+from config_wholes import WHOLES
 
 OUT = Path(__file__).with_name("wholes")
 # case, parts of names that go to a shard of their own
