@@ -54,6 +54,8 @@ static const struct bench table[] = {
                 "models: a model directory instead of generated files",
                 bench_load},
         {"load-f32", "the same for an fp32 model", bench_load_f32},
+        {"load-nf4", "the same for a bf16 model whose matrices are quantized to nf4 (base_format=nf4)",
+                bench_load_nf4},
         {"load-checkpoint", "the same for a ferry checkpoint, with weights and optimizer state",
                 bench_load_checkpoint},
         {"save",

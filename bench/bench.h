@@ -85,6 +85,7 @@ int bench_budget(json_t **result, const struct bench_args *args);
 int bench_clock(json_t **result, const struct bench_args *args);
 int bench_load(json_t **result, const struct bench_args *args);
 int bench_load_f32(json_t **result, const struct bench_args *args);
+int bench_load_nf4(json_t **result, const struct bench_args *args);
 int bench_load_checkpoint(json_t **result, const struct bench_args *args);
 int bench_save(json_t **result, const struct bench_args *args);
 

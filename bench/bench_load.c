@@ -55,6 +55,26 @@ static void *plane_at(void *context, int tensor, enum plane plane, int64_t first
 	return engine_plane_at(context, tensor, plane, first, count);
 }
 
+static const struct weight_format *plane_format(void *context, int tensor)
+{
+	const struct unit_map *map = engine_units(context);
+
+	return map->units[map->tensor_unit[tensor]].format;
+}
+
+/* The frozen matrices of an adapter's run; what else there is trains. */
+static void matrices_quantize(struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++) {
+		struct model_tensor *tensor = &model->tensors[t];
+
+		if (tensor->layer < 0 || tensor->rank != 2)
+			continue;
+		tensor->trainable = 0;
+		tensor->kept = weight_format_coded(CODE_NF4, CODE_SCALE_NESTED, 0);
+	}
+}
+
 static int engine_prepare(struct load_bench *b)
 {
 	const struct engine_options o = {
@@ -90,7 +110,11 @@ static int engine_prepare(struct load_bench *b)
 /* Includes the headers, as in a run. */
 static int load_once(struct load_bench *b)
 {
-	struct plane_sink sink = {.context = b->engine, .write = plane_write, .at = plane_at, .is_zero = 1};
+	struct plane_sink sink = {.context = b->engine,
+	        .write = plane_write,
+	        .at = plane_at,
+	        .format = b->files.kind == LOAD_NF4 ? plane_format : NULL,
+	        .is_zero = 1};
 	struct checkpoint *checkpoint = NULL;
 	struct hf_import *import = NULL;
 	int rc;
@@ -243,8 +267,18 @@ static int state_measure(json_t *rows, struct load_bench *b, enum load_state sta
 /* With bf16 files lo stays zero and untouched. */
 static int64_t planes_bytes(const struct load_files *files)
 {
-	int64_t parameters = files->model->parameter_count;
+	int64_t parameters = files->model->parameter_count, bytes = 0;
 
+	for (int t = 0; t < files->model->tensor_count && files->kind == LOAD_NF4; t++) {
+		const struct model_tensor *m = &files->model->tensors[t];
+
+		bytes += m->kept ? code_bytes(m->kept->code, m->count) + weight_format_scale_bytes(m->kept,
+		                                                                 model_tensor_rows(m),
+		                                                                 model_tensor_cols(m))
+		                 : 2 * m->count;
+	}
+	if (files->kind == LOAD_NF4)
+		return bytes;
 	if (files->kind == LOAD_CHECKPOINT)
 		return files->bytes;
 	return files->bytes > 3 * parameters ? 4 * parameters : 2 * parameters;
@@ -252,7 +286,8 @@ static int64_t planes_bytes(const struct load_files *files)
 
 static int load(json_t **result, const struct bench_args *args, enum load_kind kind, int64_t bytes)
 {
-	static const char *const kinds[] = {"safetensors in bf16", "safetensors in fp32", "ferry checkpoint"};
+	static const char *const kinds[] = {"safetensors in bf16", "safetensors in fp32", "ferry checkpoint",
+	        "safetensors in bf16, quantized to nf4"};
 	struct load_bench b = {.args = args};
 	struct device_options o = {0};
 	json_t *rows = json_array();
@@ -271,6 +306,8 @@ static int load(json_t **result, const struct bench_args *args, enum load_kind k
 	device_register(&backend_host);
 	if (!rc)
 		rc = device_open(&b.device, "host", &o);
+	if (!rc && kind == LOAD_NF4)
+		matrices_quantize(b.files.model);
 	if (!rc)
 		b.planes_bytes = planes_bytes(&b.files);
 	for (int state = LOAD_COLD; state <= LOAD_WARM && !rc; state++)
@@ -302,4 +339,9 @@ int bench_load_f32(json_t **result, const struct bench_args *args)
 int bench_load_checkpoint(json_t **result, const struct bench_args *args)
 {
 	return load(result, args, LOAD_CHECKPOINT, INT64_C(2) << 30);
+}
+
+int bench_load_nf4(json_t **result, const struct bench_args *args)
+{
+	return load(result, args, LOAD_NF4, INT64_C(2) << 30);
 }

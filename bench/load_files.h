@@ -8,7 +8,7 @@
 #include "host/pool.h"
 #include "model/model.h"
 
-enum load_kind { LOAD_BF16, LOAD_F32, LOAD_CHECKPOINT };
+enum load_kind { LOAD_BF16, LOAD_F32, LOAD_CHECKPOINT, LOAD_NF4 }; /* NF4: bf16 files, quantized */
 
 enum { LOAD_FILES_MAX = 256 };
 

@@ -194,6 +194,18 @@ static void smaller_say(const struct config *c, const struct gain *g, const stru
 	line_say(c, "gain", &text);
 }
 
+static void base_say(const struct config *c, const struct gain *g)
+{
+	struct str text = {0};
+
+	str_printf(&text, "%s is as fast and loses no quality: ", g->setting);
+	seconds_of_ms(&text, g->step_ms);
+	str_add(&text, " a step, ");
+	quantity_bytes(&text, g->host_bytes);
+	str_add(&text, " of host memory");
+	line_say(c, "base", &text);
+}
+
 static void gains_say(const struct config *c, const struct gains *g)
 {
 	struct str text = {0};
@@ -202,6 +214,8 @@ static void gains_say(const struct config *c, const struct gains *g)
 		faster_say(c, &g->list[g->fastest], &g->now);
 	if (g->smallest >= 0)
 		smaller_say(c, &g->list[g->smallest], &g->now);
+	if (g->as_fast >= 0)
+		base_say(c, &g->list[g->as_fast]);
 	if (g->fastest >= 0 || g->smallest >= 0)
 		return;
 	str_add(&text, "no single setting gains 5%");

@@ -6,6 +6,7 @@
 #include "placement/simulate.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,7 +19,7 @@ static const double least_gain = 1.05, clear_gain = 1.1, speed_kept = 0.9;
 /* A run that takes less of the host's memory needs no advice to take less. */
 static const double much_memory = 0.25;
 
-enum what { MICRO_BATCHES, ROWS, STATE, GRADIENTS };
+enum what { MICRO_BATCHES, ROWS, STATE, GRADIENTS, BASE };
 
 struct search {
 	const struct gains_from *from;
@@ -31,6 +32,7 @@ struct trial {
 	struct config config;
 	struct engine_options options;
 	char setting[64];
+	struct model model; /* BASE: the run's, with tensors of its own */
 };
 
 static void sizes_scale(struct engine_sizes *s, int64_t by)
@@ -44,6 +46,15 @@ static void sizes_scale(struct engine_sizes *s, int64_t by)
 static int rows_are_alike(const struct trial *t, const struct search *s)
 {
 	return !s->from->row_count && t->options.policy.objective.type->row_documents <= 1;
+}
+
+/* Whether the run makes codes of frozen weights that the files have as numbers. */
+static int is_quantizing(const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].kept && model->tensors[t].kept != model->tensors[t].stored)
+			return 1;
+	return 0;
 }
 
 /* Makes the change; 0 if it is in force already, or if the data have too few rows. */
@@ -86,7 +97,27 @@ static int trial_make(struct trial *t, const struct search *s, enum what what, i
 		p->gradient_dtype = DTYPE_BF16;
 		snprintf(t->setting, sizeof(t->setting), "gradient_dtype=bf16");
 		return 1;
+	case BASE:
+		snprintf(t->setting, sizeof(t->setting), "base_format=bf16");
+		return is_quantizing(t->options.model);
 	}
+	return 0;
+}
+
+static int base_make(struct trial *t)
+{
+	const struct model *model = t->options.model;
+	struct model_tensor *tensors = mem_alloc((size_t)model->tensor_count, sizeof(*tensors));
+
+	if (!tensors)
+		return ERR_NOMEM;
+	for (int i = 0; i < model->tensor_count; i++) {
+		tensors[i] = model->tensors[i];
+		tensors[i].kept = NULL;
+	}
+	t->model = *model;
+	t->model.tensors = tensors;
+	t->options.model = &t->model;
 	return 0;
 }
 
@@ -163,8 +194,13 @@ static int setting_try(int *is_worth, struct search *s, enum what what, int64_t 
 	t.options.check_plans = 0;
 	if (!trial_make(&t, s, what, value))
 		return 0;
-	rc = trial_measure(g, &fits, &t, what, s);
+	rc = what == BASE ? base_make(&t) : 0;
+	if (!rc)
+		rc = trial_measure(g, &fits, &t, what, s);
+	mem_free(t.model.tensors);
 	*is_worth = fits && g->tokens_per_s > clear_gain * s->most && is_waiting(g);
+	if (fits && what == BASE && g->tokens_per_s * least_gain >= s->from->now.tokens_per_s)
+		s->gains->as_fast = s->gains->count;
 	if (fits) {
 		s->most = fmax(s->most, g->tokens_per_s);
 		s->gains->count++;
@@ -193,6 +229,8 @@ static void best_find(struct gains *g)
 	for (int i = 0; i < g->count; i++) {
 		const struct gain *x = &g->list[i];
 
+		if (i == g->as_fast) /* said by itself */
+			continue;
 		if (g->fastest < 0 && x->tokens_per_s >= g->now.tokens_per_s * least_gain &&
 		        x->tokens_per_s * clear_gain >= most)
 			g->fastest = i;
@@ -209,7 +247,7 @@ int gains_find(struct gains *gains, const struct gains_from *from)
 	struct device_options o = {.pool = from->asked->pool, .speed = from->device->rates.speed};
 	int is_worth, rc = device_open(&s.meta, "meta", &o);
 
-	*gains = (struct gains){.now = from->now, .fastest = -1, .smallest = -1};
+	*gains = (struct gains){.now = from->now, .fastest = -1, .smallest = -1, .as_fast = -1};
 	if (!rc && is_waiting(&from->now))
 		rc = ladder_try(&s, MICRO_BATCHES);
 	if (!rc && s.most <= clear_gain * from->now.tokens_per_s)
@@ -220,6 +258,8 @@ int gains_find(struct gains *gains, const struct gains_from *from)
 		if (!rc)
 			rc = setting_try(&is_worth, &s, GRADIENTS, 0);
 	}
+	if (!rc)
+		rc = setting_try(&is_worth, &s, BASE, 0);
 	best_find(gains);
 	device_close(s.meta);
 	return rc;

@@ -94,6 +94,30 @@ static void test_bytes(void **state)
 	assert_true(gained == MATRICES * 2 - MATRICES / 2 - MATRICES / 32);
 }
 
+/* The plan says where bf16 is as fast and fits, and that of a run in bf16 does not. */
+static void test_plan_advice(void **state)
+{
+	static const char *const keys[] = {
+	        "base_format=nf4", "base_format=bf16", "base_format=nf4 ram_budget=150MiB"};
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct str out = {0};
+
+		assert_int_equal(
+		        ferry_run(&out,
+		                "plan model=%s/even.json "
+		                "machine=%s/examples/machines/workstation-rtx-4090.yaml "
+		                "lora_rank=2 max_length=64 %s",
+		                work_dir, getenv("FERRY_SOURCE") ? getenv("FERRY_SOURCE") : ".", keys[i]),
+		        0);
+		if ((strstr(out.data, "base     base_format=bf16 is as fast and loses no quality") != NULL) !=
+		        (i != 1))
+			fail_msg("%s: %s", keys[i], out.data);
+		str_free(&out);
+	}
+}
+
 static void assert_refused(const char *keys, const char *said)
 {
 	assert_ferry(2, NULL, "train model=%s data=%s output_dir=%s/no max_steps=1 %s", tiny.dir, tiny.data,
@@ -130,6 +154,7 @@ int main(void)
 	        cmocka_unit_test(test_offload),
 	        cmocka_unit_test(test_resume),
 	        cmocka_unit_test(test_bytes),
+	        cmocka_unit_test(test_plan_advice),
 	        cmocka_unit_test(test_refused),
 	};
 	int failed;
