@@ -1,6 +1,6 @@
 """The configurations that make_config_golden.py runs: settings, rows and changes, as data."""
 
-from config_base import ABSENT, BASE, EXPERTS, LONG
+from config_base import ABSENT, LLAMA3, LONG
 
 # name, model_type, keys over BASE
 CASES = [

@@ -1,6 +1,6 @@
 """Models that also read images or sound, for tests of their text part with texts alone."""
 
-from config_base import ABSENT, BASE
+from config_base import BASE
 
 TEXT = dict(BASE["llama"], hidden_size=32, num_key_value_heads=2, head_dim=8, pad_token_id=None, bos_token_id=1,
             eos_token_id=2, rms_norm_eps=1e-5)
