@@ -74,7 +74,7 @@ const char page_style[] =
         "box-shadow:0 3px 12px rgba(0,0,0,.18);font-variant-numeric:tabular-nums}\n"
         "footer{color:var(--soft);font-size:12.5px;margin:22px 2px 0}\n"
         "@media screen and (max-width:760px){.charts{grid-template-columns:minmax(0,1fr)}"
-        "figure.wide>svg{display:none}.narrow{display:block}.t{font-size:15px}"
+        "figure.wide>svg{display:none}.narrow{display:block}.t{font-size:14px}"
         "figure{padding:8px 4px 2px}body{padding:16px 12px}}\n"
         "@media print{body{max-width:none;padding:0;background:#fff;font-size:10pt}"
         "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}"
