@@ -6,42 +6,90 @@
 #include "base/size.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
-/* ---- one block: values to codes, one a byte ---- */
-
-static float largest(const float *x, int64_t n)
-{
-	return weight_nearest_kernels()->largest(x, n);
-}
-
-/* Thresholds between the sorted values of NF4: fp32 midpoints. */
-static void nf4_middles(float middles[15])
-{
-	const float *value = code_values(CODE_NF4);
-
-	for (int i = 0; i < 15; i++)
-		middles[i] = (value[i] + value[i + 1]) * 0.5F;
-}
+/* ---- codes of 4 bits: ranks among 15 thresholds ---- */
 
 /* bitsandbytes' tree for FP4 (csrc/kernels.cu): magnitudes by their thresholds, and their codes. */
 static const float fp4_middles[7] = {
         0.00260417F, 0.0859375F, 0.20833333F, 0.29166667F, 0.4166667F, 0.583333F, 0.8333333F};
 static const uint8_t fp4_codes[8] = {0, 1, 6, 7, 4, 5, 2, 3};
 
-/* Halfway between magnitudes of E2M1, at and behind which the even code wins. */
+/* Halfway between magnitudes of E2M1, where the even code wins: the second of each pair. */
 static const float e2m1_middles[7] = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
 
-static uint8_t e2m1_code(float x)
-{
-	float size = fabsf(x);
-	int code = 0;
+/* A value has the rank of the thresholds that it is greater than. */
+struct ranks {
+	float thresholds[15];
+	uint8_t code[16];  /* by rank */
+	uint8_t byte[256]; /* of two codes in memory, by two ranks, the first in the high half */
+};
 
-	while (code < 7 && (size > e2m1_middles[code] || (size == e2m1_middles[code] && code % 2)))
-		code++;
-	return (uint8_t)(code | (signbit(x) ? 8 : 0));
+static float below(float x)
+{
+	return nextafterf(x, -INFINITY);
 }
+
+/* Thresholds of codes with a sign: a magnitude equal to middles[i] has the larger code if takes[i]. */
+static void signed_set(
+        struct ranks *r, const float middles[7], int takes_every_second, const uint8_t codes[8])
+{
+	for (int i = 0; i < 7; i++) {
+		int takes = takes_every_second && i % 2;
+
+		r->thresholds[8 + i] = takes ? below(middles[i]) : middles[i];
+		r->thresholds[6 - i] = takes ? -middles[i] : below(-middles[i]);
+	}
+	r->thresholds[7] = below(0);
+	for (int i = 0; i < 8; i++) {
+		r->code[8 + i] = codes[i];
+		r->code[7 - i] = (uint8_t)(codes[i] | 8);
+	}
+}
+
+static struct ranks of_code[CODE_COUNT];
+static pthread_once_t ranks_once = PTHREAD_ONCE_INIT;
+
+static void ranks_make(void)
+{
+	static const uint8_t in_order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+	const float *nf4 = code_values(CODE_NF4);
+
+	for (int i = 0; i < 16; i++)
+		of_code[CODE_NF4].code[i] = (uint8_t)i;
+	for (int i = 0; i < 15; i++) /* fp32 midpoints; at one the lower */
+		of_code[CODE_NF4].thresholds[i] = (nf4[i] + nf4[i + 1]) * 0.5F;
+	signed_set(&of_code[CODE_FP4], fp4_middles, 0, fp4_codes);
+	signed_set(&of_code[CODE_E2M1], e2m1_middles, 1, in_order);
+	for (int c = 0; c < CODE_COUNT; c++)
+		for (int at = 0; at < 256 && code_bits((enum code)c) == 4; at++) {
+			int high = code_first_is_high((enum code)c) ? 4 : 0;
+			const uint8_t *code = of_code[c].code;
+
+			of_code[c].byte[at] = (uint8_t)(code[at >> 4] << high | code[at & 15] << (4 - high));
+		}
+}
+
+/* Codes of a block with factor 1 / scale. The last may be short; an odd element's byte is filled with a code
+ * of 0. */
+static void put_ranks(enum code code, uint8_t *codes, const float *x, float factor, int64_t n)
+{
+	const struct ranks *r = &of_code[code];
+	int64_t whole = n / NEAREST_STEP * NEAREST_STEP;
+	float rest[NEAREST_STEP] = {0};
+	uint8_t last[NEAREST_STEP / 2];
+
+	weight_nearest_kernels()->nearest(codes, x, factor, r->thresholds, r->byte, whole);
+	if (whole == n)
+		return;
+	memcpy(rest, x + whole, (size_t)(n - whole) * sizeof(*rest));
+	weight_nearest_kernels()->nearest(last, rest, factor, r->thresholds, r->byte, NEAREST_STEP);
+	memcpy(codes + whole / 2, last, (size_t)(n - whole + 1) / 2);
+}
+
+/* ---- codes of 8 bits ---- */
 
 static uint8_t e4m3_code(float x)
 {
@@ -77,26 +125,10 @@ static float scale_of(enum code code, float most)
 	}
 }
 
-/* Codes of `n` elements, one a byte, with the scale of their block. */
-static void codes_of(enum code code, uint8_t *codes, const float *x, float scale, int64_t n)
+/* Codes of `n` elements of a block with this scale. */
+static void put_codes(enum code code, uint8_t *codes, const float *x, float scale, int64_t n)
 {
-	float middles[15], inverse = scale > 0 ? 1 / scale : 0;
-
 	switch (code) {
-	case CODE_NF4:
-		nf4_middles(middles);
-		weight_nearest_kernels()->nearest(codes, x, inverse, middles, n);
-		return;
-	case CODE_FP4:
-		for (int64_t i = 0; i < n; i++) {
-			float size = fabsf(x[i] * inverse);
-			int at = 0;
-
-			while (at < 7 && size > fp4_middles[at])
-				at++;
-			codes[i] = (uint8_t)(fp4_codes[at] | (x[i] * inverse < 0 ? 8 : 0));
-		}
-		return;
 	case CODE_I8:
 		for (int64_t i = 0; i < n; i++)
 			codes[i] = (uint8_t)(int8_t)(scale > 0 ? lrintf(x[i] / scale) : 0);
@@ -105,50 +137,24 @@ static void codes_of(enum code code, uint8_t *codes, const float *x, float scale
 		for (int64_t i = 0; i < n; i++)
 			codes[i] = scale > 0 ? e4m3_code(x[i] / scale) : 0;
 		return;
-	case CODE_E2M1:
-		for (int64_t i = 0; i < n; i++)
-			codes[i] = e2m1_code(x[i] / scale);
-		return;
-	case CODE_COUNT:
-		break;
+	default:
+		put_ranks(code, codes, x, scale > 0 ? 1 / scale : 0, n);
 	}
 }
 
 /* ---- a matrix ---- */
 
-/* Packs codes that stand one a byte. */
-static void pack(enum code code, uint8_t *dst, const uint8_t *codes, int64_t n)
-{
-	int high = code_first_is_high(code) ? 4 : 0, low = 4 - high;
-
-	if (code_bits(code) == 8) {
-		memcpy(dst, codes, (size_t)n);
-		return;
-	}
-	for (int64_t i = 0; i + 1 < n; i += 2)
-		dst[i / 2] = (uint8_t)(codes[i] << high | codes[i + 1] << low);
-	if (n % 2)
-		dst[n / 2] = (uint8_t)(codes[n - 1] << high | (code == CODE_NF4 ? 7 : 0) << low);
-}
-
 /* The scale of a block of rows and columns, and its codes. */
 static void put_block(const struct weight_format *f, uint8_t *codes, float *scale, const float *src,
         int64_t rows, int64_t width, int64_t cols)
 {
-	enum { PIECE = 4096 };
-	uint8_t wide[PIECE];
 	float most = 0;
 
 	for (int64_t r = 0; r < rows; r++)
-		most = fmaxf(most, largest(src + r * cols, width));
+		most = fmaxf(most, weight_nearest_kernels()->largest(src + r * cols, width));
 	*scale = scale_of(f->code, most);
 	for (int64_t r = 0; r < rows; r++)
-		for (int64_t at = 0, n; at < width; at += n) {
-			n = min_i64(PIECE, width - at);
-			codes_of(f->code, wide, src + r * cols + at, *scale, n);
-			pack(f->code, codes + r * code_bytes(f->code, cols) + code_bytes(f->code, at), wide,
-			        n);
-		}
+		put_codes(f->code, codes + r * code_bytes(f->code, cols), src + r * cols, *scale, width);
 }
 
 void weight_codes_put(const struct weight_format *f, void *codes, float *scales, const float *src,
@@ -156,6 +162,7 @@ void weight_codes_put(const struct weight_format *f, void *codes, float *scales,
 {
 	int64_t block_cols = f->block_cols ? f->block_cols : cols;
 
+	pthread_once(&ranks_once, ranks_make);
 	for (int64_t r = 0; r < rows; r += f->block_rows)
 		for (int64_t c = 0; c < cols; c += block_cols)
 			put_block(f,

@@ -278,20 +278,43 @@ static void test_scales(void **state)
 static void test_isa(void **state)
 {
 	const struct weight_nearest_kernels *a = &weight_nearest_scalar, *b = weight_nearest_kernels();
-	float x[1000], middles[15];
-	uint8_t codes[2][1000];
+	float x[1024], middles[15], wide[2][1024];
+	uint8_t codes[2][512], byte[256];
+	uint16_t half[1024];
 
 	(void)state;
-	for (int i = 0; i < 1000; i++)
+	for (int i = 0; i < 1024; i++) {
 		x[i] = sinf((float)i * 1.7F) * (float)(i % 37);
+		half[i] = bf16_from_f32(x[i]);
+	}
 	for (int i = 0; i < 15; i++)
 		middles[i] = (float)(i - 7) * 0.9F;
+	for (int i = 0; i < 256; i++)
+		byte[i] = (uint8_t)(i * 7);
 	for (int n = 0; n < 1000; n += 13) {
-		assert_true(a->largest(x, n) == b->largest(x, n));
-		a->nearest(codes[0], x, 0.3F, middles, n);
-		b->nearest(codes[1], x, 0.3F, middles, n);
-		assert_memory_equal(codes[0], codes[1], (size_t)n);
+		int steps = n / NEAREST_STEP * NEAREST_STEP;
+		float most = 0;
+
+		for (int i = 0; i < n; i++)
+			most = fmaxf(most, fabsf(x[i]));
+		assert_true(a->largest(x, n) == most && b->largest(x, n) == most);
+		a->nearest(codes[0], x, 0.3F, middles, byte, steps);
+		b->nearest(codes[1], x, 0.3F, middles, byte, steps);
+		assert_memory_equal(codes[0], codes[1], (size_t)steps / 2);
+		for (int i = 0; i < steps; i += 2) {
+			int two = 0;
+
+			for (int m = 0; m < 15; m++)
+				two += (x[i] * 0.3F > middles[m]) * 16 + (x[i + 1] * 0.3F > middles[m]);
+			assert_int_equal(codes[0][i / 2], byte[two]);
+		}
+		assert_false(a->widen(wide[0], half, n));
+		assert_false(b->widen(wide[1], half, n));
+		for (int i = 0; i < n; i++)
+			assert_true(wide[0][i] == bf16_to_f32(half[i]) && wide[1][i] == wide[0][i]);
 	}
+	half[77] = 0xff80;
+	assert_true(a->widen(wide[0], half, 100) && b->widen(wide[1], half, 100));
 }
 
 int main(void)

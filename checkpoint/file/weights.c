@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/size.h"
 #include "checkpoint/file/convert.h"
+#include "optim/weight_nearest.h"
 
 #include <assert.h>
 #include <math.h>
@@ -93,15 +94,13 @@ int64_t weights_granule(const struct weights_target *t, int tensor)
 /* Returns WEIGHTS_NOT_FINITE if one is not. */
 static int widen(float *dst, enum format format, const void *src, int64_t count)
 {
-	int is_finite = 1;
-
-	for (int64_t i = 0; i < count; i++) {
-		dst[i] = format == FORMAT_F32   ? ((const float *)src)[i]
-		         : format == FORMAT_F16 ? f16_to_f32(((const uint16_t *)src)[i])
-		                                : bf16_to_f32(((const uint16_t *)src)[i]);
-		is_finite &= isfinite(dst[i]) != 0;
-	}
-	return is_finite ? 0 : WEIGHTS_NOT_FINITE;
+	if (format == FORMAT_BF16)
+		return weight_nearest_kernels()->widen(dst, src, count) ? WEIGHTS_NOT_FINITE : 0;
+	if (format == FORMAT_F32)
+		memcpy(dst, src, (size_t)count * sizeof(*dst));
+	for (int64_t i = 0; i < count && format == FORMAT_F16; i++)
+		dst[i] = f16_to_f32(((const uint16_t *)src)[i]);
+	return convert_kernels()->check(dst, count) ? WEIGHTS_NOT_FINITE : 0;
 }
 
 /* ---- codes ---- */
