@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"
+#include "model/adapter_parts.h"
+#include "model/expert_names.h"
 #include "model/family.h"
 #include "model/module_names.h"
 #include "model/name_pattern.h"
@@ -17,13 +19,53 @@
 
 static const char all_linear[] = "all-linear";
 
-/* Whether `name`, of a module or its last parts, is that of the tensor's module. */
+/* Whether `name`, of a module or its last parts, is that of the module with the `whole` bytes at `module`. */
+static int names_bytes(const char *name, const char *module, size_t whole)
+{
+	size_t len = strlen(name);
+
+	return len && len <= whole && !strncmp(module + whole - len, name, len) &&
+	       (len == whole || module[whole - len - 1] == '.');
+}
+
 static int names_module(const char *name, const struct model_tensor *t)
 {
-	size_t len = strlen(name), whole = (size_t)(strrchr(t->name, '.') - t->name); /* without ".weight" */
+	return names_bytes(name, t->name, (size_t)(strrchr(t->name, '.') - t->name)); /* without ".weight" */
+}
 
-	return len && len <= whole && !strncmp(t->name + whole - len, name, len) &&
-	       (len == whole || t->name[whole - len - 1] == '.');
+/* The same for a module of an expert: by name, or by an expression. */
+static int names_expert(const void *name, const char *module)
+{
+	return names_bytes(name, module, strlen(module));
+}
+
+struct expert_pattern {
+	const struct model *model;
+	const struct name_pattern *pattern;
+};
+static int expression_fits_expert(const void *arg, const char *module);
+
+/* Adds the parts of a tensor of experts that a name or an expression means to chosen, as bits. "all-linear"
+ * means none, as in PEFT: transformers has one parameter for all experts. 1: it means some; 0, ERR_*. */
+static int mark_experts(char *chosen, char mark, const struct model *model, int tensor, const char *name,
+        const struct name_pattern *pattern)
+{
+	struct expert_pattern wanted = {model, pattern};
+	int found = 0;
+
+	for (int part = 0; part < expert_parts(model->tensors[tensor].role) && strcmp(name, all_linear) != 0;
+	        part++) {
+		int fits = pattern ? expert_match(model, tensor, part, expression_fits_expert, &wanted)
+		                   : expert_match(model, tensor, part, names_expert, name);
+
+		if (fits < 0)
+			return fits;
+		found |= fits;
+		if (fits)
+			chosen[tensor] =
+			        (char)(mark ? chosen[tensor] | 1 << part : chosen[tensor] & ~(1 << part));
+	}
+	return found;
 }
 
 static int fail_name(const struct model *model, const char *name, int is_other)
@@ -90,7 +132,7 @@ int adapter_targets(json_t **targets, const char *text)
 
 /* Whether a name of the module fits: its own or, in a whole model, one of its versions' names. 1, 0, ERR_*.
  */
-static int name_fits(const struct model *model, const char *module,
+int adapter_name_fits(const struct model *model, const char *module,
         int (*fits)(const void *wanted, const char *name), const void *wanted)
 {
 	const char *in_base = strncmp(module, "model.", 6) ? module : module + 6;
@@ -111,9 +153,16 @@ static int expression_fits(const void *pattern, const char *name)
 	return name_pattern_matches(pattern, name);
 }
 
+static int expression_fits_expert(const void *arg, const char *module)
+{
+	const struct expert_pattern *wanted = arg;
+
+	return adapter_name_fits(wanted->model, module, expression_fits, wanted->pattern);
+}
+
 /* Whether a name or an expression means the head, also where a tied model has no tensor for it, or by the
  * name that transformers has for its module. 1, 0, ERR_*. */
-static int means_head(const struct model *model, const char *name, const struct name_pattern *pattern)
+int adapter_means_head(const struct model *model, const char *name, const struct name_pattern *pattern)
 {
 	const char *const heads[] = {family_head_name(model->family), model->family->head_alias};
 	int found = 0;
@@ -142,15 +191,17 @@ static int mark_matches(char *chosen, char mark, int *found, const struct model 
 	if (!is_all && is_expression(name))
 		err = name_pattern_open(&pattern, NULL, name);
 	if (!err && !is_all)
-		others = means_head(model, own, pattern);
+		others = adapter_means_head(model, own, pattern);
 	err = others < 0 ? others : err;
 	for (int i = 0; i < model->tensor_count && !err; i++) {
 		const struct model_tensor *t = &model->tensors[i];
-		char *module = pattern && t->rank > 1 ? module_of(t) : NULL;
-		int fits;
+		int is_stack = expert_parts(t->role), fits;
+		char *module = pattern && t->rank > 1 && !is_stack ? module_of(t) : NULL;
 
-		if (pattern)
-			fits = module        ? name_fits(model, module, expression_fits, pattern)
+		if (is_stack)
+			fits = mark_experts(chosen, mark, model, i, own, pattern);
+		else if (pattern)
+			fits = module        ? adapter_name_fits(model, module, expression_fits, pattern)
 			       : t->rank > 1 ? ERR_NOMEM
 			                     : 0;
 		else
@@ -158,6 +209,8 @@ static int mark_matches(char *chosen, char mark, int *found, const struct model 
 		mem_free(module);
 		if (fits < 0)
 			err = fits;
+		else if (is_stack)
+			*found |= fits;
 		else if (fits && !model_may_adapt(model, t->role))
 			others = 1;
 		else if (fits)
@@ -274,7 +327,7 @@ static int pattern_value(double *value, const struct model *model, const json_t 
 		int fits = text ? name_pattern_open(&p, what, text) : ERR_NOMEM;
 
 		if (!fits)
-			fits = name_fits(model, module, expression_fits, p);
+			fits = adapter_name_fits(model, module, expression_fits, p);
 		name_pattern_close(p);
 		mem_free(text);
 		if (fits < 0)
@@ -289,12 +342,13 @@ static int pattern_value(double *value, const struct model *model, const json_t 
 	return 0;
 }
 
-/* Sets rank and scale of the adapter of one matrix. */
+/* Sets rank and scale of the adapter of one matrix, or of one part of experts' matrices. */
 static int set_adapter(struct model_config *config, const struct adapter_options *o,
-        const struct model *model, const struct model_tensor *t, char *const used[2])
+        const struct model *model, int tensor, int part, char *const used[2])
 {
-	char *module = module_of(t);
-	int a = (int)role_adapter(t->role), err = module ? 0 : ERR_NOMEM;
+	const struct model_tensor *t = &model->tensors[tensor];
+	char *module = expert_parts(t->role) ? expert_module(model, tensor, part, 0) : module_of(t);
+	int a = (int)role_adapter(t->role) + 2 * part, err = module ? 0 : ERR_NOMEM;
 	double rank = (double)o->rank, alpha = o->alpha;
 
 	if (!err)
@@ -327,8 +381,9 @@ static int set_adapters(struct model_config *config, const struct adapter_option
 	for (int64_t l = 0; l < config->L; l++)
 		memset(config->block[l].adapter, 0, sizeof(config->block[l].adapter));
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (chosen[t])
-			err = set_adapter(config, o, model, &model->tensors[t], used);
+		for (int part = 0; part < 2 && !err; part++)
+			if (chosen[t] & 1 << part)
+				err = set_adapter(config, o, model, t, part, used);
 	for (int i = 0; i < 2 && !err && o->is_asked; i++) {
 		size_t at = 0;
 
@@ -378,127 +433,18 @@ static int keep_layers(char *chosen, const struct model *model, const json_t *la
 
 static int check_any(const char *chosen, const struct model *model)
 {
-	return memchr(chosen, 1, (size_t)model->tensor_count) ? 0 : err_set(ERR_INPUT, "no module is left");
+	for (int t = 0; t < model->tensor_count; t++)
+		if (chosen[t])
+			return 0;
+	return err_set(ERR_INPUT, "no module is left");
 }
 
-/* ---- modules that train whole ---- */
-
-static int ends_with(const void *end, const char *name)
+static int check_dropout(const struct model *model, const struct adapter_options *o, const char *chosen)
 {
-	return str_ends_with(name, end);
-}
-
-/* Whether the tensor is of a module with such a name, or of one within it: PEFT compares the ends of names,
- * so "norm" means "input_layernorm" too. 1, 0, ERR_*. */
-static int is_within(const struct model *model, const char *name, const struct model_tensor *t)
-{
-	int fits = t->role == ROLE_HEAD_W ? means_head(model, name, NULL) : 0;
-
-	for (const char *dot = strchr(t->name, '.'); dot && !fits; dot = strchr(dot + 1, '.')) {
-		char *module = mem_strndup(t->name, (size_t)(dot - t->name));
-
-		fits = module ? name_fits(model, module, ends_with, name) : ERR_NOMEM;
-		mem_free(module);
-	}
-	return fits;
-}
-
-/* Marks the tensors of modules that have such a name. 1: there are some; 0; ERR_UNSUPPORTED: an embedding
- * that the head reads too. */
-static int mark_saved_name(char *marked, const struct model *model, const char *name)
-{
-	int found = model->config.tied ? means_head(model, model_text_name(name), NULL) : 0;
-	int is_tied = found;
-
-	for (int t = 0; t < model->tensor_count && found >= 0; t++) {
-		const struct model_tensor *tensor = &model->tensors[t];
-		int fits = model_tensor_is_adapter(tensor) ? 0 : is_within(model, name, tensor);
-
-		if (fits)
-			found = fits;
-		if (fits <= 0)
-			continue;
-		is_tied |= tensor->role == ROLE_EMBED && model->config.tied;
-		marked[t] = 1;
-	}
-	return found > 0 && is_tied ? err_set(ERR_UNSUPPORTED,
-	                                      "%.80s: the model ties its embedding to its head, one tensor "
-	                                      "where PEFT trains a "
-	                                      "copy of one of them; untie them first: save the model with "
-	                                      "transformers and "
-	                                      "tie_word_embeddings=False",
-	                                      name)
-	                            : found;
-}
-
-/* Marks the tensors of modules that train whole. Names that fit none are treated as those of targets. */
-static int mark_saved(char *marked, const struct model *model, const struct adapter_options *o, int may_warn)
-{
-	size_t count = json_is_array(o->saved) ? json_array_size(o->saved) : 1;
-	const char *missing = NULL;
-	int is_any = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		const json_t *item = json_is_array(o->saved) ? json_array_get(o->saved, i) : o->saved;
-		const char *name = json_string_value(item);
-		int found;
-
-		if (!name || !*name)
-			return err_set(ERR_INPUT, "neither a name nor a list of names");
-		found = mark_saved_name(marked, model, name);
-		if (found < 0)
-			return found;
-		is_any |= found;
-		missing = found ? missing : name;
-	}
-	if (missing && !is_any && o->is_asked)
-		return err_set(ERR_INPUT, "%.80s: the model has no such module", missing);
-	if (missing && o->is_asked && may_warn)
-		log_warn("%s: the model has no module %.80s", o->called.saved, missing);
-	return 0;
-}
-
-/* A module that trains whole has no adapter, as in PEFT. */
-static int drop_saved(char *chosen, const struct model *model, const struct adapter_options *o)
-{
-	char *marked = mem_alloc((size_t)model->tensor_count, 1);
-	int err = marked ? mark_saved(marked, model, o, 1) : ERR_NOMEM;
-
-	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (marked[t])
-			chosen[t] = 0;
-	mem_free(marked);
-	return err;
-}
-
-static int set_saved(struct model *model, const struct adapter_options *o)
-{
-	char *marked = mem_alloc((size_t)model->tensor_count, 1);
-	int err = marked ? mark_saved(marked, model, o, 0) : ERR_NOMEM;
-
-	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (marked[t])
-			model->tensors[t].in_adapter = IN_ADAPTER_PART;
-	mem_free(marked);
-	return err;
-}
-
-void model_give(struct model *model, int tensor)
-{
-	model->tensors[tensor].in_adapter = IN_ADAPTER_GIVEN;
-	model->tensors[tensor].storage = FORMAT_F32; /* the model's files may have a smaller one */
-}
-
-static int set_given(struct model *model, const json_t *names)
-{
-	for (size_t i = 0; i < json_array_size(names); i++) {
-		const char *name = json_string_value(json_array_get(names, i));
-		int t = name ? model_find_tensor(model, name) : -1;
-
-		if (t < 0)
-			return err_set(ERR_INPUT, "%.80s: the model has no such tensor", name ? name : "");
-		model_give(model, t);
-	}
+	for (int t = 0; t < model->tensor_count && o->dropout > 0; t++)
+		if (chosen[t] && expert_parts(model->tensors[t].role))
+			return err_set(ERR_UNSUPPORTED,
+			        "lora_dropout is %g: adapters of experts have none; set it to 0", o->dropout);
 	return 0;
 }
 
@@ -520,7 +466,7 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 	if (!err)
 		err = noted(o->layers ? keep_layers(chosen, model, o->layers) : 0, o->called.layers);
 	if (!err && o->saved)
-		err = noted(drop_saved(chosen, model, o), o->called.saved);
+		err = noted(adapter_drop_saved(chosen, model, o), o->called.saved);
 	if (!err)
 		err = noted(check_any(chosen, model), o->called.targets);
 	if (!err)
@@ -528,14 +474,16 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 	if (!err)
 		err = check_pattern(o->alpha_pattern, o->called.alpha_pattern, 0);
 	if (!err)
+		err = check_dropout(model, o, chosen);
+	if (!err)
 		err = set_adapters(&changed, o, model, chosen);
 	mem_free(chosen);
 	if (!err)
 		err = model_rebuild(model, &changed);
 	if (!err && o->saved)
-		err = noted(set_saved(model, o), o->called.saved);
+		err = noted(adapter_set_saved(model, o), o->called.saved);
 	if (!err)
-		err = set_given(model, o->given);
+		err = adapter_set_given(model, o->given);
 	return err;
 }
 

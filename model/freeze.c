@@ -380,12 +380,13 @@ static void add_adapters(struct str *out, const struct model *model)
 	int64_t least = INT64_MAX, most = 0;
 
 	for (int t = 0; t < model->tensor_count; t++) {
-		int a = model_adapter_of(model, t);
+		int64_t rank;
 
-		if (a < 0)
+		if (!role_is_a(model->tensors[t].role))
 			continue;
-		least = min_i64(least, model->tensors[a].shape[0]);
-		most = max_i64(most, model->tensors[a].shape[0]);
+		rank = model->config.block[model->tensors[t].layer].adapter[model->tensors[t].role].rank;
+		least = min_i64(least, rank);
+		most = max_i64(most, rank);
 	}
 	str_printf(out, "adapters of rank %" PRId64, least);
 	if (most > least)

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/size.h"
 #include "base/str.h"
+#include "model/expert_names.h"
 #include "model/family.h"
 #include "model/tables.h"
 
@@ -71,6 +72,12 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return b->experts.F;
 	case DIM_EXPERT_INNER_TWICE:
 		return 2 * b->experts.F;
+	case DIM_EXPERT_RANKS:
+		return b->experts.count * b->adapter[role].rank;
+	case DIM_EXPERT_INNERS:
+		return b->experts.count * b->experts.F;
+	case DIM_EXPERT_HIDDENS:
+		return b->experts.count * c->C;
 	case DIM_SHARED:
 		return b->experts.shared;
 	case DIM_DELTA_QKV:
@@ -157,19 +164,39 @@ static int tensor_put(struct model *model, enum tensor_role role, int layer, cha
 	return 0;
 }
 
-/* Adds A and B of a matrix's adapter, if it has one. */
-static int adapter_add(struct model *model, int matrix, uint64_t *total)
+/* Adds A and B of a module's adapter, if it has one. */
+static int adapter_put(
+        struct model *model, enum tensor_role a, int layer, const char *module, int len, uint64_t *total)
 {
 	static const char *const names[] = {"lora_A", "lora_B"};
+	int err = 0;
+
+	for (int i = 0; model->config.block[layer].adapter[a].rank && i < 2 && !err; i++)
+		err = tensor_put(
+		        model, a + i, layer, mem_printf("%.*s.%s.weight", len, module, names[i]), total);
+	return err;
+}
+
+/* Adds the adapters of a matrix. */
+static int adapter_add(struct model *model, int matrix, uint64_t *total)
+{
 	const struct model_tensor *t = &model->tensors[matrix];
 	enum tensor_role a = role_adapter(t->role);
-	int module = (int)(strrchr(t->name, '.') - t->name), err = 0;
+	char *module;
+	int err = 0;
 
-	for (int i = 0; a != ROLE_COUNT && model->config.adapter_rank &&
-	                model->config.block[t->layer].adapter[a].rank && i < 2 && !err;
-	        i++)
-		err = tensor_put(model, a + i, t->layer,
-		        mem_printf("%.*s.%s.weight", module, t->name, names[i]), total);
+	if (a == ROLE_COUNT || !model->config.adapter_rank)
+		return 0;
+	if (t->rank == 2)
+		return adapter_put(
+		        model, a, t->layer, t->name, (int)(strrchr(t->name, '.') - t->name), total);
+	for (int part = 0; part < expert_parts(t->role) && !err; part++) {
+		module = expert_module(model, matrix, part, -1);
+		err = module ? adapter_put(model, a + 2 * part, t->layer, module, (int)strlen(module), total)
+		      : model->family->splits ? ERR_NOMEM
+		                              : 0;
+		mem_free(module);
+	}
 	return err;
 }
 
@@ -533,39 +560,9 @@ int model_find_tensor(const struct model *model, const char *name)
 
 /* ---- fresh weights, sizes ---- */
 
-float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed)
-{
-	const struct model_config *c = &model->config;
-	const struct model_tensor *t = &model->tensors[tensor];
-	enum role_kind kind = role_facts[t->role].kind;
-	double deviation = kind == KIND_RESIDUAL || kind == KIND_RESIDUAL_STACK
-	                           ? c->residual_initializer_range
-	                           : c->initializer_range;
-
-	if (kind == KIND_SCALAR)
-		return 1;
-	if (kind == KIND_BUFFER)
-		return 0;
-	if (kind == KIND_NORM)
-		return (float)(1 - c->norm_of[t->role].weight_offset);
-	if (kind == KIND_ONES)
-		return 1;
-	if (kind == KIND_RATES) /* of 0.01 to 16 */
-		return (float)log(0.01 + 15.99 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index));
-	if (kind == KIND_ADAPTER) /* A or, zero, B */
-		return role_facts[t->role].out == DIM_RANK
-		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /
-		                         sqrt((double)t->shape[1]))
-		               : 0;
-	if (kind == KIND_BIAS || ((t->role == ROLE_EMBED || t->role == ROLE_INPUTS_TABLE) && c->pad_id >= 0 &&
-	                                 index / model_tensor_cols(t) == c->pad_id))
-		return 0;
-	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
-}
-
 int model_tensor_lr(const struct model_tensor *t)
 {
-	int is_b = role_facts[t->role].kind == KIND_ADAPTER && role_facts[t->role].out != DIM_RANK;
+	int is_b = role_facts[t->role].kind == KIND_ADAPTER && !role_is_a(t->role);
 
 	return t->rank == 1 || is_b ? LR_LORAPLUS : LR_USUAL;
 }

@@ -2,6 +2,7 @@
 #include "model/module_names.h"
 
 #include "model/adapter.h"
+#include "model/expert_names.h"
 
 #include <string.h>
 
@@ -22,10 +23,13 @@ void model_list_modules(struct str *out, const struct model *model, int is_adapt
 
 	for (int i = 0; i < model->tensor_count; i++) {
 		const struct model_tensor *t = &model->tensors[i];
-		const char *end = strrchr(t->name, '.'), *begin = end;
+		const char *end = strrchr(t->name, '.'), *begin;
 
-		if (!model_may_adapt(model, t->role) || (is_adapted && model_adapter_of(model, i) < 0))
+		if (is_adapted && role_is_a(t->role)) /* its module: the name ends in .lora_A.weight */
+			end = t->name + strlen(t->name) - strlen(".lora_A.weight");
+		else if (is_adapted || !model_may_adapt(model, t->role) || expert_parts(t->role))
 			continue;
+		begin = end;
 		while (begin > t->name && begin[-1] != '.')
 			begin--;
 		if (!names.data || !has_name(names.data, begin, (size_t)(end - begin)))

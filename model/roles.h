@@ -136,6 +136,12 @@
 	ROW(UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER, RANK)                                             \
 	ROW(DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, DOWN, RANK, INNER)                                         \
 	ROW(DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, DOWN, HIDDEN, RANK)                                        \
+	ROW(EXPERTS_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                     \
+	ROW(EXPERTS_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS, RANK)                      \
+	ROW(EXPERTS_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                       \
+	ROW(EXPERTS_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS, RANK)                        \
+	ROW(EXPERTS_DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, EXPERT_INNER)               \
+	ROW(EXPERTS_DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_HIDDENS, RANK)                     \
 	ROW(SHARED_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                              \
 	ROW(SHARED_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED, RANK)                              \
 	ROW(SHARED_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                                \
@@ -201,7 +207,8 @@ enum model_part {
 };
 const char *model_part_name(enum model_part part);
 
-/* Matrices that may have an adapter. ADAPTED(matrix, A) */
+/* Matrices that may have an adapter. ADAPTED(matrix, A). Of experts' gate and up A is the gate's; up's A and B
+ * follow the gate's. */
 #define ROLE_ADAPTER_LIST(ADAPTED)                                                                           \
 	ADAPTED(QKV_W, QKV_LORA_A)                                                                           \
 	ADAPTED(Q_W, Q_LORA_A)                                                                               \
@@ -220,6 +227,8 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
 	ADAPTED(DOWN_W, DOWN_LORA_A)                                                                         \
+	ADAPTED(EXPERTS_GATE_UP_W, EXPERTS_GATE_LORA_A)                                                      \
+	ADAPTED(EXPERTS_DOWN_W, EXPERTS_DOWN_LORA_A)                                                         \
 	ADAPTED(SHARED_GATE_W, SHARED_GATE_LORA_A)                                                           \
 	ADAPTED(SHARED_UP_W, SHARED_UP_LORA_A)                                                               \
 	ADAPTED(SHARED_DOWN_W, SHARED_DOWN_LORA_A)                                                           \
@@ -280,6 +289,9 @@ enum model_dim {
 	DIM_EXPERTS,
 	DIM_EXPERT_INNER,
 	DIM_EXPERT_INNER_TWICE,
+	DIM_EXPERT_RANKS,
+	DIM_EXPERT_INNERS,
+	DIM_EXPERT_HIDDENS,
 	DIM_SHARED,
 	DIM_DELTA_QKV,
 	DIM_DELTA_V,
@@ -306,6 +318,13 @@ struct role_facts {
 enum tensor_role role_adapter(enum tensor_role matrix);
 
 extern const struct role_facts role_facts[ROLE_COUNT];
+
+/* 1: A of an adapter, not B. */
+static inline int role_is_a(enum tensor_role role)
+{
+	return role_facts[role].kind == KIND_ADAPTER &&
+	       (role_facts[role].out == DIM_RANK || role_facts[role].out == DIM_EXPERT_RANKS);
+}
 
 /* 0: a gradient never trains such a tensor. */
 static inline int role_trains(enum tensor_role role)

@@ -114,7 +114,23 @@ static inline int whole_of(char *whole, size_t size, int64_t *index, int *part, 
 	return 1;
 }
 
-/* A tensor of that name, of its name in a whole model, or a piece of another. */
+/* An expert's part of an adapter of all experts, [E rank, in] or [E out, rank]; *count elements are wanted. */
+static inline double *tensor_read_adapter(const struct safetensors *file, const char *name, int64_t *count)
+{
+	const char *digits = strstr(name, ".experts.") + strlen(".experts.");
+	char whole[600], *end;
+	int64_t index = strtol(digits, &end, 10), all;
+	double *values;
+
+	snprintf(whole, sizeof(whole), "%.*s%s", (int)(digits - name), name, end + 1);
+	values = tensor_read(file, name_in(file, whole), &all);
+	assert_true(all % *count == 0 && (index + 1) * *count <= all);
+	memmove(values, values + index * *count, (size_t)*count * sizeof(*values));
+	return values;
+}
+
+/* A tensor of that name, of its name in a whole model, or a piece of another. *count: how many elements are
+ * wanted, then those that there are. */
 static inline double *tensor_read_in(const struct safetensors *file, const char *name, int64_t *count)
 {
 	const struct safetensors_tensor *t;
@@ -126,6 +142,8 @@ static inline double *tensor_read_in(const struct safetensors *file, const char 
 	if (safetensors_find(file, name_in(file, name)) ||
 	        !whole_of(whole, sizeof(whole), &index, &part, &parts, name))
 		return tensor_read(file, name_in(file, name), count);
+	if (strstr(name, ".lora_"))
+		return tensor_read_adapter(file, name, count);
 	values = tensor_read(file, name_in(file, whole), &all);
 	t = safetensors_find(file, name_in(file, whole));
 	assert_true(index < t->shape[0]);

@@ -187,6 +187,7 @@ static void gradients_compare(const struct reference *r, const char *path)
 			free(want);
 			continue;
 		}
+		got_count = count;
 		got = tensor_read_in(file, name, &got_count);
 		assert_int_equal(count, got_count);
 		for (int64_t i = 0; i < count; i++) {
@@ -437,6 +438,7 @@ static void adapter_gradients_compare(const struct reference *r, const char *pat
 
 		snprintf(full, sizeof(full), "grad.%s", name);
 		want = tensor_read(r->tensors, full, &count);
+		got_count = count;
 		got = tensor_read_in(file, name + strlen(prefix), &got_count);
 		assert_int_equal(count, got_count);
 		if (!(norm_of_difference(got, want, count) <=

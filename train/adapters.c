@@ -308,14 +308,12 @@ int adapters_switch(struct session *s, enum adapters_state state)
 
 	planes_sink(&sink, s->engine);
 	for (int t = 0; t < model->tensor_count && !rc; t++) {
-		int a = model_adapter_of(model, t);
-
-		if (a < 0)
+		if (!model_tensor_is_adapter(&model->tensors[t]) || role_is_a(model->tensors[t].role))
 			continue;
 		if (state == ADAPTERS_OFF)
-			rc = zero_write(&sink, model, a + 1);
+			rc = zero_write(&sink, model, t);
 		else
-			ranges[count++] = (struct plane_range){a + 1, 0, model->tensors[a + 1].count};
+			ranges[count++] = (struct plane_range){t, 0, model->tensors[t].count};
 	}
 	if (!rc && count)
 		rc = peft_load(s->config->lora_adapter, model, &sink, ranges, count);

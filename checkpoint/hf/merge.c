@@ -7,15 +7,24 @@
 #include "checkpoint/file/convert.h"
 #include "checkpoint/file/weights.h"
 #include "model/adapter.h"
+#include "model/expert_names.h"
 
 #include <string.h>
 
-/* The adapter of one matrix as it is stored: rows of `left` [rows, rank] times `right` [rank, cols]. */
-struct factors {
-	int tensor; /* -1: none yet */
+/* The adapter of a module as it is stored: rows of `left` [rows, rank] times `right` [rank, cols]; of experts'
+ * modules one after the other. left NULL: none. */
+struct factor {
 	float *left, *right;
 	int64_t rank;
 	float scale;
+};
+
+/* Those of one tensor. It has part_rows rows of each part, then again for the next expert. */
+struct factors {
+	int tensor; /* -1: none yet */
+	struct factor part[2];
+	int parts;
+	int64_t part_rows;
 };
 
 struct merge {
@@ -44,26 +53,21 @@ static float *turned(float *src, int64_t rows, int64_t cols)
 
 static void factors_free(struct factors *f)
 {
-	mem_free(f->left);
-	mem_free(f->right);
+	for (int i = 0; i < 2; i++) {
+		mem_free(f->part[i].left);
+		mem_free(f->part[i].right);
+	}
 	*f = (struct factors){.tensor = -1};
 }
 
 /* Reads A [rank, in] and B [out, rank]. A matrix that is stored [in, out] takes both turned. */
-static int factors_read(struct merge *m, int tensor, int a)
+static int factor_read(struct merge *m, struct factor *f, const struct model_tensor *matrix, int a)
 {
-	const struct model_tensor *matrix = &m->model->tensors[tensor], *of_a = &m->model->tensors[a],
-	                          *of_b = &m->model->tensors[a + 1];
-	struct factors *f = &m->factors;
-	float *values[2];
-	int err;
+	const struct model_tensor *of_a = &m->model->tensors[a], *of_b = &m->model->tensors[a + 1];
+	float *values[2] = {
+	        mem_alloc((size_t)of_a->count, sizeof(float)), mem_alloc((size_t)of_b->count, sizeof(float))};
+	int err = values[0] && values[1] ? 0 : ERR_NOMEM;
 
-	if (f->tensor == tensor)
-		return 0;
-	factors_free(f);
-	values[0] = mem_alloc((size_t)of_a->count, sizeof(float));
-	values[1] = mem_alloc((size_t)of_b->count, sizeof(float));
-	err = values[0] && values[1] ? 0 : ERR_NOMEM;
 	for (int i = 0; i < 2 && !err; i++)
 		err = weights_read(m->from, a + i, 0, m->model->tensors[a + i].count, values[i]);
 	if (model_matrix_is_turned(m->model, matrix)) {
@@ -73,14 +77,44 @@ static int factors_read(struct merge *m, int tensor, int a)
 		f->left = values[1];
 		f->right = values[0];
 	}
-	if (!err && (!f->left || !f->right))
-		err = ERR_NOMEM;
+	f->rank = m->model->config.block[of_a->layer].adapter[of_a->role].rank;
+	f->scale = (float)m->model->config.block[of_a->layer].adapter[of_a->role].scale;
+	return !err && (!f->left || !f->right) ? ERR_NOMEM : err;
+}
+
+/* The A of a part of a tensor; -1: none. */
+static int part_adapter(const struct model *model, int tensor, int part)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+
+	if (!expert_parts(t->role))
+		return part ? -1 : model_adapter_of(model, tensor);
+	return part < expert_parts(t->role)
+	               ? model_tensor_of(model, role_adapter(t->role) + 2 * part, t->layer)
+	               : -1;
+}
+
+static int factors_read(struct merge *m, int tensor)
+{
+	const struct model_tensor *matrix = &m->model->tensors[tensor];
+	struct factors *f = &m->factors;
+	int err = 0;
+
+	if (f->tensor == tensor)
+		return 0;
+	factors_free(f);
+	f->parts = expert_parts(matrix->role) == 2 ? 2 : 1;
+	f->part_rows = expert_parts(matrix->role) ? matrix->shape[1] / f->parts : model_tensor_rows(matrix);
+	for (int part = 0; part < 2 && !err; part++) {
+		int a = part_adapter(m->model, tensor, part);
+
+		if (a >= 0)
+			err = factor_read(m, &f->part[part], matrix, a);
+	}
 	if (err)
 		factors_free(f);
 	else
 		f->tensor = tensor;
-	f->rank = of_a->shape[0];
-	f->scale = (float)m->model->config.block[of_a->layer].adapter[of_a->role].scale;
 	return err;
 }
 
@@ -93,15 +127,18 @@ static void add_products(float *merged, const struct factors *f, int64_t cols, i
 	float sum[STRETCH];
 
 	for (int64_t at = 0, run; at < count; at += run) {
-		int64_t row = (first + at) / cols, col = (first + at) % cols;
+		int64_t row = (first + at) / cols, col = (first + at) % cols,
+		        expert = row / (f->parts * f->part_rows), of_part = row % f->part_rows;
+		const struct factor *p = &f->part[row / f->part_rows % f->parts];
 
 		run = min_i64(cols - col, count - at);
 		memset(sum, 0, (size_t)run * sizeof(*sum));
-		for (int64_t k = 0; k < f->rank; k++)
-			convert_kernels()->add_product(
-			        sum, f->left[row * f->rank + k], f->right + k * cols + col, run);
-		for (int64_t j = 0; j < run; j++)
-			merged[at + j] += f->scale * sum[j];
+		for (int64_t k = 0; k < p->rank; k++)
+			convert_kernels()->add_product(sum,
+			        p->left[(expert * f->part_rows + of_part) * p->rank + k],
+			        p->right + (expert * p->rank + k) * cols + col, run);
+		for (int64_t j = 0; j < run && p->rank; j++)
+			merged[at + j] += p->scale * sum[j];
 	}
 }
 
@@ -111,14 +148,14 @@ static void merge_stretch(void *context, int64_t stretch, int worker)
 	int64_t first = stretch * STRETCH, count = min_i64(STRETCH, m->count - first);
 
 	(void)worker;
-	add_products(m->merged + first, &m->factors, m->model->tensors[m->tensor].shape[1], m->first + first,
-	        count);
+	add_products(m->merged + first, &m->factors, model_tensor_cols(&m->model->tensors[m->tensor]),
+	        m->first + first, count);
 }
 
-static int merged_piece(struct merge *m, int tensor, int a, int64_t first, int64_t count, float *dst)
+static int merged_piece(struct merge *m, int tensor, int64_t first, int64_t count, float *dst)
 {
 	int64_t stretches = (count + STRETCH - 1) / STRETCH;
-	int err = factors_read(m, tensor, a);
+	int err = factors_read(m, tensor);
 
 	if (!err)
 		err = weights_read(m->from, tensor, first, count, dst);
@@ -139,10 +176,11 @@ static int merged_floats(void *context, int tensor, int64_t first, int64_t count
 {
 	struct merge *m = context;
 	const struct model_tensor *t = &m->base->tensors[tensor];
-	int of_model = model_tensor_of(m->model, t->role, t->layer), a = model_adapter_of(m->model, of_model);
+	int of_model = model_tensor_of(m->model, t->role, t->layer);
+	int has_any = part_adapter(m->model, of_model, 0) >= 0 || part_adapter(m->model, of_model, 1) >= 0;
 
-	return a < 0 ? weights_read(m->from, of_model, first, count, dst)
-	             : merged_piece(m, of_model, a, first, count, dst);
+	return has_any ? merged_piece(m, of_model, first, count, dst)
+	               : weights_read(m->from, of_model, first, count, dst);
 }
 
 int merge_open(

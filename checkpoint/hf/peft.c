@@ -11,6 +11,7 @@
 #include "checkpoint/file/weights.h"
 #include "checkpoint/hf/hf_config.h"
 #include "model/adapter.h"
+#include "model/expert_names.h"
 #include "model/families/text_part.h"
 #include "model/family.h"
 
@@ -144,6 +145,32 @@ static int is_everywhere(const struct model *model, int tensor)
 	return first >= 0;
 }
 
+/* The modules of experts, by their last parts. PEFT makes adapters of transformers' one parameter from such
+ * names. */
+static int experts_add(struct modules *m, const struct model *model, int tensor)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+	int err = 0;
+
+	for (int part = 0; part < expert_parts(t->role) && !err; part++) {
+		int a = model_tensor_of(model, role_adapter(t->role) + 2 * part, t->layer);
+		char *module = a < 0 ? NULL : expert_module(model, tensor, part, 0);
+		json_t *name = module ? json_of_text(strrchr(module, '.') + 1) : NULL;
+
+		mem_free(module);
+		if (a < 0)
+			continue;
+		if (!name || (!list_has(m->names, name) && json_array_append(m->names, name)))
+			err = ERR_NOMEM;
+		if (!err)
+			err = modules_add(m, json_string_value(name),
+			        model->config.block[t->layer].adapter[model->tensors[a].role].rank,
+			        scale_of(model, a));
+		json_decref(name);
+	}
+	return err;
+}
+
 /* The names are their last parts, each once; whole names of a text part, and where blocks differ. */
 static int modules_find(struct modules *m, const struct peft_export *o, const struct model *model)
 {
@@ -159,6 +186,11 @@ static int modules_find(struct modules *m, const struct peft_export *o, const st
 	for (int t = 0; t < model->tensor_count && !err; t++) {
 		int a = model_adapter_of(model, t), is_short;
 		json_t *name;
+
+		if (expert_parts(model->tensors[t].role)) {
+			err = experts_add(m, model, t);
+			continue;
+		}
 
 		if (a < 0 && model->tensors[t].in_adapter == IN_ADAPTER_PART &&
 		        !model_tensor_is_adapter(&model->tensors[t]))
@@ -205,14 +237,14 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 	return err;
 }
 
-static int append_tensor(struct safetensors_writer *writer, const struct model *model, int t,
-        const struct plane_source *source, float *value)
+/* Elements [at, end) of a tensor. */
+static int append_range(struct safetensors_writer *writer, const struct model *model, int t, int64_t at,
+        int64_t end, const struct plane_source *source, float *value)
 {
-	int64_t total = model->tensors[t].count;
 	int err = 0;
 
-	for (int64_t at = 0, count; at < total && !err; at += count) {
-		count = min_i64(PLANE_PIECE_COUNT, total - at);
+	for (int64_t count; at < end && !err; at += count) {
+		count = min_i64(PLANE_PIECE_COUNT, end - at);
 		err = weights_read(source, t, at, count, value);
 		if (!err && convert_kernels()->check(value, count))
 			err = err_set(ERR_NONFINITE,
@@ -225,11 +257,46 @@ static int append_tensor(struct safetensors_writer *writer, const struct model *
 	return err;
 }
 
+/* Tensors of the file for one of the model: one for each expert of an adapter of experts; 0: it is in none. */
+static int64_t pieces_of(const struct model *model, int t)
+{
+	const struct model_tensor *tensor = &model->tensors[t];
+
+	if (!tensor->in_adapter)
+		return 0;
+	return expert_is_adapter(tensor->role) ? model->config.block[tensor->layer].experts.count : 1;
+}
+
+static int64_t file_tensors(const struct model *model)
+{
+	int64_t count = 1;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		count += pieces_of(model, t);
+	return count;
+}
+
+static struct safetensors_decl piece_decl(
+        const struct peft_export *o, const struct model *model, int t, int64_t piece)
+{
+	const struct model_tensor *tensor = &model->tensors[t];
+	struct safetensors_decl decl = {.dtype = SAFETENSORS_F32, .rank = tensor->rank};
+	char *name = expert_is_adapter(tensor->role) ? expert_adapter_name(model, t, piece) : NULL;
+
+	decl.name = expert_is_adapter(tensor->role) && !name
+	                    ? NULL
+	                    : peft_name(model, whole_of(o, model), name ? name : tensor->name);
+	memcpy(decl.shape, tensor->shape, sizeof(tensor->shape));
+	decl.shape[0] /= pieces_of(model, t);
+	mem_free(name);
+	return decl;
+}
+
 static int write_weights(const char *dir, const struct peft_export *o, const struct model *model,
         const struct plane_source *source)
 {
 	static const struct safetensors_text metadata = {"format", "pt"};
-	struct safetensors_decl *decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
+	struct safetensors_decl *decls = mem_alloc((size_t)file_tensors(model), sizeof(*decls));
 	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
 	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
 	struct safetensors_writer *writer = NULL;
@@ -237,22 +304,16 @@ static int write_weights(const char *dir, const struct peft_export *o, const str
 	int err = decls && value && path ? 0 : ERR_NOMEM;
 
 	for (int t = 0; t < model->tensor_count && !err; t++) {
-		const struct model_tensor *tensor = &model->tensors[t];
-
-		if (!tensor->in_adapter)
-			continue;
-		decls[count] =
-		        (struct safetensors_decl){.name = peft_name(model, whole_of(o, model), tensor->name),
-		                .dtype = SAFETENSORS_F32,
-		                .rank = tensor->rank};
-		memcpy(decls[count].shape, tensor->shape, sizeof(tensor->shape));
-		err = decls[count++].name ? 0 : ERR_NOMEM;
+		for (int64_t e = 0; e < pieces_of(model, t) && !err; e++) {
+			decls[count] = piece_decl(o, model, t, e);
+			err = decls[count++].name ? 0 : ERR_NOMEM;
+		}
 	}
 	if (!err)
 		err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
 	for (int t = 0; t < model->tensor_count && !err; t++)
 		if (model->tensors[t].in_adapter)
-			err = append_tensor(writer, model, t, source, value);
+			err = append_range(writer, model, t, 0, model->tensors[t].count, source, value);
 	if (!err)
 		err = safetensors_finish(writer);
 	safetensors_writer_free(writer);

@@ -12,6 +12,7 @@
 #include "checkpoint/file/weights.h"
 #include "checkpoint/hf/hf_layout.h"
 #include "model/adapter.h"
+#include "model/expert_names.h"
 
 #include <math.h>
 #include <string.h>
@@ -256,6 +257,33 @@ static const struct hf_entry *entry_of(const struct hf_layout *l, int tensor)
 	return NULL;
 }
 
+/* The place of a tensor of the file in the model's, of which it is all or, of an expert's, a part. 0: it has
+ * none. */
+static int find_range(struct file_ranges *ranges, const struct model *model, const char *name)
+{
+	size_t len = strlen(PEFT_PREFIX);
+	int64_t index = -1, experts = 1;
+	int t = find_tensor(model, name);
+	const struct model_tensor *wanted;
+
+	if (t < 0 && !strncmp(name, PEFT_PREFIX, len))
+		t = expert_adapter_find(model, name + len, &index);
+	if (t < 0 || !model->tensors[t].in_adapter)
+		return 0;
+	wanted = &model->tensors[t];
+	if (expert_is_adapter(wanted->role)) {
+		if (index < 0)
+			return 0;
+		experts = model->config.block[wanted->layer].experts.count;
+	}
+	ranges->rank = wanted->rank;
+	memcpy(ranges->shape, wanted->shape, sizeof(ranges->shape));
+	ranges->shape[0] /= experts;
+	ranges->range[0] = (struct file_range){
+	        t, (index < 0 ? 0 : index) * (wanted->count / experts), wanted->count / experts};
+	return 1;
+}
+
 /* Finds the file's tensors for those of the model. */
 static int find_tensors(struct peft *p, const struct model *model)
 {
@@ -263,15 +291,16 @@ static int find_tensors(struct peft *p, const struct model *model)
 
 	for (int64_t i = 0; i < p->file->tensor_count && !err; i++) {
 		const struct safetensors_tensor *tensor = &p->file->tensors[i];
-		int t = find_tensor(model, tensor->name);
-		const struct model_tensor *wanted = &model->tensors[t < 0 ? 0 : t];
-		struct file_range range = {t, 0, wanted->count};
-		struct file_ranges ranges = {.range = &range, .count = 1, .rank = wanted->rank};
+		struct file_range range = {0};
+		struct file_ranges ranges = {.range = &range, .count = 1};
 		const struct hf_entry *same = NULL;
+		const struct model_tensor *wanted;
+		int t;
 
-		if (t < 0 || !wanted->in_adapter)
+		if (!find_range(&ranges, model, tensor->name))
 			return fail_foreign(p, tensor->name, model->whole);
-		memcpy(ranges.shape, wanted->shape, sizeof(ranges.shape));
+		t = range.tensor;
+		wanted = &model->tensors[t];
 		if (wanted->in_adapter == IN_ADAPTER_GIVEN && model->config.tied)
 			same = entry_of(&p->layout, t);
 		if (same) {

@@ -1,35 +1,11 @@
 /* Forward and backward of a layer of experts: norm, router, the MLPs of the chosen experts over rows in the
  * order of experts, their weighted sum, and a shared expert for every token. Its ops: device/op_experts.h. */
-#include "model/blocks/block.h"
-
-/* What forward keeps. Backward overwrites gate_up and the shared expert's gate and up with their gradients.
- */
-struct experts_layout {
-	int64_t rstd, mean; /* F32 [tokens] */
-	int64_t norm;       /* [tokens, C] */
-	int64_t logits;     /* F32 [tokens, experts] */
-	int64_t ids;        /* int32 [tokens, chosen] */
-	int64_t weights;    /* F32 [tokens, chosen] */
-	int64_t first;      /* int32 [experts + 1] */
-	int64_t slot, row;  /* int32 [rows], [tokens, chosen] */
-	int64_t gate_up;    /* [rows, 2 F] */
-	/* With a shared expert, of width S. Its weight is that of a router with one expert. */
-	int64_t shared_gate, shared_up; /* [tokens, S] */
-	int64_t shared_logits;          /* F32 [tokens] */
-	int64_t shared_ids;             /* int32 [tokens] */
-	int64_t shared_weights;         /* F32 [tokens] */
-	int64_t bytes;
-};
-
-static int64_t rows_of(const struct stage_call *call)
-{
-	return call->tokens * call->block->experts.chosen;
-}
+#include "model/blocks/experts.h"
 
 static struct experts_layout layout_of(const struct stage_call *call)
 {
 	const struct experts_config *x = &call->block->experts;
-	int64_t e = call->element_bytes, tokens = call->tokens, rows = rows_of(call), end = 0;
+	int64_t e = call->element_bytes, tokens = call->tokens, rows = experts_rows(call), end = 0;
 	int64_t weighed = call_has(call, ROLE_SHARED_WEIGHT_W) ? tokens : 0;
 	struct experts_layout l;
 
@@ -62,21 +38,11 @@ static const struct experts_layout *layout(const struct stage_call *call)
 	return call->layout;
 }
 
-/* Forward uses in_rows, hidden and shared_hidden. */
-struct experts_scratch {
-	int64_t in_rows;         /* [rows, C] the input of gate_up, or the output of down; its gradient */
-	int64_t out_rows;        /* [rows, C] the gradient of down's output, then that of in_rows */
-	int64_t hidden, dhidden; /* [rows, F] */
-	int64_t shared_hidden, shared_dhidden; /* [tokens, S] */
-	int64_t dweights;                      /* F32 [tokens, chosen] */
-	int64_t dlogits, dlogits_cast;         /* F32 and, if not F32, dtype [tokens, experts] */
-	int64_t bytes;
-};
-
 static struct experts_scratch scratch_of(const struct stage_call *call)
 {
 	const struct experts_config *x = &call->block->experts;
-	int64_t e = call->element_bytes, tokens = call->tokens, rows = rows_of(call), end = 0;
+	int64_t e = call->element_bytes, tokens = call->tokens, rows = experts_rows(call), end = 0,
+	        ranks = experts_has_adapters(call) ? rows * call->c->adapter_rank : 0;
 	struct experts_scratch s;
 
 	s.in_rows = layout_take(&end, rows * call->c->C, e);
@@ -88,6 +54,8 @@ static struct experts_scratch scratch_of(const struct stage_call *call)
 	s.dweights = layout_take(&end, rows, 4);
 	s.dlogits = layout_take(&end, tokens * x->count, 4);
 	s.dlogits_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * x->count, e);
+	s.adapter = layout_take(&end, ranks, e);
+	s.adapter_grad = layout_take(&end, ranks, e);
 	s.bytes = end;
 	return s;
 }
@@ -245,38 +213,35 @@ static void combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, dev
 	                              .accumulate = adds}});
 }
 
-/* c = a times the matrix of each row's expert. */
-static void rows_product(struct stage_call *call, dev_addr c, dev_addr a, enum tensor_role role, int64_t n,
-        int64_t k, enum matmul_layout b_layout)
+void experts_rows_product(struct stage_call *call, dev_addr c, dev_addr a, dev_addr b, int64_t n, int64_t k,
+        enum matmul_layout b_layout, int adds)
 {
 	call_op(call, &(struct op){.kind = OP_GROUPED,
 	                      .grouped = {.c = c,
 	                              .a = a,
-	                              .b = weight_of(call, role),
+	                              .b = b,
 	                              .first = acts_at(call, layout(call)->first),
-	                              .rows = rows_of(call),
+	                              .rows = experts_rows(call),
 	                              .experts = call->block->experts.count,
 	                              .n = n,
 	                              .k = k,
 	                              .of = GROUPED_ROWS,
 	                              .b_layout = b_layout,
 	                              .ab_dtype = call->dtype,
-	                              .c_dtype = call->dtype}});
+	                              .c_dtype = call->dtype,
+	                              .accumulate = adds}});
 }
 
-/* The gradient of experts' matrices [m, n], from rows of their outputs' gradient and of their inputs. */
-static void weights_product(
-        struct stage_call *call, enum tensor_role role, dev_addr dy, int64_t m, dev_addr x, int64_t n)
+void experts_weights_product(
+        struct stage_call *call, dev_addr grad, dev_addr dy, int64_t m, dev_addr x, int64_t n)
 {
-	dev_addr grad = grad_of(call, role);
-
 	if (!dev_is_none(grad))
 		call_op(call, &(struct op){.kind = OP_GROUPED,
 		                      .grouped = {.c = grad,
 		                              .a = dy,
 		                              .b = x,
 		                              .first = acts_at(call, layout(call)->first),
-		                              .rows = rows_of(call),
+		                              .rows = experts_rows(call),
 		                              .experts = call->block->experts.count,
 		                              .m = m,
 		                              .n = n,
@@ -289,7 +254,7 @@ static void weights_product(
 /* The arguments of op_gate: gate and up lie side by side in rows of gate_up. */
 #define GATE_ARGUMENTS(call)                                                                                 \
 	.x = dev_at(acts_at(call, layout(call)->gate_up), (call)->block->experts.F * (call)->element_bytes), \
-	.gate = acts_at(call, layout(call)->gate_up), .rows = rows_of(call), .groups = 1,                    \
+	.gate = acts_at(call, layout(call)->gate_up), .rows = experts_rows(call), .groups = 1,               \
 	.cols = (call)->block->experts.F, .x_stride = 2 * (call)->block->experts.F,                          \
 	.y_stride = (call)->block->experts.F, .gate_stride = 2 * (call)->block->experts.F,                   \
 	.gate_group_stride = 2 * (call)->block->experts.F, .act = (call)->c->act, .dtype = (call)->dtype
@@ -398,15 +363,16 @@ static void forward(struct stage_call *call)
 	struct norm_place norm = norm_of(call), post = post_norm_of(call);
 	struct router router = router_place(call, 0);
 	dev_addr rows = own_scratch_at(call, s.in_rows), hidden = own_scratch_at(call, s.hidden),
-	         branch = branch_at(call, &post, DEV_NONE);
+	         gate_up = acts_at(call, layout(call)->gate_up), branch = branch_at(call, &post, DEV_NONE);
 	int64_t C = call->c->C, F = call->block->experts.F;
 
 	norm_forward(call, &norm, norm_rows(call).base, stream_in(call), call->tokens);
 	route(call, &router);
 	order(call);
 	dispatch(call, rows, norm_rows(call).base);
-	rows_product(call, acts_at(call, layout(call)->gate_up), rows, ROLE_EXPERTS_GATE_UP_W, 2 * F, C,
-	        MATMUL_TRANSPOSED);
+	experts_rows_product(
+	        call, gate_up, rows, weight_of(call, ROLE_EXPERTS_GATE_UP_W), 2 * F, C, MATMUL_TRANSPOSED, 0);
+	experts_adapt_gate_up(call, &s, gate_up, rows, hidden);
 	if (has_shared(call))
 		shared_inner(call);
 	if (dev_is_none(branch))
@@ -414,10 +380,13 @@ static void forward(struct stage_call *call)
 	if (has_shared(call))
 		shared_forward(call, branch);
 	activate(call, hidden);
-	call_op(call, &(struct op){.kind = OP_WEIGH,
-	                      .weigh = {hidden, acts_at(call, layout(call)->weights),
-	                              acts_at(call, layout(call)->slot), rows_of(call), F, call->dtype}});
-	rows_product(call, rows, hidden, ROLE_EXPERTS_DOWN_W, C, F, MATMUL_TRANSPOSED);
+	call_op(call,
+	        &(struct op){.kind = OP_WEIGH,
+	                .weigh = {hidden, acts_at(call, layout(call)->weights),
+	                        acts_at(call, layout(call)->slot), experts_rows(call), F, call->dtype}});
+	experts_rows_product(
+	        call, rows, hidden, weight_of(call, ROLE_EXPERTS_DOWN_W), C, F, MATMUL_TRANSPOSED, 0);
+	experts_adapt_down(call, &s, rows, hidden);
 	combine(call, branch, call->dtype, rows, has_shared(call));
 	branch_end(call, &post, branch);
 }
@@ -434,16 +403,21 @@ static void rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm)
 
 	activate(call, hidden);
 	dispatch(call, out, dy);
-	rows_product(call, dhidden, out, ROLE_EXPERTS_DOWN_W, F, C, MATMUL_NORMAL);
+	experts_rows_product(
+	        call, dhidden, out, weight_of(call, ROLE_EXPERTS_DOWN_W), F, C, MATMUL_NORMAL, 0);
+	experts_adapt_down_input(call, &s, dhidden, out);
 	call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
 	                      .weigh_grad = {hidden, dhidden, own_scratch_at(call, s.dweights),
 	                              acts_at(call, router.weights), acts_at(call, layout(call)->slot),
-	                              rows_of(call), F, call->dtype}});
-	weights_product(call, ROLE_EXPERTS_DOWN_W, out, C, hidden, F);
+	                              experts_rows(call), F, call->dtype}});
+	experts_weights_product(call, grad_of(call, ROLE_EXPERTS_DOWN_W), out, C, hidden, F);
+	experts_adapt_down_weights(call, &s, out, hidden);
 	activate_backward(call, dhidden);
 	dispatch(call, in, norm_rows(call).base);
-	weights_product(call, ROLE_EXPERTS_GATE_UP_W, dgate_up, 2 * F, in, C);
-	rows_product(call, out, dgate_up, ROLE_EXPERTS_GATE_UP_W, C, 2 * F, MATMUL_NORMAL);
+	experts_weights_product(call, grad_of(call, ROLE_EXPERTS_GATE_UP_W), dgate_up, 2 * F, in, C);
+	experts_rows_product(
+	        call, out, dgate_up, weight_of(call, ROLE_EXPERTS_GATE_UP_W), C, 2 * F, MATMUL_NORMAL, 0);
+	experts_adapt_gate_up_backward(call, &s, out, dgate_up, in, dhidden);
 	combine(call, dnorm, DTYPE_F32, out, 0);
 	route_backward(call, &router, dnorm);
 }

@@ -28,7 +28,6 @@ static int64_t adapter_columns(const struct stage_call *call)
 
 	for (int t = 0; t < model->tensor_count; t++)
 		if (model->tensors[t].layer == call->layer &&
-		        role_facts[model->tensors[t].role].kind == KIND_ADAPTER &&
 		        role_facts[model->tensors[t].role].out == DIM_RANK)
 			most = max_i64(most, model->tensors[t].shape[1]);
 	return most;

@@ -1,0 +1,75 @@
+/* What the files of experts share: activations, scratch, and products of rows with their expert's matrix.
+ * Private to them. */
+#ifndef FERRY_MODEL_BLOCKS_EXPERTS_H
+#define FERRY_MODEL_BLOCKS_EXPERTS_H
+
+#include "model/blocks/block.h"
+
+/* What forward keeps. Backward overwrites gate_up and the shared expert's gate and up with their gradients.
+ */
+struct experts_layout {
+	int64_t rstd, mean; /* F32 [tokens] */
+	int64_t norm;       /* [tokens, C] */
+	int64_t logits;     /* F32 [tokens, experts] */
+	int64_t ids;        /* int32 [tokens, chosen] */
+	int64_t weights;    /* F32 [tokens, chosen] */
+	int64_t first;      /* int32 [experts + 1] */
+	int64_t slot, row;  /* int32 [rows], [tokens, chosen] */
+	int64_t gate_up;    /* [rows, 2 F] */
+	/* With a shared expert, of width S. Its weight is that of a router with one expert. */
+	int64_t shared_gate, shared_up; /* [tokens, S] */
+	int64_t shared_logits;          /* F32 [tokens] */
+	int64_t shared_ids;             /* int32 [tokens] */
+	int64_t shared_weights;         /* F32 [tokens] */
+	int64_t bytes;
+};
+
+/* Forward uses in_rows, hidden and shared_hidden. */
+struct experts_scratch {
+	int64_t in_rows;         /* [rows, C] the input of gate_up, or the output of down; its gradient */
+	int64_t out_rows;        /* [rows, C] the gradient of down's output, then that of in_rows */
+	int64_t hidden, dhidden; /* [rows, F] */
+	int64_t shared_hidden, shared_dhidden; /* [tokens, S] */
+	int64_t dweights;                      /* F32 [tokens, chosen] */
+	int64_t dlogits, dlogits_cast;         /* F32 and, if not F32, dtype [tokens, experts] */
+	int64_t adapter, adapter_grad;         /* [rows, rank] */
+	int64_t bytes;
+};
+
+static inline int64_t experts_rows(const struct stage_call *call)
+{
+	return call->tokens * call->block->experts.chosen;
+}
+
+/* c (+)= a times the matrix b of each row's expert. */
+void experts_rows_product(struct stage_call *call, dev_addr c, dev_addr a, dev_addr b, int64_t n, int64_t k,
+        enum matmul_layout b_layout, int adds);
+
+/* The gradient of experts' matrices [m, n], unless it is not wanted, from rows of their outputs' gradient and of
+ * their inputs. */
+void experts_weights_product(
+        struct stage_call *call, dev_addr grad, dev_addr dy, int64_t m, dev_addr x, int64_t n);
+
+/* The adapter of a module of all experts: of gate, of up, or of down. */
+enum experts_module { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN };
+int experts_has_adapters(const struct stage_call *call);
+
+/* Adds the adapters' part to gate_up, from its input rows, with room for [rows, F]; and to down's output, from
+ * the weighted hidden rows. */
+void experts_adapt_gate_up(struct stage_call *call, const struct experts_scratch *s, dev_addr gate_up,
+        dev_addr in, dev_addr room);
+void experts_adapt_down(
+        struct stage_call *call, const struct experts_scratch *s, dev_addr out, dev_addr hidden);
+
+/* Adds the adapter's part to dhidden, before rows are weighed; then, with the weighted hidden rows, the
+ * gradients of A and B. */
+void experts_adapt_down_input(
+        struct stage_call *call, const struct experts_scratch *s, dev_addr dhidden, dev_addr dout);
+void experts_adapt_down_weights(
+        struct stage_call *call, const struct experts_scratch *s, dev_addr dout, dev_addr hidden);
+
+/* The gradients of A and B of gate and up, and their part of din, which is added. */
+void experts_adapt_gate_up_backward(struct stage_call *call, const struct experts_scratch *s, dev_addr din,
+        dev_addr dgate_up, dev_addr in, dev_addr room);
+
+#endif

@@ -1,0 +1,129 @@
+/* Finds and makes the names of single experts' modules. */
+#include "model/expert_names.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/family.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char weight[] = ".weight", index_mark[] = "%d";
+
+int expert_parts(enum tensor_role role)
+{
+	return role == ROLE_EXPERTS_GATE_UP_W ? 2 : role == ROLE_EXPERTS_DOWN_W;
+}
+
+int expert_is_adapter(enum tensor_role role)
+{
+	return role >= ROLE_EXPERTS_GATE_LORA_A && role <= ROLE_EXPERTS_DOWN_LORA_B;
+}
+
+/* The split with a part of the tensor, or NULL; *place: where the whole's name begins within the tensor's. */
+static const struct family_split *split_of(const struct model *model, int tensor, int part, size_t *place)
+{
+	const char *name = model->tensors[tensor].name;
+	size_t len = strlen(name);
+
+	for (const struct family_split *s = model->family->splits; s && s->whole; s++) {
+		size_t whole = strlen(s->whole);
+
+		*place = len - whole;
+		if (s->part == part && strstr(s->piece, index_mark) && len > whole &&
+		        !strcmp(name + *place, s->whole))
+			return s;
+	}
+	return NULL;
+}
+
+char *expert_module(const struct model *model, int tensor, int part, int64_t index)
+{
+	size_t place;
+	const struct family_split *s = split_of(model, tensor, part, &place);
+	const char *mark = s ? strstr(s->piece, index_mark) : NULL, *rest;
+	int end;
+
+	if (!s)
+		return NULL;
+	rest = mark + strlen(index_mark);
+	end = (int)(strlen(rest) - strlen(weight));
+	if (index < 0) /* without the number and a dot */
+		return mem_printf("%.*s%.*s%.*s", (int)place, model->tensors[tensor].name,
+		        (int)(mark - s->piece), s->piece, end - 1, rest + 1);
+	return mem_printf("%.*s%.*s%lld%.*s", (int)place, model->tensors[tensor].name, (int)(mark - s->piece),
+	        s->piece, (long long)index, end, rest);
+}
+
+int expert_match(const struct model *model, int tensor, int part,
+        int (*fits)(const void *arg, const char *module), const void *arg)
+{
+	int64_t count = model->tensors[tensor].shape[0], found = 0;
+	size_t place;
+
+	if (!split_of(model, tensor, part, &place))
+		return 0;
+	for (int64_t e = 0; e < count; e++) {
+		char *module = expert_module(model, tensor, part, e);
+		int one = module ? fits(arg, module) : ERR_NOMEM;
+
+		mem_free(module);
+		if (one < 0)
+			return one;
+		found += one;
+	}
+	return !found || found == count ? found > 0
+	                                : err_set(ERR_INPUT,
+	                                          "only %" PRId64 " of %" PRId64
+	                                          " experts of %s would have an adapter; name all",
+	                                          found, count, model->tensors[tensor].name);
+}
+
+/* The matrix of an adapter of experts, and the part of it. */
+static int matrix_of(const struct model *model, int adapter, int *part)
+{
+	enum tensor_role role = model->tensors[adapter].role;
+	int is_down = role >= ROLE_EXPERTS_DOWN_LORA_A;
+
+	*part = role == ROLE_EXPERTS_UP_LORA_A || role == ROLE_EXPERTS_UP_LORA_B;
+	return model_tensor_of(
+	        model, is_down ? ROLE_EXPERTS_DOWN_W : ROLE_EXPERTS_GATE_UP_W, model->tensors[adapter].layer);
+}
+
+char *expert_adapter_name(const struct model *model, int adapter, int64_t index)
+{
+	int part, matrix = matrix_of(model, adapter, &part);
+	char *module = expert_module(model, matrix, part, index), *name;
+
+	name = module ? mem_printf("%s.%s.weight", module,
+	                        role_is_a(model->tensors[adapter].role) ? "lora_A" : "lora_B")
+	              : NULL;
+	mem_free(module);
+	return name;
+}
+
+/* The name without the number of an expert; *index is that number, -1: there is none. */
+static char *without_number(const char *name, int64_t *index)
+{
+	const char *at = strstr(name, ".experts."), *digits = at ? at + strlen(".experts.") : NULL;
+	size_t count = digits ? strspn(digits, "0123456789") : 0;
+
+	*index = -1;
+	if (!count || count > 9 || digits[count] != '.')
+		return NULL;
+	*index = strtol(digits, NULL, 10);
+	return mem_printf("%.*s%s", (int)(digits - name), name, digits + count + 1);
+}
+
+int expert_adapter_find(const struct model *model, const char *name, int64_t *index)
+{
+	char *whole = without_number(name, index);
+	int tensor = whole ? model_find_tensor(model, whole) : -1;
+
+	mem_free(whole);
+	if (tensor < 0 || !expert_is_adapter(model->tensors[tensor].role) ||
+	        *index >= model->config.block[model->tensors[tensor].layer].experts.count)
+		return -1;
+	return tensor;
+}
