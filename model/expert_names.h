@@ -8,24 +8,17 @@
 #ifndef FERRY_MODEL_EXPERT_NAMES_H
 #define FERRY_MODEL_EXPERT_NAMES_H
 
-#include "model/model.h"
+#include "model/tables.h" /* IWYU pragma: export */
 
-/* Modules in a tensor of experts' matrices: 2 of gate and up, 1 of down; 0: of another tensor. */
-int expert_parts(enum tensor_role role);
-
-/* The name of a module (mem_free): of expert `index` or, with -1, of all, without a number. NULL: no memory, or
- * the family has no names for single experts. */
-char *expert_module(const struct model *model, int tensor, int part, int64_t index);
-
-/* The name of an expert's tensor in PEFT's files, without PEFT's prefix, for A or B of all (mem_free). NULL: as
- * expert_module. */
+/* The name of an expert's tensor in PEFT's files, without PEFT's prefix, for A or B of all (mem_free). NULL:
+ * as expert_module. */
 char *expert_adapter_name(const struct model *model, int adapter, int64_t index);
 
 /* The adapter that has a file's tensor of this name, and the expert; -1: none. */
 int expert_adapter_find(const struct model *model, const char *name, int64_t *index);
 
-/* 1: fits(arg, name) says so of the modules of all experts; 0: of none. ERR_INPUT: of some only; ERR_NOMEM, or
- * what fits returns below 0. */
+/* 1: fits(arg, name) says so of the modules of all experts; 0: of none. ERR_INPUT: of some only; ERR_NOMEM,
+ * or what fits returns below 0. */
 int expert_match(const struct model *model, int tensor, int part,
         int (*fits)(const void *arg, const char *module), const void *arg);
 

@@ -6,7 +6,6 @@
 #include "base/num.h"
 #include "base/size.h"
 #include "base/str.h"
-#include "model/expert_names.h"
 #include "model/family.h"
 #include "model/tables.h"
 

@@ -207,8 +207,8 @@ enum model_part {
 };
 const char *model_part_name(enum model_part part);
 
-/* Matrices that may have an adapter. ADAPTED(matrix, A). Of experts' gate and up A is the gate's; up's A and B
- * follow the gate's. */
+/* Matrices that may have an adapter. ADAPTED(matrix, A). Of experts' gate and up A is the gate's; up's A and
+ * B follow the gate's. */
 #define ROLE_ADAPTER_LIST(ADAPTED)                                                                           \
 	ADAPTED(QKV_W, QKV_LORA_A)                                                                           \
 	ADAPTED(Q_W, Q_LORA_A)                                                                               \

@@ -12,4 +12,13 @@ int model_stages_build(struct model *model);
  * if a stage reads a value before it is made. */
 int model_values_build(struct model *model);
 
+/* ---- modules of experts (model/expert_names.h) ---- */
+
+/* Modules in a tensor of experts' matrices: 2 of gate and up, 1 of down; 0: of another tensor. */
+int expert_parts(enum tensor_role role);
+
+/* The name of a module (mem_free): of expert `index` or, with -1, of all, without a number. NULL: no memory,
+ * or the family has no names for single experts. */
+char *expert_module(const struct model *model, int tensor, int part, int64_t index);
+
 #endif

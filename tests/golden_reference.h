@@ -114,7 +114,8 @@ static inline int whole_of(char *whole, size_t size, int64_t *index, int *part, 
 	return 1;
 }
 
-/* An expert's part of an adapter of all experts, [E rank, in] or [E out, rank]; *count elements are wanted. */
+/* An expert's part of an adapter of all experts, [E rank, in] or [E out, rank]; *count elements are
+ * wanted. */
 static inline double *tensor_read_adapter(const struct safetensors *file, const char *name, int64_t *count)
 {
 	const char *digits = strstr(name, ".experts.") + strlen(".experts.");

@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* The adapter of a module as it is stored: rows of `left` [rows, rank] times `right` [rank, cols]; of experts'
- * modules one after the other. left NULL: none. */
+/* The adapter of a module as it is stored: rows of `left` [rows, rank] times `right` [rank, cols]; of
+ * experts' modules one after the other. left NULL: none. */
 struct factor {
 	float *left, *right;
 	int64_t rank;

@@ -257,7 +257,8 @@ static int append_range(struct safetensors_writer *writer, const struct model *m
 	return err;
 }
 
-/* Tensors of the file for one of the model: one for each expert of an adapter of experts; 0: it is in none. */
+/* Tensors of the file for one of the model: one for each expert of an adapter of experts; 0: it is in
+ * none. */
 static int64_t pieces_of(const struct model *model, int t)
 {
 	const struct model_tensor *tensor = &model->tensors[t];

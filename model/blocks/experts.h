@@ -45,8 +45,8 @@ static inline int64_t experts_rows(const struct stage_call *call)
 void experts_rows_product(struct stage_call *call, dev_addr c, dev_addr a, dev_addr b, int64_t n, int64_t k,
         enum matmul_layout b_layout, int adds);
 
-/* The gradient of experts' matrices [m, n], unless it is not wanted, from rows of their outputs' gradient and of
- * their inputs. */
+/* The gradient of experts' matrices [m, n], unless it is not wanted, from rows of their outputs' gradient and
+ * of their inputs. */
 void experts_weights_product(
         struct stage_call *call, dev_addr grad, dev_addr dy, int64_t m, dev_addr x, int64_t n);
 
@@ -54,8 +54,8 @@ void experts_weights_product(
 enum experts_module { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN };
 int experts_has_adapters(const struct stage_call *call);
 
-/* Adds the adapters' part to gate_up, from its input rows, with room for [rows, F]; and to down's output, from
- * the weighted hidden rows. */
+/* Adds the adapters' part to gate_up, from its input rows, with room for [rows, F]; and to down's output,
+ * from the weighted hidden rows. */
 void experts_adapt_gate_up(struct stage_call *call, const struct experts_scratch *s, dev_addr gate_up,
         dev_addr in, dev_addr room);
 void experts_adapt_down(
