@@ -25,7 +25,7 @@ enum cli_exit cli_exit_code(int err);
 
 typedef int cli_command(const struct config *c);
 cli_command cli_train, cli_eval, cli_generate, cli_plan, cli_export, cli_merge, cli_inspect, cli_verify,
-        cli_tokenize, cli_data, cli_config, cli_init, cli_topo, cli_bench, cli_report;
+        cli_tokenize, cli_data, cli_config, cli_init, cli_topo, cli_bench, cli_report, cli_embed;
 
 /* The command of a verb; each verb has one. */
 cli_command *cli_command_of(enum verb verb);

@@ -16,7 +16,8 @@
 	ROW(INIT, init)                                                                                      \
 	ROW(TOPO, topo)                                                                                      \
 	ROW(BENCH, bench)                                                                                    \
-	ROW(REPORT, report)
+	ROW(REPORT, report)                                                                                  \
+	ROW(EMBED, embed)
 
 #define COMMAND(NAME, name) [VERB_##NAME] = cli_##name,
 static cli_command *const commands[VERB_COUNT] = {COMMANDS(COMMAND)};

@@ -37,6 +37,7 @@ enum verb {
 	VERB_TOPO,
 	VERB_BENCH,
 	VERB_REPORT,
+	VERB_EMBED,
 	VERB_COUNT
 };
 

@@ -10,7 +10,9 @@
 
 struct embedding_rows embedding_rows_of(const struct config *c)
 {
-	return (struct embedding_rows){.texts = c->embedding_loss == CONTRAST_TRIPLET ? 3 : 2,
+	return (struct embedding_rows){.texts = c->verb == VERB_EMBED                   ? 1
+	                                        : c->embedding_loss == CONTRAST_TRIPLET ? 3
+	                                                                                : 2,
 	        .has_score = contrast_has_score((enum contrast_kind)c->embedding_loss)};
 }
 

@@ -28,7 +28,8 @@
 #define O (1u << VERB_TOPO)
 #define B (1u << VERB_BENCH)
 #define R (1u << VERB_REPORT)
-#define ENGINE (T | E | G | P)
+#define W (1u << VERB_EMBED)
+#define ENGINE (T | E | G | P | W)
 #define ALL ((1u << VERB_COUNT) - 1)
 #define ONCE VERB_SETTING_ONCE
 

@@ -56,6 +56,12 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 "  ferry topo\n", 0},
         [VERB_BENCH] = {"bench", "NAME | list [key=value | --key value]...", "run a benchmark", "name",
                 "name", "  ferry bench list\n", 0},
+        [VERB_EMBED] = {"embed", "[CONFIG.yaml] [key=value | --key value]...", "write the vectors of texts",
+                NULL, "model data output",
+                "  ferry embed model=out/model data=texts.jsonl output=vectors.npy\n"
+                "  ferry embed model=out/model data=questions.csv field_text=question prompt_name=query "
+                "output=q.npy\n",
+                VERB_MAKES_RESULT | VERB_IS_ALONE},
         [VERB_REPORT] = {"report", "OUTPUT_DIR... [key=value | --key value]...",
                 "write a page with the curves, memory, waits and configuration of runs", "output_dirs",
                 "output_dirs",

@@ -68,7 +68,7 @@ static int judge(struct judgement *j)
 		vectors_take(vectors, j, factor);
 		for (int64_t i = 0; i < c.rows; i++)
 			score[i] = j->row[i * c.each][j->width + VECTOR_LABEL];
-		rc = contrast_losses(&c);
+		rc = c.each > 1 ? contrast_losses(&c) : 0; /* of texts alone only vectors are wanted */
 	}
 	for (int64_t n = 0; !rc && j->gradient && n < j->count; n++)
 		for (int64_t i = 0; i < j->width; i++)

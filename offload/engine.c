@@ -535,6 +535,12 @@ int engine_eval(struct engine *e, const float **losses, const struct host_batch 
 	return engine_forward(e, PLAN_EVAL, losses, batch);
 }
 
+float *engine_vectors(struct engine *e, int64_t *stride)
+{
+	*stride = plan_vector_stride(e->plans[PLAN_EVAL]);
+	return run_vectors(e->runs[PLAN_EVAL]);
+}
+
 int engine_logits(struct engine *e, const float **logits, const struct host_batch *batch)
 {
 	return engine_forward(e, PLAN_LOGITS, logits, batch);

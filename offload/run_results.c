@@ -44,6 +44,14 @@ const float *run_losses(const struct run *r, int micro)
 	return run_host_address(r, r->loss_host[micro]);
 }
 
+float *run_vectors(const struct run *r)
+{
+	for (int i = 0; i < r->plan->op_count; i++)
+		if (r->plan->ops[i].kind == PLAN_OP_JUDGE)
+			return run_host_address(r, run_arg(r, &r->plan->ops[i], ARG_VECTORS));
+	return NULL;
+}
+
 /* The range of a tensor's blocks with sums of this rank. SUMSQ counts blocks from the start of the part in
  * the shard, FINISH from the tensor's start. */
 static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t *end)

@@ -186,6 +186,9 @@ static int read_file(struct dataset_builder *b, const char *path)
 	if (b->part.is_part && file_is_text(path))
 		return err_set(ERR_INPUT, "%s: a text has no records, so it has no part %s", path,
 		        b->options->split);
+	if (file_is_text(path) && b->options->pairs >= DATASET_TEXTS_ONLY)
+		return err_set(ERR_INPUT,
+		        "%s: a text has no columns; write one JSON object a line, or a CSV file", path);
 	if (file_is_text(path) &&
 	        (b->d->format == DATASET_FORMAT_AUTO || b->d->format == DATASET_FORMAT_TEXT)) {
 		b->d->format = DATASET_FORMAT_TEXT;

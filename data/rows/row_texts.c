@@ -50,6 +50,25 @@ static int take_field(
 	return take(r, b, key, value);
 }
 
+/* One text: `text` or the column that the user named, else the first one that is a text. */
+static int only_find(struct texts_record *r, struct dataset_builder *b, const json_t *record)
+{
+	const char *key = NULL;
+	const json_t *value = row_field(b->names, record, ROW_FIELD_TEXT, &key);
+
+	b->seen |= value ? 1u << ROW_FIELD_TEXT : 0;
+	if (value)
+		return take(r, b, key, value);
+	if (b->names->fields[ROW_FIELD_TEXT])
+		return dataset_builder_missing(b, record, ROW_FIELD_TEXT);
+	json_object_foreach((json_t *)(uintptr_t)record, key, value)
+	{
+		if (json_is_string(value))
+			return take(r, b, key, value);
+	}
+	return dataset_builder_missing(b, record, ROW_FIELD_TEXT);
+}
+
 /* By the columns that the user named; by their order where none is named. */
 static int texts_find(struct texts_record *r, struct dataset_builder *b, const json_t *record)
 {
@@ -57,6 +76,8 @@ static int texts_find(struct texts_record *r, struct dataset_builder *b, const j
 	const json_t *value;
 	int rc = 0;
 
+	if (b->options->texts.least == 1)
+		return only_find(r, b, record);
 	r->score = row_field(b->names, record, ROW_FIELD_SCORE, &r->score_key);
 	if (named[ROW_FIELD_SCORE] && !r->score)
 		return dataset_builder_missing(b, record, ROW_FIELD_SCORE);
