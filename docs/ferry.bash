@@ -4,7 +4,7 @@ _ferry()
 {
 	local word="${COMP_WORDS[COMP_CWORD]}" verb="${COMP_WORDS[1]}" keys=
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W "train eval generate plan export merge inspect verify tokenize data config init topo bench report help" -- "$word"))
+		COMPREPLY=($(compgen -W "train eval generate plan export merge inspect verify tokenize data config init topo bench report embed help" -- "$word"))
 		return
 	fi
 	case "$verb" in
@@ -23,6 +23,7 @@ _ferry()
 	topo) keys="json help " ;;
 	bench) keys="data machine machine_file name tokenizer gradient_accumulation_steps max_grad_norm device threads cpu_offload vram_budget ram_budget sharding_strategy ranks_per_node count models ways micro_batch_tokens host_copy_gbps isa json help " ;;
 	report) keys="output_dirs html json help " ;;
+	embed) keys="model data lora_adapter max_length long_rows data_memory data_cache max_samples field_text data_split tokenizer per_device_eval_batch_size pooling output prompt_name normalize compute_dtype deterministic device threads cpu_offload vram_budget ram_budget pin_memory sharding_strategy wrap_policy min_num_params forward_prefetch prefetch_units ranks_per_node host_copy_gbps stream_delay_seed isa json help " ;;
 	esac
 	case "$word" in
 	--*) COMPREPLY=($(compgen -P -- -W "$keys" -- "${word#--}")) ;;

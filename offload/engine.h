@@ -133,8 +133,8 @@ int engine_flush(struct engine *engine);
 /* Token losses of one micro-batch, [batch->targets], valid until the next call. */
 int engine_eval(struct engine *engine, const float **losses, const struct host_batch *batch);
 
-/* The vectors of the documents of the last engine_eval, with an objective over vectors: rows of *stride floats,
- * each a vector and its facts. The caller may change them; valid until the next call. */
+/* The vectors of the documents of the last engine_eval, with an objective over vectors: rows of *stride
+ * floats, each a vector and its facts. The caller may change them; valid until the next call. */
 float *engine_vectors(struct engine *engine, int64_t *stride);
 
 /* Logits [batch->targets, V] of the token indices in batch->target_row, valid until the next call; without a
