@@ -45,6 +45,10 @@ int embedding_check(const struct config *c)
 	if (!c->objective && c->num_labels)
 		return embedding_refuse(
 		        c, "num_labels", "has no effect without objective=classification; set it");
+	if ((c->objective || c->embedding_loss) && c->label_smoothing_factor > 0)
+		return embedding_refuse(c, "label_smoothing_factor",
+		        c->objective ? "is not supported with objective yet; leave it out"
+		                     : "has no effect with embedding_loss; leave it out");
 	if (!c->embedding_loss)
 		return 0;
 	if (c->preference_loss)

@@ -64,6 +64,12 @@ static inline const struct weight_format *model_tensor_format(
 	return tensor->kept ? tensor->kept : weight_format_for(rounds ? FORMAT_BF16 : tensor->storage);
 }
 
+/* 1 if it is of a classifier's head. */
+static inline int model_tensor_is_of_classes(const struct model_tensor *tensor)
+{
+	return tensor->role >= ROLE_POOL_W && tensor->role <= ROLE_CLASS_B;
+}
+
 /* The rows and columns of a tensor: its last dimension, and all before it. */
 static inline int64_t model_tensor_cols(const struct model_tensor *tensor)
 {

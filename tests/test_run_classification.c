@@ -180,6 +180,34 @@ static void test_new_head(void **state)
 	assert_non_null(strstr(ferry_said(), "has a head for 2 labels"));
 }
 
+/* Adapters train the head beside them; a run goes on from its checkpoint. */
+static void test_adapters(void **state)
+{
+	char model[400], path[400];
+	json_t *got;
+
+	(void)state;
+	write_file("rows.jsonl", "%s", ROWS);
+	path_of(path, "rows.jsonl");
+	path_of(model, "lora/model");
+	for (int again = 0; again < 2; again++)
+		assert_ferry(0, NULL,
+		        "train model=%s/speaker data=%s/rows.jsonl output_dir=%s/lora "
+		        "objective=classification lora_rank=4 "
+		        "max_steps=%d save_steps=20 learning_rate=2e-2 compute_dtype=fp32 export_dtype=fp32 "
+		        "per_device_train_batch_size=4 lr_scheduler_type=constant %s",
+		        work_dir, work_dir, work_dir, again ? 40 : 20, again ? "resume=auto" : "");
+	got = evaluate(model, path, "objective=classification");
+	assert_true(number(got, "accuracy") == 1 && number(got, "loss") < 0.5);
+	json_decref(got);
+	assert_ferry(2, NULL,
+	        "train model=%s/speaker data=%s/rows.jsonl output_dir=%s/none objective=classification "
+	        "max_steps=1 "
+	        "freeze=score.*",
+	        work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "score.weight is new and has random values"));
+}
+
 static void test_regression(void **state)
 {
 	char *rows, *at, *line;
@@ -257,7 +285,8 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_new_head),
-	        cmocka_unit_test(test_regression), cmocka_unit_test(test_refusals)};
+	        cmocka_unit_test(test_regression), cmocka_unit_test(test_adapters),
+	        cmocka_unit_test(test_refusals)};
 	int failed;
 
 	ferry_run_begin("classification");

@@ -174,8 +174,10 @@ int adapters_pattern(char **pattern, const struct session *s)
 		str_printf(&text, "(?:%s)|", trainable);
 	str_add(&text, ".*\\.lora_[AB]\\.weight");
 	for (int t = 0; t < s->model->tensor_count; t++)
-		if (s->model->tensors[t].in_adapter == IN_ADAPTER_PART &&
-		        !model_tensor_is_adapter(&s->model->tensors[t]))
+		if ((s->model->tensors[t].in_adapter == IN_ADAPTER_PART &&
+		            !model_tensor_is_adapter(&s->model->tensors[t])) ||
+		        model_tensor_is_of_classes(
+		                &s->model->tensors[t])) /* a classifier's head trains too */
 			str_printf(&text, "|\\Q%s\\E", s->model->tensors[t].name);
 	*pattern = str_take(&text);
 	return *pattern ? 0 : ERR_NOMEM;

@@ -97,6 +97,18 @@ static void formats_find(struct session *s)
 		s->model->tensors[t].storage = FORMAT_F32;
 }
 
+/* A head with random values has to train. */
+static int new_head_check(const struct session *s)
+{
+	for (int t = 0; t < s->model->tensor_count; t++)
+		if (s->model->tensors[t].is_new && !s->model->tensors[t].trainable)
+			return err_set(ERR_INPUT,
+			        "%s is new and has random values, but freeze or trainable keeps it so; let "
+			        "it train",
+			        s->model->tensors[t].name);
+	return 0;
+}
+
 int session_freeze(struct session *s)
 {
 	const struct config *c = s->config;
@@ -109,6 +121,8 @@ int session_freeze(struct session *s)
 		return rc ? rc : base_format_set(s->model, c, session_leaves_base(s));
 	formats_find(s);
 	rc = model_freeze(s->model, c->freeze, trainable ? trainable : c->trainable);
+	if (!rc)
+		rc = new_head_check(s);
 	if (!rc)
 		rc = base_format_set(s->model, c, session_leaves_base(s));
 	mem_free(trainable);

@@ -243,12 +243,6 @@ static void say_unread(
 		        dir, own->count, plural_s(own->count), model->config.model_type, own->text.data);
 }
 
-/* A classifier may begin with a model that is none. */
-static int is_of_classes(enum tensor_role role)
-{
-	return role >= ROLE_POOL_W && role <= ROLE_CLASS_B;
-}
-
 static int check_complete(struct hf_import *import, struct unknown *unknown, struct model *model)
 {
 	const struct name_list *found = unknown->own.count ? &unknown->own : &unknown->others;
@@ -261,7 +255,8 @@ static int check_complete(struct hf_import *import, struct unknown *unknown, str
 		(void)hf_layout_parts(&import->layout, t, &parts);
 		if (parts || model_tensor_is_adapter(&model->tensors[t]))
 			continue;
-		if (is_of_classes(model->tensors[t].role)) {
+		if (model_tensor_is_of_classes(
+		            &model->tensors[t])) { /* of a model that is no classifier yet */
 			model->tensors[t].is_new = import->has_new = 1;
 			list_add(&fresh, model->tensors[t].name);
 			continue;
