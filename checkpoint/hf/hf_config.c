@@ -19,8 +19,10 @@ static int leave_codes(json_t *config)
 	json_t *text = json_object_get(config, "text_config");
 	int found = 0;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-		found |= !json_object_del(config, keys[i]) | !json_object_del(text, keys[i]);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		found += !json_object_del(config, keys[i]);
+		found += !json_object_del(text, keys[i]);
+	}
 	return found;
 }
 
@@ -32,7 +34,7 @@ int hf_config_apply(struct side_files *side, const struct model *model)
 
 	if (err || !config)
 		return err;
-	is_other = leave_codes(config) | model->is_untied;
+	is_other = leave_codes(config) || model->is_untied;
 	text = json_object_get(config, "text_config");
 	if (model->is_untied &&
 	        (json_object_set_new(config, tied, json_false()) ||
