@@ -54,6 +54,25 @@ int64_t host_scratch_bytes(const struct engine_options *o, const struct machine 
 	return scratch_bytes_most(&shape, workers_of(o, machine));
 }
 
+/* What making codes takes while weights load: a piece of a wide matrix for each thread, fp32 and codes; and
+ * the scales of two matrices that are quantized when all are there, in both forms. */
+static int64_t coding_bytes(const struct model *model, int workers)
+{
+	int64_t piece = 0, scales = 0;
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		const struct model_tensor *m = &model->tensors[t];
+
+		if (!m->kept || !weight_format_is_coded(m->kept))
+			continue;
+		piece = max_i64(piece, weight_format_granule(m->kept, model_tensor_cols(m)));
+		if (m->kept->scale == CODE_SCALE_NESTED)
+			scales = max_i64(scales,
+			        weight_format_scales(m->kept, model_tensor_rows(m), model_tensor_cols(m)));
+	}
+	return workers * 5 * piece + 2 * 5 * scales;
+}
+
 int64_t host_load_bytes(const struct config *c, const struct engine_options *o, const struct machine *machine)
 {
 	int shards = o->shard_ranks ? o->shard_ranks : o->world_size;
@@ -66,7 +85,7 @@ int64_t host_load_bytes(const struct config *c, const struct engine_options *o, 
 	        .receivers = reads_for_all ? o->world_size / shards : 0,
 	};
 
-	return load_memory_bytes(&load);
+	return load_memory_bytes(&load) + coding_bytes(o->model, workers_of(o, machine));
 }
 
 int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes)

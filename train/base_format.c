@@ -94,11 +94,22 @@ static int stays_bf16(const struct config *c)
 }
 
 /* auto: frozen matrices whose files have codes keep these. */
-static void stored_keep(struct model *model)
+static void stored_keep(struct model *model, const struct config *c)
 {
-	for (int t = 0; t < model->tensor_count; t++)
-		if (base_format_is_of(&model->tensors[t]))
-			model->tensors[t].kept = model->tensors[t].stored;
+	int is_alone = world_self()->size == 1, count = 0;
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		struct model_tensor *tensor = &model->tensors[t];
+
+		if (base_format_is_of(tensor) && is_alone)
+			tensor->kept = tensor->stored;
+		count += base_format_is_of(tensor) && tensor->stored;
+	}
+	if (count && !is_alone)
+		log_warn("%s is quantized: its codes are not supported with several ranks yet; the base is "
+		         "kept in "
+		         "bf16, 2 bytes a parameter",
+		        c->model);
 }
 
 int base_format_set(struct model *model, const struct config *c, int leaves_base)
@@ -108,8 +119,8 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 
 	for (int t = 0; t < model->tensor_count; t++)
 		frozen += base_format_is_of(&model->tensors[t]);
-	if (c->base_format == CONFIG_BASE_FORMAT_AUTO && leaves_base && world_self()->size == 1)
-		stored_keep(model);
+	if (c->base_format == CONFIG_BASE_FORMAT_AUTO && leaves_base)
+		stored_keep(model, c);
 	if (!format || stays_bf16(c))
 		return 0;
 	rc = check_run(c, frozen, leaves_base);
