@@ -15,39 +15,20 @@ enum { PLACE_ALIGN = 256 };
  * buffers of copies and of work apart, which saves waits and mostly costs no memory. If it costs memory, a
  * coarser order is taken. These are the orders, finest first. */
 enum place_order { ORDER_ALL_CLASSES, ORDER_WORK_FIRST, ORDER_SIZE_ONLY, ORDER_COUNT };
-typedef int place_fn(const void *a, const void *b);
+static const int classes[ORDER_COUNT][LAYOUT_WEIGHT + 1] = {
+        [ORDER_ALL_CLASSES] = {0, 1, 2, 3},
+        [ORDER_WORK_FIRST] = {0, 1, 2, 2},
+        [ORDER_SIZE_ONLY] = {0, 1, 1, 1},
+};
 
-static int place_compare(const void *a, const void *b, enum place_order order)
+static int size_compare(const void *a, const void *b)
 {
-	static const int classes[ORDER_COUNT][LAYOUT_WEIGHT + 1] = {
-	        [ORDER_ALL_CLASSES] = {0, 1, 2, 3},
-	        [ORDER_WORK_FIRST] = {0, 1, 2, 2},
-	        [ORDER_SIZE_ONLY] = {0, 1, 1, 1},
-	};
 	const struct plan_buffer *x = *(const struct plan_buffer *const *)a;
 	const struct plan_buffer *y = *(const struct plan_buffer *const *)b;
-	int x_class = classes[order][x->layout_class], y_class = classes[order][y->layout_class];
 
-	if (x_class != y_class)
-		return x_class < y_class ? -1 : 1;
-	if (x->layout_class != LAYOUT_PERSISTENT && x->bytes != y->bytes)
+	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	return x < y ? -1 : x > y; /* in the order of adding */
-}
-
-static int compare_all_classes(const void *a, const void *b)
-{
-	return place_compare(a, b, ORDER_ALL_CLASSES);
-}
-
-static int compare_work_first(const void *a, const void *b)
-{
-	return place_compare(a, b, ORDER_WORK_FIRST);
-}
-
-static int compare_size_only(const void *a, const void *b)
-{
-	return place_compare(a, b, ORDER_SIZE_ONLY);
 }
 
 /* A transient buffer with its place, in lists sorted by offset. */
@@ -68,7 +49,9 @@ enum { SLICES = 128, SLICES_SHORT = 8, LIST_LONG = SLICES, LIST_ALL, LISTS };
 
 struct place {
 	struct plan *p;
-	struct plan_buffer **sorted;
+	/* Buffers of a space: in the present order, and by size. */
+	struct plan_buffer **sorted, **by_size;
+	int count, persistent_count; /* persistent ones come first, as they were added */
 	struct placed_list lists[LISTS];
 };
 
@@ -159,26 +142,47 @@ static int place_insert(struct place *s, const struct plan_buffer *b)
 	return rc;
 }
 
+static void space_sort(struct place *s, enum plan_space space)
+{
+	struct plan *p = s->p;
+
+	s->count = 0;
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].space == space && p->buffers[i].persistent)
+			s->by_size[s->count++] = &p->buffers[i];
+	s->persistent_count = s->count;
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].space == space && !p->buffers[i].persistent && p->buffers[i].first_op >= 0)
+			s->by_size[s->count++] = &p->buffers[i];
+	qsort(s->by_size + s->persistent_count, (size_t)(s->count - s->persistent_count), sizeof(*s->by_size),
+	        size_compare);
+}
+
+static void order_take(struct place *s, enum place_order order)
+{
+	int count = 0;
+
+	for (int class = 0; class <= LAYOUT_WEIGHT; class ++)
+		for (int i = 0; i < s->count; i++)
+			if (classes[order][s->by_size[i]->layout_class] == class)
+				s->sorted[count++] = s->by_size[i];
+}
+
 /* Places the buffers of a space. *bytes is the end of the space; INT64_MAX if that is not below `limit`, and
  * then some buffers have no place. *is_whole: the last bytes belong to a buffer that is used to its end. Work
  * areas are not, because they are as large as the longest micro-batch may need. */
 static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan_space space,
         enum place_order order, int64_t limit)
 {
-	static place_fn *const compares[ORDER_COUNT] = {
-	        compare_all_classes, compare_work_first, compare_size_only};
 	struct plan *p = s->p;
-	int count = 0, rc = 0;
+	int rc = 0;
 	int64_t base = 0, most = 0;
 
 	for (int i = 0; i < LISTS; i++)
 		s->lists[i].count = 0;
-	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].space == space && (p->buffers[i].persistent || p->buffers[i].first_op >= 0))
-			s->sorted[count++] = &p->buffers[i];
-	qsort(s->sorted, (size_t)count, sizeof(*s->sorted), compares[order]);
+	order_take(s, order);
 	*is_whole = 1;
-	for (int i = 0; i < count && most < limit && !rc; i++) {
+	for (int i = 0; i < s->count && most < limit && !rc; i++) {
 		struct plan_buffer *b = s->sorted[i];
 		int64_t end;
 
@@ -238,6 +242,7 @@ static int space_place(struct place *s, int64_t *offsets, enum plan_space space)
 	int orders = space == SPACE_DEVICE ? ORDER_COUNT : 1, is_whole;
 	int rc = least_find(&limit, p, space);
 
+	space_sort(s, space);
 	for (int order = 0; order < orders && least > limit && !rc; order++) {
 		rc = place_space(s, &bytes, &is_whole, space, (enum place_order)order, least);
 		if (bytes >= least || (!is_whole && order))
@@ -259,13 +264,15 @@ int plan_layout(struct plan *p)
 	int rc = offsets ? 0 : ERR_NOMEM;
 
 	s.sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.sorted));
-	rc = s.sorted ? rc : ERR_NOMEM;
+	s.by_size = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.by_size));
+	rc = s.sorted && s.by_size ? rc : ERR_NOMEM;
 	for (int space = 0; space < SPACE_COUNT && !rc; space++)
 		rc = space_place(&s, offsets, (enum plan_space)space);
 	for (int i = 0; i < LISTS; i++)
 		mem_free(s.lists[i].items);
 	mem_free(offsets);
 	mem_free(s.sorted);
+	mem_free(s.by_size);
 	return rc;
 }
 

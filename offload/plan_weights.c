@@ -106,7 +106,9 @@ static void visit_reads(const struct builder *b, struct reads *r, int v, enum re
 	for (int s = group_first(b, g); s < group_end(b, g); s++) {
 		const struct model_stage *stage = &b->model->stages[s];
 
-		for (int i = 0; i < stage->tensor_count && visit_reads_weights(b, v, s); i++) {
+		if (!visit_reads_weights(b, v, s))
+			continue;
+		for (int i = 0; i < stage->tensor_count; i++) {
 			int u = b->p->map->tensor_unit[stage->tensor[i]];
 
 			if (r->last[u] == v)
