@@ -96,12 +96,20 @@ static int gpu_row(void *context, const struct cuda_probe_row *row)
 
 	if (row->why)
 		json_object_set_new(object, "why", json_string(row->why));
+	if (row->verdict)
+		json_object_set_new(object, "verdict", json_string(row->verdict));
 	if (json_array_append_new(g->rows, object))
 		return err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	if (row->why)
-		cli_say(g->c, "%-18s %10s %-5s %s: %s\n", row->name, "-", row->unit, row->what, row->why);
+		cli_say(g->c, "%-18s %10s %-5s %-4s %s: %s\n", row->name, "-", row->unit, "LOOK", row->what,
+		        row->why);
 	else
-		cli_say(g->c, "%-18s %10.2f %-5s %s\n", row->name, row->value, row->unit, row->what);
+		cli_say(g->c, "%-18s %10.2f %-5s %-4s %s%s%s\n", row->name, row->value, row->unit,
+		        !row->verdict                ? ""
+		        : strcmp(row->verdict, "ok") ? "LOOK"
+		                                     : "ok",
+		        row->what, row->verdict && strcmp(row->verdict, "ok") ? ": " : "",
+		        row->verdict && strcmp(row->verdict, "ok") ? row->verdict : "");
 	fflush(NULL);
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include "gpu/cuda_device.h"
 
 #include <inttypes.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -33,12 +34,42 @@ struct probe {
 	char *pinned, *pageable; /* slabs of 2 * copy_bytes */
 };
 
+/* What rows usually are, by estimate, and what it means if they are not. */
+static const struct usual {
+	const char *name;
+	double least, most;
+	const char *otherwise;
+} usual[] = {
+        {"pin_4k", 1.5, 1e9, "starting takes long: a run pins 4 bytes a parameter"},
+        {"pin_huge", 1.5, 1e9, "starting takes long: a run pins 4 bytes a parameter"},
+        {"h2d", 10, 1e9, "the slot has few lanes, or the memory is another socket's"},
+        {"d2h", 10, 1e9, "the slot has few lanes, or the memory is another socket's"},
+        {"h2d_beside_d2h", 8, 1e9, "copies share the link: weights and gradients slow each other"},
+        {"d2h_beside_h2d", 8, 1e9, "copies share the link: weights and gradients slow each other"},
+        {"launch", 0, 12, "a virtual machine or a debugger sits between"},
+        {"kernel", 0, 15, "a virtual machine or a debugger sits between"},
+        {"call", 0, 100, "threads of the driver wait for a core"},
+        {"kernel_beside_call", 0, 25,
+                "AdamW on the CPU holds up the GPU; runs call from threads of their own"},
+        {"h2d_beside_call", 0, 25, "AdamW on the CPU holds up copies; runs call from threads of their own"},
+        {"launch_behind", 0, 25, "few host functions may wait; plans list few ahead"},
+};
+
+static const char *verdict_of(const char *name, double value)
+{
+	for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
+		if (!strcmp(usual[i].name, name))
+			return value < usual[i].least || value > usual[i].most ? usual[i].otherwise : "ok";
+	return NULL;
+}
+
 /* Gives a row to the caller; rc < 0: the row says why it failed. Returns 0 while the caller wants more. */
 static int tell(struct probe *p, int rc, const char *name, double value, const char *unit, const char *what)
 {
 	struct cuda_probe_row row = {.name = name, .unit = unit, .what = what, .value = rc ? 0 : value};
 
 	row.why = rc ? err_text() : NULL;
+	row.verdict = rc ? NULL : verdict_of(name, value);
 	if (!p->ended)
 		p->ended = p->found(p->context, &row);
 	return p->ended;

@@ -13,6 +13,7 @@ struct cuda_probe_row {
 	const char *name, *unit, *what; /* "pin_huge", "GB/s", for people; static */
 	double value;                   /* 0 if it failed */
 	const char *why;                /* why it failed; NULL: it did not */
+	const char *verdict; /* "ok", or what a value far from the usual means; NULL: none; static */
 };
 typedef int cuda_probe_fn(void *context, const struct cuda_probe_row *row);
 

@@ -3,6 +3,7 @@
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
 
+#include "gpu/cuda_probe.h"
 #include "host/pool.h"
 #include "tests/simt/cuda_fixture.h"
 
@@ -47,7 +48,15 @@ static struct engine_options options_of(const struct model *model)
 static int64_t step_ns(double *loss, const struct simt_machine_options *machine)
 {
 	int32_t id[TOKENS], position[TOKENS], start[TOKENS] = {0}, end[TOKENS], row[TOKENS], label[TOKENS];
-	struct host_batch batch = {TOKENS, TOKENS - 1, 1, id, position, start, end, row, {label}};
+	struct host_batch batch = {.tokens = TOKENS,
+	        .targets = TOKENS - 1,
+	        .documents = 1,
+	        .id = id,
+	        .position = position,
+	        .doc_start = start,
+	        .doc_end = end,
+	        .target_row = row,
+	        .own = {label}};
 	struct model *model = model_from(model_text);
 	struct engine_options o = options_of(model);
 	struct device_stats before, after;
@@ -215,6 +224,55 @@ static void test_connections(void **state)
 	}
 }
 
+/* Verdicts of a probe, by name. */
+struct verdicts {
+	char text[4000];
+};
+
+static int keep_verdict(void *context, const struct cuda_probe_row *row)
+{
+	struct verdicts *v = context;
+	size_t used = strlen(v->text);
+
+	assert_null(row->why);
+	snprintf(v->text + used, sizeof(v->text) - used, "%s: %s\n", row->name,
+	        row->verdict ? row->verdict : "none");
+	return 0;
+}
+
+/* A usual machine is ok in every row; a slow link, and a driver that lets nothing run beside calls, are
+ * said. */
+static void test_probe_has_verdicts(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	struct verdicts v = {""};
+
+	(void)state;
+	machine.copy_bytes_per_ns = 50;
+	simt_runtime_set(&machine);
+	check_ok(cuda_probe(keep_verdict, &v, 1 << 16));
+	for (const char *const *name = (const char *const[]){"h2d", "d2h", "kernel", "call",
+	             "kernel_beside_call", "h2d_beside_call", "launch_behind", NULL};
+	        *name; name++) {
+		char line[64];
+
+		snprintf(line, sizeof(line), "\n%s: ok\n", *name);
+		if (!strstr(v.text, line))
+			fail_msg("no \"%s: ok\" in:\n%s", *name, v.text);
+	}
+	machine.copy_bytes_per_ns = 3;
+	machine.call_ns = 50000000;
+	machine.calls_block = 1;
+	machine.seed = 3;
+	v.text[0] = 0;
+	simt_runtime_set(&machine);
+	setenv("FERRY_CALLS", "driver", 1);
+	check_ok(cuda_probe(keep_verdict, &v, 1 << 16));
+	unsetenv("FERRY_CALLS");
+	assert_non_null(strstr(v.text, "\nh2d: the slot has few lanes"));
+	assert_non_null(strstr(v.text, "\ncall: threads of the driver wait"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +280,7 @@ int main(void)
 	        CUDA_TEST(test_calls_beside_other_work),
 	        CUDA_TEST(test_thread_of_calls),
 	        CUDA_TEST(test_connections),
+	        CUDA_TEST(test_probe_has_verdicts),
 	};
 
 	setenv("FERRY_MATMUL", "plain", 1);
