@@ -122,6 +122,7 @@ static int check_adapters(const struct config *c)
 	        {"lora_modules_to_save", c->lora_modules_to_save != NULL,
 	                c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_layers", c->lora_layers != NULL, c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_layers_pattern", c->lora_layers_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_exclude_modules", c->lora_exclude_modules != NULL,
 	                c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_target_modules", strcmp(config_text(c, "lora_target_modules"), "all-linear") != 0,

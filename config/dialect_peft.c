@@ -317,6 +317,8 @@ static const struct dialect_key keys[] = {
         CALL("lora_rank_pattern.* peft_config.rank_pattern.*", rank_member),
         CALL("lora_alpha_pattern.* peft_config.alpha_pattern.*", alpha_member),
         KEY("peft_use_rslora", "use_rslora"),
+        KEY("peft_config.layers_to_transform", "lora_layers"),
+        KEY("peft_config.layers_pattern", "lora_layers_pattern"),
         ONLY("use_dora peft_use_dora model.use_dora peft_config.use_dora", ITEM_OFF,
                 "DoRA is not supported; remove it"),
         ONLY("peft_config.bias lora_bias peft_config.lora_bias", ITEM_OFF,

@@ -1,6 +1,8 @@
 /* Finds the matrices that get adapters, and adds their tensors. */
 #include "model/adapter.h"
 
+#include "model/adapter_layers.h"
+
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -399,38 +401,6 @@ static int set_adapters(struct model_config *config, const struct adapter_option
 	return err;
 }
 
-/* Keeps only matrices of these blocks: a number, or an array of them. */
-static int keep_layers(char *chosen, const struct model *model, const json_t *layers)
-{
-	int64_t L = model->config.L, count = json_is_array(layers) ? (int64_t)json_array_size(layers) : 1;
-	char *kept = mem_alloc((size_t)L, 1);
-
-	if (!kept)
-		return ERR_NOMEM;
-	for (int64_t i = 0; i < count; i++) {
-		const json_t *item = json_is_array(layers) ? json_array_get(layers, (size_t)i) : layers;
-		json_int_t layer = json_is_integer(item) ? json_integer_value(item) : -1;
-
-		if (layer < 0 || layer >= L) {
-			mem_free(kept);
-			if (!json_is_integer(item))
-				return err_set(ERR_INPUT,
-				        "an entry is %s; expected block numbers from 0 to %" PRId64,
-				        json_kind_name(item), L - 1);
-			return err_set(ERR_INPUT,
-			        "there is no block %" JSON_INTEGER_FORMAT
-			        "; the model has blocks 0 to %" PRId64,
-			        layer, L - 1);
-		}
-		kept[layer] = 1;
-	}
-	for (int t = 0; t < model->tensor_count; t++)
-		if (chosen[t] && !kept[model->tensors[t].layer])
-			chosen[t] = 0;
-	mem_free(kept);
-	return 0;
-}
-
 static int check_any(const char *chosen, const struct model *model)
 {
 	for (int t = 0; t < model->tensor_count; t++)
@@ -464,7 +434,12 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 	if (!err && o->exclude)
 		err = noted(mark_all(chosen, 0, model, o->exclude, o), o->called.exclude);
 	if (!err)
-		err = noted(o->layers ? keep_layers(chosen, model, o->layers) : 0, o->called.layers);
+		err = noted(o->layers ? adapter_keep_layers(chosen, model, o->layers) : 0, o->called.layers);
+	if (!err && o->layers_pattern)
+		err = noted(
+		        o->layers ? adapter_keep_lists(chosen, model, o->layers_pattern)
+		                  : err_set(ERR_INPUT, "has no effect without %s; set it", o->called.layers),
+		        o->called.layers_pattern);
 	if (!err && o->saved)
 		err = noted(adapter_drop_saved(chosen, model, o), o->called.saved);
 	if (!err)

@@ -25,6 +25,8 @@ struct adapter_options {
 	const json_t *targets;
 	const json_t *exclude; /* names or an expression: not these; NULL: none */
 	const json_t *layers;  /* a number of a block, or an array of them: only these; NULL: all */
+	/* Names of lists of blocks, or one, as expressions: "layers". Only with `layers`; NULL: any list. */
+	const json_t *layers_pattern;
 	/* Other ranks and alphas, as {"q_proj": 16}. A key is a regular expression for the last parts of a
 	 * name; the first that fits counts. NULL: none. */
 	const json_t *rank_pattern, *alpha_pattern;
@@ -34,7 +36,8 @@ struct adapter_options {
 	int is_asked; /* refuse a pattern or an exclusion that names no module, and warn of other names of
 	                 none; 0: PEFT's file has such */
 	struct {
-		const char *targets, *exclude, *layers, *rank_pattern, *alpha_pattern, *saved;
+		const char *targets, *exclude, *layers, *layers_pattern, *rank_pattern, *alpha_pattern,
+		        *saved;
 	} called; /* in messages */
 };
 enum { ADAPTER_RANK_MAX = 65536 };

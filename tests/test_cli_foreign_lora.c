@@ -124,6 +124,11 @@ static const struct {
                 "lora_modules_to_save", "embed_tokens,lm_head"},
         {TRL "peft_config:\n  r: 4\n  target_modules: all-linear\n  modules_to_save: [lm_head]\n", "",
                 "lora_modules_to_save", "lm_head"},
+        {LORA_AXOLOTL "lora_target_linear: true\npeft_layers_to_transform: [0, 1]\npeft_layers_pattern: [h, "
+                      "layers]\n",
+                "", "lora_layers_pattern", "[\"h\",\"layers\"]"},
+        {OBJECT "  layers_to_transform: [0]\n  layers_pattern: layers\n", "", "lora_layers_pattern",
+                "layers"},
         {LORA_AXOLOTL "lora_target_linear: true\npeft_layers_to_transform: [0, 1]\n", "", "lora_layers",
                 "[\"0\",\"1\"]"},
         {TRL, "lora-r=4 lora-rank-pattern.q_proj=2", "lora_rank_pattern", "{\"q_proj\":2}"},
@@ -355,7 +360,8 @@ static const struct {
                 "none\n"
                 "  YAML:6: peft_config.task_type=SEQ_CLS: only CAUSAL_LM is supported\n"
                 "  YAML:7: peft_config.peft_type=IA3: of adapters only LoRA is supported"},
-        {TRL "peft_config:\n  layers_pattern: h\n", "YAML:5: peft_config.layers_pattern=h: " NO_SUCH_FORM},
+        {TRL "peft_config:\n  layer_replication: h\n",
+                "YAML:5: peft_config.layer_replication=h: " NO_SUCH_FORM},
         {TORCHTUNE "  lora_rank: 8\n",
                 "YAML:14: model._component_=torchtune.models.llama3_1.lora_llama3_1_8b: needs "
                 "lora_attn_modules, as in [q_proj, v_proj]"},

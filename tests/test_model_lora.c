@@ -23,6 +23,8 @@ static struct model *adapted(const json_t *test)
 	        .alpha = number(test, "scale") * number(test, "rank"),
 	        .dropout = json_number_value(json_object_get(test, "dropout")),
 	        .exclude = json_object_get(test, "exclude"),
+	        .layers = json_object_get(test, "layers_to_transform"),
+	        .layers_pattern = json_object_get(test, "layers_pattern"),
 	        .rank_pattern = json_object_get(test, "rank_pattern"),
 	        .alpha_pattern = json_object_get(test, "alpha_pattern")};
 	struct model *model;

@@ -132,6 +132,8 @@ static int adapt_as_asked(struct session *s)
 	if (!rc)
 		rc = put_layers(object, c);
 	if (!rc)
+		rc = put_key(object, c, "lora_layers_pattern", "layers_pattern");
+	if (!rc)
 		rc = put_key(object, c, "lora_modules_to_save", "modules_to_save");
 	if (!rc)
 		rc = put_key(object, c, "lora_rank_pattern", "rank_pattern");
@@ -150,6 +152,7 @@ static int adapt_as_asked(struct session *s)
 	o->called.targets = config_where(c, "lora_target_modules");
 	o->called.exclude = config_where(c, "lora_exclude_modules");
 	o->called.layers = config_where(c, "lora_layers");
+	o->called.layers_pattern = config_where(c, "lora_layers_pattern");
 	o->called.saved = config_where(c, "lora_modules_to_save");
 	o->called.rank_pattern = config_where(c, "lora_rank_pattern");
 	o->called.alpha_pattern = config_where(c, "lora_alpha_pattern");

@@ -48,7 +48,7 @@ static int check_start(const json_t *config, const char *where)
 static int check_kind(const json_t *config, const char *where)
 {
 	static const char *const others[] = {"use_dora", "use_qalora", "use_bdlora", "lora_bias",
-	        "trainable_token_indices", "target_parameters", "layer_replication", "layers_pattern",
+	        "trainable_token_indices", "target_parameters", "layer_replication",
 	        "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config",
 	        "velora_config"};
 	const char *type = json_string_value(json_object_get(config, "peft_type"));
@@ -109,8 +109,8 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 	*out = (struct peft_config){
 	        .options = {.rank = 8,
 	                .alpha = 8,
-	                .called = {"target_modules", "exclude_modules", "layers_to_transform", "rank_pattern",
-	                        "alpha_pattern", "modules_to_save"}}};
+	                .called = {"target_modules", "exclude_modules", "layers_to_transform",
+	                        "layers_pattern", "rank_pattern", "alpha_pattern", "modules_to_save"}}};
 	out->json = json_pack("{s:s}", "peft_type", "LORA");
 	if (!err && !out->json)
 		err = ERR_NOMEM;
@@ -122,6 +122,8 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 		err = keep(out, &o->exclude, object, "exclude_modules");
 	if (!err)
 		err = keep(out, &o->layers, object, "layers_to_transform");
+	if (!err)
+		err = keep(out, &o->layers_pattern, object, "layers_pattern");
 	if (!err)
 		err = keep(out, &o->saved, object, "modules_to_save");
 	if (!err)

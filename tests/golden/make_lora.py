@@ -65,6 +65,8 @@ PATTERN_CASES = [
         rank_pattern={".*_proj": 2}, alpha_pattern={"(k|v)_proj": 3})),
     ("llama expression", "llama", {}, 2, 4, False, r"model\.layers\.[\d]+\.(mlp|self_attn)\.(up|q|o)_proj", {}),
     ("llama without two", "llama", {}, 2, 4, False, "all-linear", dict(exclude_modules=["q_proj", "mlp.up_proj"])),
+    ("llama layers of a list", "llama", {}, 2, 4, False, ["q_proj", "up_proj"], dict(
+        layers_to_transform=[1], layers_pattern=["h", "layers"])),
     ("phi3 ranks of fused tensors", "phi3", {}, 2, 4, False, "all-linear", dict(
         rank_pattern={"qkv_proj": 4, "gate_up_proj": 3}, alpha_pattern={"gate_up_proj": 1})),
     ("gpt2 ranks by module", "gpt2", {}, 3, 6, False, ["c_attn", "mlp.c_proj", "c_fc"], dict(
