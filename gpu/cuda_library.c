@@ -136,6 +136,28 @@ static int version_of(enum cuda_library_kind kind, void *function)
 	return version;
 }
 
+/* cuDNN opens these by name when it compiles an engine for the GPU. Python packages keep them in folders of
+ * their own, where the loader does not look. A library that is open is found by its name. */
+static void opened_by_name(const char *path)
+{
+	static const char *const names[] = {"libnvrtc.so.1[23]", "libcublasLt.so.1[23]",
+	        "libcublas.so.1[23]"},
+	                         *const folders[] = {"", "/../../*/lib"};
+	int directory = (int)(strrchr(path, '/') ? strrchr(path, '/') - path : 0);
+
+	for (size_t i = 0; i < 2 * sizeof(names) / sizeof(*names) && directory; i++) {
+		char *pattern = mem_printf("%.*s%s/%s", directory, path, folders[i % 2], names[i / 2]);
+		glob_t match = {0};
+
+		if (pattern && !glob(pattern, 0, NULL, &match))
+			for (size_t m = 0; m < match.gl_pathc; m++)
+				if (!dlopen(strrchr(match.gl_pathv[m], '/') + 1, RTLD_NOW))
+					dlopen(match.gl_pathv[m], RTLD_NOW);
+		globfree(&match);
+		mem_free(pattern);
+	}
+}
+
 static int functions_find(struct search *s, const char *path)
 {
 	struct cuda_library *l = s->found;
@@ -179,6 +201,8 @@ static int file_try(struct search *s, const char *path)
 	if (!dlinfo(l->handle, RTLD_DI_LINKMAP, &map) && map->l_name[0])
 		path = map->l_name;
 	rc = functions_find(s, path);
+	if (rc == 1 && s->kind == CUDA_LIBRARY_CUDNN)
+		opened_by_name(path);
 	if (rc == 1) {
 		l->path = mem_strdup(path);
 		rc = l->path ? 1 : ERR_NOMEM;

@@ -1,7 +1,7 @@
 /* An empty library under the name of NCCL or cuBLASLt, for tests of the search for libraries.
  *
- * It is built several times: PLANTED_NCCL selects NCCL, PLANTED_VERSION sets the version. PLANTED_LACKS
- * omits the function that is used last.
+ * It is built several times: PLANTED_NCCL selects NCCL, PLANTED_CUDNN cuDNN, PLANTED_VERSION sets the
+ * version. PLANTED_LACKS omits the function that is used last.
  */
 #include "gpu/cuda_library.h"
 
@@ -23,6 +23,16 @@ int ncclGetVersion(int *version)
 {
 	*version = PLANTED_VERSION;
 	return 0;
+}
+#elif defined(PLANTED_CUDNN)
+#define cudnnGetVersion planted_version
+CUDNN_FUNCTIONS(STUB)
+#undef cudnnGetVersion
+__attribute__((visibility("default"))) size_t cudnnGetVersion(void);
+
+size_t cudnnGetVersion(void)
+{
+	return PLANTED_VERSION;
 }
 #else
 #define cublasLtGetVersion planted_version

@@ -7,6 +7,7 @@
 #include "gpu/cuda_library.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -334,6 +335,17 @@ static void test_describe(void **state)
 	in_child(describe_nothing);
 }
 
+/* What cuDNN opens by name while it runs is open already, from the python packages beside it. */
+static void test_libraries_of_cudnn(void **state)
+{
+	(void)state;
+	plant("planted_cudnn.so", "/opt/x/lib/python3.11/site-packages/nvidia/cudnn/lib/libcudnn.so.9");
+	plant("planted_nvrtc.so", "/opt/x/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+	assert_null(dlopen("libnvrtc.so.12", RTLD_NOW | RTLD_NOLOAD));
+	expect(CUDA_LIBRARY_CUDNN, "/opt/x/lib/python3.11/site-packages/nvidia/cudnn/lib/libcudnn.so.9");
+	assert_non_null(dlopen("libnvrtc.so.12", RTLD_NOW | RTLD_NOLOAD));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +359,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_out_of_memory, test_setup, test_teardown),
 	        cmocka_unit_test_setup_teardown(test_bind, test_setup, test_teardown),
 	        cmocka_unit_test_setup_teardown(test_describe, test_setup, test_teardown),
+	        cmocka_unit_test_setup_teardown(test_libraries_of_cudnn, test_setup, test_teardown),
 	};
 	char self[1024] = "";
 	int failed;
