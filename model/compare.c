@@ -92,6 +92,7 @@ static const struct field block_fields[] = {
         BLOCK("the router's rule", INT, experts.rule),
         BLOCK("norm_topk_prob", INT, experts.is_normed),
         BLOCK("routed_scaling_factor", REAL, experts.scale),
+        BLOCK("the scale of the router's logits", REAL, experts.logit_scale),
         BLOCK("n_group", I64, experts.groups),
         BLOCK("topk_group", I64, experts.groups_chosen),
 };

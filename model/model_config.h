@@ -81,6 +81,7 @@ struct experts_config {
 	enum route_rule rule;          /* from logits to weights */
 	int is_normed;                 /* the weights of a token are divided by their sum */
 	double scale;                  /* then multiplied by this */
+	double logit_scale;            /* multiplies the router's logits; 0: 1 */
 	int64_t groups, groups_chosen; /* experts come from the best groups_chosen of so many; 1: any */
 };
 

@@ -35,6 +35,8 @@
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
  * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses; ROUTER_CHOICE_B is added for the choice
  * only. The SHARED ones are an expert for every token, times the sigmoid of SHARED_WEIGHT's product.
+ * Gemma 4 has norms of its own before its experts and its router, behind the shared expert, the experts and
+ * their sum; EXPERT_SCALE multiplies an expert's weights.
  * DELTA_QKV has all rows of q, of k, of v. The order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
@@ -89,6 +91,12 @@
 	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
 	ROW(POST_NORM2_W, BLOCK, NORMS, NORM, DOWN, HIDDEN, ONE)                                             \
 	ROW(POST_NORM2_B, BLOCK, NORMS, BIAS, DOWN, HIDDEN, ONE)                                             \
+	ROW(EXPERTS_NORM_W, BLOCK, NORMS, NORM, EXPERTS, HIDDEN, ONE)                                        \
+	ROW(ROUTER_NORM_W, BLOCK, NORMS, NORM, EXPERTS, HIDDEN, ONE)                                         \
+	ROW(SHARED_POST_NORM_W, BLOCK, NORMS, NORM, EXPERTS, HIDDEN, ONE)                                    \
+	ROW(EXPERTS_POST_NORM_W, BLOCK, NORMS, NORM, EXPERTS, HIDDEN, ONE)                                   \
+	ROW(SUM_POST_NORM_W, BLOCK, NORMS, NORM, EXPERTS, HIDDEN, ONE)                                       \
+	ROW(EXPERT_SCALE, BLOCK, EXPERTS, ONES, EXPERTS, EXPERTS, ONE)                                       \
 	ROW(ROUTER_W, BLOCK, EXPERTS, MATRIX, EXPERTS, EXPERTS, HIDDEN)                                      \
 	ROW(ROUTER_B, BLOCK, EXPERTS, BIAS, EXPERTS, EXPERTS, ONE)                                           \
 	ROW(ROUTER_CHOICE_B, BLOCK, EXPERTS, BUFFER, EXPERTS, EXPERTS, ONE)                                  \

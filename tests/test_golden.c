@@ -41,9 +41,9 @@ static void reference_close(struct reference *r)
 static const char *const later[] = {"bert", "more/deepseek_v3", "more/gpt_oss"};
 
 /* Models of its folder modern/ that are. */
-static const char *const modern[] = {"modern/gemma4", "modern/gemma4_e", "modern/gemma4_unified",
-        "modern/glm4_moe", "modern/lfm2", "modern/muse_glimmer", "modern/qwen2_moe", "modern/qwen3_5",
-        "modern/qwen3_5_moe", "modern/qwen3_5_vl", "modern/qwen3_next"};
+static const char *const modern[] = {"modern/gemma4", "modern/gemma4_e", "modern/gemma4_moe",
+        "modern/gemma4_unified", "modern/glm4_moe", "modern/lfm2", "modern/muse_glimmer", "modern/qwen2_moe",
+        "modern/qwen3_5", "modern/qwen3_5_moe", "modern/qwen3_5_vl", "modern/qwen3_next"};
 
 static int is_supported(const char *name)
 {

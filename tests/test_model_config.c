@@ -68,8 +68,10 @@ static const struct {
         {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[1.5]}", ERR_INPUT, "full_attn_idxs[0]"},
         {"{\"model_type\":\"lfm2\",\"block_ff_dim\":1}", ERR_INPUT, "the MLP would be 0 wide"},
         {"{\"model_type\":\"lfm2\",\"block_ffn_dim_multiplier\":1e9}", ERR_INPUT, "block_ffn_dim_multiplier"},
-        {"{" GEMMA4 ",\"enable_moe_block\":true}", ERR_UNSUPPORTED, "enable_moe_block is true"},
-        {"{" GEMMA4 ",\"num_experts\":8}", ERR_UNSUPPORTED, "num_experts is 8"},
+        {"{" GEMMA4 ",\"enable_moe_block\":true}", ERR_INPUT, "enable_moe_block needs num_experts, top_k"},
+        {"{" GEMMA4
+         ",\"enable_moe_block\":true,\"num_experts\":4,\"top_k_experts\":5,\"moe_intermediate_size\":8}",
+                ERR_INPUT, "top_k_experts is 5, but num_experts is only 4"},
         {"{" GEMMA4 ",\"use_bidirectional_attention\":\"all\"}", ERR_UNSUPPORTED,
                 "use_bidirectional_attention is all"},
         {"{" GEMMA4 ",\"use_bidirectional_attention\":\"al\"}", ERR_INPUT,

@@ -2,6 +2,17 @@
  * order of experts, their weighted sum, and a shared expert for every token. Its ops: device/op_experts.h. */
 #include "model/blocks/experts.h"
 
+/* Room for what a norm of this role needs; none without it. */
+static struct experts_norm norm_take(int64_t *end, const struct stage_call *call, enum tensor_role role)
+{
+	int64_t tokens = call_has(call, role) ? call->tokens : 0;
+	struct experts_norm n;
+
+	n.rows = layout_take(end, tokens * call->c->C, call->element_bytes);
+	n.rstd = layout_take(end, tokens, 4);
+	return n;
+}
+
 static struct experts_layout layout_of(const struct stage_call *call)
 {
 	const struct experts_config *x = &call->block->experts;
@@ -24,6 +35,12 @@ static struct experts_layout layout_of(const struct stage_call *call)
 	l.shared_logits = layout_take(&end, weighed, 4);
 	l.shared_ids = layout_take(&end, weighed, 4);
 	l.shared_weights = layout_take(&end, weighed, 4);
+	l.input = norm_take(&end, call, ROLE_EXPERTS_NORM_W);
+	l.router = norm_take(&end, call, ROLE_ROUTER_NORM_W);
+	l.shared = norm_take(&end, call, ROLE_SHARED_POST_NORM_W);
+	l.output = norm_take(&end, call, ROLE_EXPERTS_POST_NORM_W);
+	l.sum = norm_take(&end, call, ROLE_SUM_POST_NORM_W);
+	l.scaled = layout_take(&end, call_has(call, ROLE_EXPERT_SCALE) ? rows : 0, 4);
 	l.bytes = end;
 	return l;
 }
@@ -33,12 +50,7 @@ static int64_t acts_bytes(const struct stage_call *call)
 	return layout_of(call).bytes;
 }
 
-static const struct experts_layout *layout(const struct stage_call *call)
-{
-	return call->layout;
-}
-
-static struct experts_scratch scratch_of(const struct stage_call *call)
+struct experts_scratch experts_scratch_of(const struct stage_call *call)
 {
 	const struct experts_config *x = &call->block->experts;
 	int64_t e = call->element_bytes, tokens = call->tokens, rows = experts_rows(call), end = 0,
@@ -54,6 +66,7 @@ static struct experts_scratch scratch_of(const struct stage_call *call)
 	s.dweights = layout_take(&end, rows, 4);
 	s.dlogits = layout_take(&end, tokens * x->count, 4);
 	s.dlogits_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * x->count, e);
+	s.part = layout_take(&end, call_has(call, ROLE_SUM_POST_NORM_W) ? tokens * call->c->C : 0, e);
 	s.adapter = layout_take(&end, ranks, e);
 	s.adapter_grad = layout_take(&end, ranks, e);
 	s.bytes = end;
@@ -62,7 +75,7 @@ static struct experts_scratch scratch_of(const struct stage_call *call)
 
 static int64_t scratch_bytes(const struct stage_call *call)
 {
-	return scratch_of(call).bytes;
+	return experts_scratch_of(call).bytes;
 }
 
 /* ---- parts ---- */
@@ -73,25 +86,68 @@ static struct norm_place norm_of(const struct stage_call *call)
 	        acts_at(call, layout(call)->mean), scratch_at(call, call->scratch.norm_zeros)};
 }
 
-/* No norm follows the sum: the block lacks the tensor. */
-static struct norm_place post_norm_of(const struct stage_call *call)
+static struct norm_place own_norm(
+        const struct stage_call *call, enum tensor_role role, const struct experts_norm *n)
 {
-	return (struct norm_place){ROLE_POST_NORM2_W, ROLE_COUNT, DEV_NONE, DEV_NONE,
+	return (struct norm_place){role, ROLE_COUNT, acts_at(call, n->rstd), DEV_NONE,
 	        scratch_at(call, call->scratch.norm_zeros)};
 }
 
-static struct rows norm_rows(const struct stage_call *call)
+/* Behind the sum, if there is one. */
+static struct norm_place post_norm_of(const struct stage_call *call)
+{
+	return own_norm(call, ROLE_SUM_POST_NORM_W, &layout(call)->sum);
+}
+
+struct rows experts_norm_rows(const struct stage_call *call)
 {
 	return rows_at(call, acts_at(call, layout(call)->norm), call->c->C);
 }
 
-static struct linear router_of(const struct stage_call *call)
+/* What the router and the experts read: norm2's output, or that of a norm of their own. */
+struct rows experts_router_rows(const struct stage_call *call)
 {
-	return (struct linear){ROLE_ROUTER_W, ROLE_ROUTER_B, call->block->experts.count, call->c->C, 0, 0, 0};
+	return call_has(call, ROLE_ROUTER_NORM_W)
+	               ? rows_at(call, acts_at(call, layout(call)->router.rows), call->c->C)
+	               : experts_norm_rows(call);
+}
+
+static struct rows input_rows(const struct stage_call *call)
+{
+	return call_has(call, ROLE_EXPERTS_NORM_W)
+	               ? rows_at(call, acts_at(call, layout(call)->input.rows), call->c->C)
+	               : experts_norm_rows(call);
+}
+
+static void norms_forward(struct stage_call *call)
+{
+	const struct experts_layout *l = layout(call);
+	struct norm_place norm = norm_of(call), input = own_norm(call, ROLE_EXPERTS_NORM_W, &l->input),
+	                  router = own_norm(call, ROLE_ROUTER_NORM_W, &l->router);
+
+	norm_forward(call, &norm, experts_norm_rows(call).base, stream_in(call), call->tokens);
+	if (call_has(call, ROLE_EXPERTS_NORM_W))
+		norm_forward(call, &input, input_rows(call).base, stream_in(call), call->tokens);
+	if (call_has(call, ROLE_ROUTER_NORM_W))
+		norm_forward(call, &router, experts_router_rows(call).base, stream_in(call), call->tokens);
+}
+
+/* Takes the gradient of a norm's output, summed in dnorm, on to the stream. */
+static void dnorm_end(struct stage_call *call, const struct norm_place *norm)
+{
+	dev_addr dnorm = scratch_at(call, call->scratch.dnorm),
+	         rounded = scratch_at(call, call->scratch.dnorm_cast);
+	int is_wide = call->dtype == DTYPE_F32;
+
+	if (!is_wide)
+		call_cast(call, rounded, dnorm, call->tokens * call->c->C);
+	norm_backward(call, norm, call->memory->dx, is_wide ? dnorm : rounded, stream_in(call), call->tokens,
+	        LINEAR_ADD, scratch_at(call, call->scratch.norm_partial),
+	        scratch_at(call, call->scratch.norm_sink));
 }
 
 /* Matrices of the shared expert; every other linear layer of it has C columns. */
-static struct linear shared_of(const struct stage_call *call, enum tensor_role role)
+struct linear experts_shared_of(const struct stage_call *call, enum tensor_role role)
 {
 	int64_t C = call->c->C, S = call->block->experts.shared;
 
@@ -99,89 +155,6 @@ static struct linear shared_of(const struct stage_call *call, enum tensor_role r
 		return (struct linear){role, ROLE_COUNT, 1, C, 0, 0, 0};
 	return role == ROLE_SHARED_DOWN_W ? (struct linear){role, ROLE_COUNT, C, S, 0, 0, 0}
 	                                  : (struct linear){role, ROLE_COUNT, S, C, 0, 0, 0};
-}
-
-/* ---- routing ---- */
-
-/* A router: of the experts, or of the one shared expert, whose weight is a sigmoid. */
-struct router {
-	int64_t logits, ids, weights; /* in activations */
-	int64_t experts, chosen;
-	struct linear linear;
-	int is_shared;
-};
-
-static struct router router_place(const struct stage_call *call, int is_shared)
-{
-	const struct experts_layout *l = layout(call);
-	const struct experts_config *x = &call->block->experts;
-
-	return is_shared ? (struct router){l->shared_logits, l->shared_ids, l->shared_weights, 1, 1,
-	                           shared_of(call, ROLE_SHARED_WEIGHT_W), 1}
-	                 : (struct router){
-	                           l->logits, l->ids, l->weights, x->count, x->chosen, router_of(call), 0};
-}
-
-static void route(struct stage_call *call, const struct router *r)
-{
-	const struct experts_config *x = &call->block->experts;
-	dev_addr logits = acts_at(call, r->logits);
-
-	linear_forward(call, &r->linear, rows_at(call, logits, r->experts), DTYPE_F32, norm_rows(call));
-	call_op(call, &(struct op){.kind = OP_ROUTE,
-	                      .route = {.ids = acts_at(call, r->ids),
-	                              .weights = acts_at(call, r->weights),
-	                              .logits = logits,
-	                              .bias = r->is_shared ? DEV_NONE : weight_of(call, ROLE_ROUTER_CHOICE_B),
-	                              .tokens = call->tokens,
-	                              .experts = r->experts,
-	                              .chosen = r->chosen,
-	                              .groups = r->is_shared ? 1 : x->groups,
-	                              .groups_chosen = r->is_shared ? 1 : x->groups_chosen,
-	                              .rule = r->is_shared ? ROUTE_SIGMOID : x->rule,
-	                              .bias_dtype = call->dtype,
-	                              .is_normed = !r->is_shared && x->is_normed,
-	                              .scale = r->is_shared ? 1 : x->scale}});
-}
-
-static void order(struct stage_call *call)
-{
-	const struct experts_layout *l = layout(call);
-
-	call_op(call, &(struct op){.kind = OP_ORDER,
-	                      .order = {.first = acts_at(call, l->first),
-	                              .slot = acts_at(call, l->slot),
-	                              .row = acts_at(call, l->row),
-	                              .ids = acts_at(call, l->ids),
-	                              .tokens = call->tokens,
-	                              .chosen = call->block->experts.chosen,
-	                              .experts = call->block->experts.count}});
-}
-
-/* From the gradients of the weights, in scratch, those of the router; adds that of its input to dnorm. */
-static void route_backward(struct stage_call *call, const struct router *r, dev_addr dnorm)
-{
-	const struct experts_config *x = &call->block->experts;
-	struct experts_scratch s = scratch_of(call);
-	dev_addr wide = own_scratch_at(call, s.dlogits), cast = own_scratch_at(call, s.dlogits_cast);
-	struct rows dlogits = rows_at(call, call->dtype == DTYPE_F32 ? wide : cast, r->experts);
-
-	call_op(call, &(struct op){.kind = OP_ROUTE_GRAD,
-	                      .route_grad = {.dlogits = wide,
-	                              .dweights = own_scratch_at(call, s.dweights),
-	                              .ids = acts_at(call, r->ids),
-	                              .logits = acts_at(call, r->logits),
-	                              .tokens = call->tokens,
-	                              .experts = r->experts,
-	                              .chosen = r->chosen,
-	                              .rule = r->is_shared ? ROUTE_SIGMOID : x->rule,
-	                              .is_normed = !r->is_shared && x->is_normed,
-	                              .scale = r->is_shared ? 1 : x->scale}});
-	if (call->dtype != DTYPE_F32)
-		call_cast(call, cast, wide, call->tokens * r->experts);
-	linear_backward_weight(call, &r->linear, dlogits, norm_rows(call));
-	linear_backward_input(
-	        call, &r->linear, rows_at(call, dnorm, call->c->C), DTYPE_F32, LINEAR_ADD, dlogits);
 }
 
 /* ---- rows ---- */
@@ -293,24 +266,25 @@ static void shared_activate(struct stage_call *call, dev_addr hidden)
 
 static void shared_inner(struct stage_call *call)
 {
-	struct linear gate = shared_of(call, ROLE_SHARED_GATE_W), up = shared_of(call, ROLE_SHARED_UP_W);
+	struct linear gate = experts_shared_of(call, ROLE_SHARED_GATE_W),
+	              up = experts_shared_of(call, ROLE_SHARED_UP_W);
 	int64_t S = call->block->experts.shared;
 
 	linear_forward(call, &gate, rows_at(call, acts_at(call, layout(call)->shared_gate), S), call->dtype,
-	        norm_rows(call));
+	        experts_norm_rows(call));
 	linear_forward(call, &up, rows_at(call, acts_at(call, layout(call)->shared_up), S), call->dtype,
-	        norm_rows(call));
+	        experts_norm_rows(call));
 	if (call_has(call, ROLE_SHARED_WEIGHT_W)) {
-		struct router r = router_place(call, 1);
+		struct router r = experts_router(call, 1);
 
-		route(call, &r);
+		experts_route(call, &r);
 	}
 }
 
 static void shared_forward(struct stage_call *call, dev_addr branch)
 {
-	struct linear down = shared_of(call, ROLE_SHARED_DOWN_W);
-	dev_addr hidden = own_scratch_at(call, scratch_of(call).shared_hidden);
+	struct linear down = experts_shared_of(call, ROLE_SHARED_DOWN_W);
+	dev_addr hidden = own_scratch_at(call, experts_scratch_of(call).shared_hidden);
 	int64_t S = call->block->experts.shared;
 
 	shared_activate(call, hidden);
@@ -321,12 +295,13 @@ static void shared_forward(struct stage_call *call, dev_addr branch)
 	linear_forward(call, &down, rows_at(call, branch, call->c->C), call->dtype, rows_at(call, hidden, S));
 }
 
-/* Adds the gradient of its input to dnorm. */
-static void shared_backward(struct stage_call *call, struct rows dy, dev_addr dnorm)
+/* Adds the gradient of its input to dnorm, or writes it. */
+static void shared_backward(struct stage_call *call, struct rows dy, dev_addr dnorm, enum linear_sum sum)
 {
-	struct experts_scratch s = scratch_of(call);
-	struct linear down = shared_of(call, ROLE_SHARED_DOWN_W), gate = shared_of(call, ROLE_SHARED_GATE_W),
-	              up = shared_of(call, ROLE_SHARED_UP_W);
+	struct experts_scratch s = experts_scratch_of(call);
+	struct linear down = experts_shared_of(call, ROLE_SHARED_DOWN_W),
+	              gate = experts_shared_of(call, ROLE_SHARED_GATE_W),
+	              up = experts_shared_of(call, ROLE_SHARED_UP_W);
 	int64_t S = call->block->experts.shared;
 	struct rows hidden = rows_at(call, own_scratch_at(call, s.shared_hidden), S),
 	            dhidden = rows_at(call, own_scratch_at(call, s.shared_dhidden), S),
@@ -337,39 +312,76 @@ static void shared_backward(struct stage_call *call, struct rows dy, dev_addr dn
 	shared_activate(call, hidden.base);
 	linear_backward_input(call, &down, dhidden, call->dtype, LINEAR_WRITE, dy);
 	if (call_has(call, ROLE_SHARED_WEIGHT_W)) {
-		struct router r = router_place(call, 1);
+		struct router r = experts_router(call, 1);
 
 		call_op(call,
 		        &(struct op){.kind = OP_WEIGH_GRAD,
 		                .weigh_grad = {hidden.base, dhidden.base, own_scratch_at(call, s.dweights),
 		                        acts_at(call, r.weights), DEV_NONE, call->tokens, S, call->dtype}});
-		route_backward(call, &r, dnorm);
+		experts_route_backward(call, &r, dnorm, sum);
+		sum = LINEAR_ADD;
 	}
 	linear_backward_weight(call, &down, dy, hidden);
 	call_op(call, &(struct op){.kind = OP_GLU_GRAD,
 	                      .glu_grad = {SHARED_GLU(call), .dgate = dgate.base, .dup = dup.base,
 	                              .dout = dhidden.base}});
-	linear_backward_weight(call, &gate, dgate, norm_rows(call));
-	linear_backward_weight(call, &up, dup, norm_rows(call));
-	linear_backward_input(call, &gate, dinput, DTYPE_F32, LINEAR_ADD, dgate);
+	linear_backward_weight(call, &gate, dgate, experts_norm_rows(call));
+	linear_backward_weight(call, &up, dup, experts_norm_rows(call));
+	linear_backward_input(call, &gate, dinput, DTYPE_F32, sum, dgate);
 	linear_backward_input(call, &up, dinput, DTYPE_F32, LINEAR_ADD, dup);
 }
 
 /* ---- the stage ---- */
 
+/* Whether the shared expert and the experts have norms of their own before the sum. */
+static int parts_are_apart(const struct stage_call *call)
+{
+	return call_has(call, ROLE_SUM_POST_NORM_W);
+}
+
+/* The sum of both parts behind their norms; `part` is room for one. */
+static void join(struct stage_call *call, dev_addr sum, dev_addr part)
+{
+	const struct experts_layout *l = layout(call);
+	struct norm_place shared = own_norm(call, ROLE_SHARED_POST_NORM_W, &l->shared),
+	                  output = own_norm(call, ROLE_EXPERTS_POST_NORM_W, &l->output);
+
+	norm_forward(call, &shared, sum, acts_at(call, l->shared.rows), call->tokens);
+	norm_forward(call, &output, part, acts_at(call, l->output.rows), call->tokens);
+	call_add(call, sum, sum, part, call->tokens * call->c->C);
+}
+
+/* The gradient of a part from dy, that of the sum: dy itself, or through the part's norm into scratch. */
+static dev_addr part_gradient(
+        struct stage_call *call, dev_addr dy, enum tensor_role role, const struct experts_norm *n)
+{
+	struct norm_place norm = own_norm(call, role, n);
+	dev_addr part = own_scratch_at(call, experts_scratch_of(call).part);
+
+	if (!parts_are_apart(call))
+		return dy;
+	norm_backward(call, &norm, part, dy, acts_at(call, n->rows), call->tokens, LINEAR_WRITE,
+	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
+	return part;
+}
+
 static void forward(struct stage_call *call)
 {
-	struct experts_scratch s = scratch_of(call);
-	struct norm_place norm = norm_of(call), post = post_norm_of(call);
-	struct router router = router_place(call, 0);
+	const struct experts_layout *l = layout(call);
+	struct experts_scratch s = experts_scratch_of(call);
+	struct norm_place post = post_norm_of(call);
+	struct router router = experts_router(call, 0);
 	dev_addr rows = own_scratch_at(call, s.in_rows), hidden = own_scratch_at(call, s.hidden),
-	         gate_up = acts_at(call, layout(call)->gate_up), branch = branch_at(call, &post, DEV_NONE);
+	         gate_up = acts_at(call, layout(call)->gate_up),
+	         branch = branch_at(call, &post, acts_at(call, l->sum.rows));
 	int64_t C = call->c->C, F = call->block->experts.F;
+	int is_apart = parts_are_apart(call);
 
-	norm_forward(call, &norm, norm_rows(call).base, stream_in(call), call->tokens);
-	route(call, &router);
-	order(call);
-	dispatch(call, rows, norm_rows(call).base);
+	norms_forward(call);
+	experts_route(call, &router);
+	experts_order(call);
+	experts_scale_weights(call);
+	dispatch(call, rows, input_rows(call).base);
 	experts_rows_product(
 	        call, gate_up, rows, weight_of(call, ROLE_EXPERTS_GATE_UP_W), 2 * F, C, MATMUL_TRANSPOSED, 0);
 	experts_adapt_gate_up(call, &s, gate_up, rows, hidden);
@@ -378,24 +390,25 @@ static void forward(struct stage_call *call)
 	if (dev_is_none(branch))
 		return;
 	if (has_shared(call))
-		shared_forward(call, branch);
+		shared_forward(call, is_apart ? acts_at(call, l->shared.rows) : branch);
 	activate(call, hidden);
-	call_op(call,
-	        &(struct op){.kind = OP_WEIGH,
-	                .weigh = {hidden, acts_at(call, layout(call)->weights),
-	                        acts_at(call, layout(call)->slot), experts_rows(call), F, call->dtype}});
+	call_op(call, &(struct op){.kind = OP_WEIGH,
+	                      .weigh = {hidden, experts_row_weights(call), acts_at(call, l->slot),
+	                              experts_rows(call), F, call->dtype}});
 	experts_rows_product(
 	        call, rows, hidden, weight_of(call, ROLE_EXPERTS_DOWN_W), C, F, MATMUL_TRANSPOSED, 0);
 	experts_adapt_down(call, &s, rows, hidden);
-	combine(call, branch, call->dtype, rows, has_shared(call));
+	combine(call, is_apart ? acts_at(call, l->output.rows) : branch, call->dtype, rows,
+	        has_shared(call) && !is_apart);
+	if (is_apart)
+		join(call, branch, own_scratch_at(call, s.part));
 	branch_end(call, &post, branch);
 }
 
-/* Writes the gradient of the norm's output to dnorm, from the part of the experts. */
+/* Writes the gradient of the experts' input to dnorm, and those of the weights to scratch. */
 static void rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm)
 {
-	struct experts_scratch s = scratch_of(call);
-	struct router router = router_place(call, 0);
+	struct experts_scratch s = experts_scratch_of(call);
 	dev_addr in = own_scratch_at(call, s.in_rows), out = own_scratch_at(call, s.out_rows),
 	         hidden = own_scratch_at(call, s.hidden), dhidden = own_scratch_at(call, s.dhidden),
 	         dgate_up = acts_at(call, layout(call)->gate_up);
@@ -408,35 +421,43 @@ static void rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm)
 	experts_adapt_down_input(call, &s, dhidden, out);
 	call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
 	                      .weigh_grad = {hidden, dhidden, own_scratch_at(call, s.dweights),
-	                              acts_at(call, router.weights), acts_at(call, layout(call)->slot),
+	                              experts_row_weights(call), acts_at(call, layout(call)->slot),
 	                              experts_rows(call), F, call->dtype}});
 	experts_weights_product(call, grad_of(call, ROLE_EXPERTS_DOWN_W), out, C, hidden, F);
 	experts_adapt_down_weights(call, &s, out, hidden);
 	activate_backward(call, dhidden);
-	dispatch(call, in, norm_rows(call).base);
+	dispatch(call, in, input_rows(call).base);
 	experts_weights_product(call, grad_of(call, ROLE_EXPERTS_GATE_UP_W), dgate_up, 2 * F, in, C);
 	experts_rows_product(
 	        call, out, dgate_up, weight_of(call, ROLE_EXPERTS_GATE_UP_W), C, 2 * F, MATMUL_NORMAL, 0);
 	experts_adapt_gate_up_backward(call, &s, out, dgate_up, in, dhidden);
 	combine(call, dnorm, DTYPE_F32, out, 0);
-	route_backward(call, &router, dnorm);
 }
 
 static void backward(struct stage_call *call)
 {
-	struct norm_place norm = norm_of(call), post = post_norm_of(call);
-	dev_addr dx = call->memory->dx, dnorm = scratch_at(call, call->scratch.dnorm),
-	         rounded = scratch_at(call, call->scratch.dnorm_cast),
-	         dy = branch_gradient(call, &post, DEV_NONE);
-	int is_wide = call->dtype == DTYPE_F32;
+	const struct experts_layout *l = layout(call);
+	struct norm_place norm = norm_of(call), post = post_norm_of(call),
+	                  input = own_norm(call, ROLE_EXPERTS_NORM_W, &l->input),
+	                  own_router = own_norm(call, ROLE_ROUTER_NORM_W, &l->router);
+	struct router router = experts_router(call, 0);
+	dev_addr dnorm = scratch_at(call, call->scratch.dnorm),
+	         dy = branch_gradient(call, &post, acts_at(call, l->sum.rows));
+	int has_input = call_has(call, ROLE_EXPERTS_NORM_W), has_router = call_has(call, ROLE_ROUTER_NORM_W);
 
-	rows_backward(call, dy, dnorm);
+	rows_backward(call, part_gradient(call, dy, ROLE_EXPERTS_POST_NORM_W, &l->output), dnorm);
+	if (has_input)
+		dnorm_end(call, &input);
+	experts_scale_weights_backward(call);
+	experts_route_backward(call, &router, dnorm, has_input ? LINEAR_WRITE : LINEAR_ADD);
+	if (has_router)
+		dnorm_end(call, &own_router);
 	if (has_shared(call))
-		shared_backward(call, rows_at(call, dy, call->c->C), dnorm);
-	if (!is_wide)
-		call_cast(call, rounded, dnorm, call->tokens * call->c->C);
-	norm_backward(call, &norm, dx, is_wide ? dnorm : rounded, stream_in(call), call->tokens, LINEAR_ADD,
-	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
+		shared_backward(call,
+		        rows_at(call, part_gradient(call, dy, ROLE_SHARED_POST_NORM_W, &l->shared),
+		                call->c->C),
+		        dnorm, has_router ? LINEAR_WRITE : LINEAR_ADD);
+	dnorm_end(call, &norm);
 }
 
 static void experts_forward(struct stage_call *call)

@@ -21,6 +21,13 @@ struct experts_layout {
 	int64_t shared_logits;          /* F32 [tokens] */
 	int64_t shared_ids;             /* int32 [tokens] */
 	int64_t shared_weights;         /* F32 [tokens] */
+	/* With norms of their own: input and rstd of the experts and the router, output before a norm and its
+	 * rstd of the shared expert, the experts and the sum; and weights times EXPERT_SCALE. */
+	struct experts_norm {
+		int64_t rows; /* [tokens, C] */
+		int64_t rstd; /* F32 [tokens] */
+	} input, router, shared, output, sum;
+	int64_t scaled; /* F32 [tokens, chosen] */
 	int64_t bytes;
 };
 
@@ -32,6 +39,7 @@ struct experts_scratch {
 	int64_t shared_hidden, shared_dhidden; /* [tokens, S] */
 	int64_t dweights;                      /* F32 [tokens, chosen] */
 	int64_t dlogits, dlogits_cast;         /* F32 and, if not F32, dtype [tokens, experts] */
+	int64_t part;                          /* [tokens, C] a part of the sum, or its gradient */
 	int64_t adapter, adapter_grad;         /* [rows, rank] */
 	int64_t bytes;
 };
@@ -40,6 +48,43 @@ static inline int64_t experts_rows(const struct stage_call *call)
 {
 	return call->tokens * call->block->experts.chosen;
 }
+
+static inline const struct experts_layout *layout(const struct stage_call *call)
+{
+	return call->layout;
+}
+
+struct experts_scratch experts_scratch_of(const struct stage_call *call);
+
+/* norm2's output; and what the router reads, that or the output of a norm of its own. */
+struct rows experts_norm_rows(const struct stage_call *call);
+struct rows experts_router_rows(const struct stage_call *call);
+
+/* Matrices of the shared expert; every other linear layer of it has C columns. */
+struct linear experts_shared_of(const struct stage_call *call, enum tensor_role role);
+
+/* A router: of the experts, or of the one shared expert, whose weight is a sigmoid. */
+struct router {
+	int64_t logits, ids, weights; /* in activations */
+	int64_t experts, chosen;
+	struct linear linear;
+	int is_shared;
+};
+
+struct router experts_router(const struct stage_call *call, int is_shared);
+void experts_route(struct stage_call *call, const struct router *r);
+void experts_order(struct stage_call *call);
+
+/* The weights of rows: those of the router, or these times EXPERT_SCALE, which experts_scale_weights
+ * makes. */
+dev_addr experts_row_weights(const struct stage_call *call);
+void experts_scale_weights(struct stage_call *call);
+
+/* From the gradients of the weights of rows, in scratch, those of the router's weights; then those of the
+ * router; adds that of its input to dnorm, or writes it. */
+void experts_scale_weights_backward(struct stage_call *call);
+void experts_route_backward(
+        struct stage_call *call, const struct router *r, dev_addr dnorm, enum linear_sum sum);
 
 /* c (+)= a times the matrix b of each row's expert. */
 void experts_rows_product(struct stage_call *call, dev_addr c, dev_addr a, dev_addr b, int64_t n, int64_t k,

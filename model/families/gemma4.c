@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { WITH_EXPERTS = 1 }; /* a set of tensors */
+
 static const struct family_tensor gemma4_tensors[] = {
         LLAMA_EMBED,
         TENSOR(LAYER_SCALAR, "layer_scalar"),
@@ -23,10 +25,23 @@ static const struct family_tensor gemma4_tensors[] = {
         TENSOR(O_W, "self_attn.o_proj.weight"),
         TENSOR_IF(O_B, "self_attn.o_proj.bias", "attention_bias", 0),
         LLAMA_MLP,
+        /* with experts the MLP is the shared one */
+        TENSOR_IN(WITH_EXPERTS, SHARED_GATE_W, "mlp.gate_proj.weight"),
+        TENSOR_IN(WITH_EXPERTS, SHARED_UP_W, "mlp.up_proj.weight"),
+        TENSOR_IN(WITH_EXPERTS, SHARED_DOWN_W, "mlp.down_proj.weight"),
         GEMMA_NORMS,
+        TENSOR_IN(WITH_EXPERTS, SUM_POST_NORM_W, "post_feedforward_layernorm.weight"),
         TENSOR(INPUT_GATE_W, "per_layer_input_gate.weight"),
         TENSOR(INPUT_W, "per_layer_projection.weight"),
         TENSOR(POST_INPUT_NORM_W, "post_per_layer_input_norm.weight"),
+        TENSOR_IN(WITH_EXPERTS, ROUTER_NORM_W, "router.scale"),
+        TENSOR_IN(WITH_EXPERTS, EXPERT_SCALE, "router.per_expert_scale"),
+        TENSOR_IN(WITH_EXPERTS, ROUTER_W, "router.proj.weight"),
+        TENSOR_IN(WITH_EXPERTS, EXPERTS_GATE_UP_W, "experts.gate_up_proj"),
+        TENSOR_IN(WITH_EXPERTS, EXPERTS_DOWN_W, "experts.down_proj"),
+        TENSOR_IN(WITH_EXPERTS, SHARED_POST_NORM_W, "post_feedforward_layernorm_1.weight"),
+        TENSOR_IN(WITH_EXPERTS, EXPERTS_POST_NORM_W, "post_feedforward_layernorm_2.weight"),
+        TENSOR_IN(WITH_EXPERTS, EXPERTS_NORM_W, "pre_feedforward_layernorm_2.weight"),
         TENSOR(FINAL_NORM_W, "norm.weight"),
         TENSOR(INPUTS_TABLE, "embed_tokens_per_layer.weight"),
         TENSOR(INPUTS_W, "per_layer_model_projection.weight"),
@@ -139,17 +154,11 @@ static void gemma4_sizes(struct config_reader *r, struct model_config *c)
 		check_layers(r, c);
 }
 
-/* Refuses the mixture of experts, and attention to later tokens. */
+/* Refuses attention to later tokens. */
 static void refuse_others(struct config_reader *r)
 {
 	const json_t *both = json_object_get(r->object, "use_bidirectional_attention");
-	int64_t experts = 0;
 
-	config_refuse_flag(r, "enable_moe_block");
-	config_read_int(r, "num_experts", &experts, 0, INT32_MAX);
-	if (experts)
-		config_fail(
-		        r, ERR_UNSUPPORTED, "num_experts is %" PRId64 ": experts are not supported", experts);
 	if (json_is_true(both) || (json_is_string(both) && !strcmp(json_string_value(both), "all")))
 		config_fail(r, ERR_UNSUPPORTED, "use_bidirectional_attention is %s: not supported",
 		        json_is_true(both) ? "true" : "all");
@@ -236,6 +245,35 @@ static void read_inputs(struct config_reader *r, struct model_config *c)
 	}
 }
 
+/* Experts beside the MLP of each layer, with norms of their own. */
+static void read_experts(struct config_reader *r, struct model_config *c)
+{
+	static const struct experts_keys keys = {
+	        .count = {"num_experts"}, .chosen = "top_k_experts", .inner = "moe_intermediate_size"};
+	static const enum tensor_role norms[] = {ROLE_EXPERTS_NORM_W, ROLE_ROUTER_NORM_W,
+	        ROLE_SHARED_POST_NORM_W, ROLE_EXPERTS_POST_NORM_W, ROLE_SUM_POST_NORM_W};
+	struct experts_config e = {.shared = c->F, .is_normed = 1, .logit_scale = 1 / sqrt((double)c->C)};
+	int is_on = 0;
+
+	config_read_flag(r, "enable_moe_block", &is_on);
+	for (int64_t l = 0; l < c->L && !is_on; l++)
+		config_set_sparse(&c->block[l], &e, 0);
+	for (size_t i = 0; i < sizeof(norms) / sizeof(*norms) && !is_on; i++)
+		config_set_has(c, norms[i], 0);
+	if (!is_on)
+		return;
+	if (!config_has(r, "num_experts") || !config_has(r, "top_k_experts") ||
+	        !config_has(r, "moe_intermediate_size"))
+		config_fail(r, ERR_INPUT,
+		        "enable_moe_block needs num_experts, top_k_experts and moe_intermediate_size");
+	if (c->input_columns)
+		config_fail(r, ERR_UNSUPPORTED, "enable_moe_block needs hidden_size_per_layer_input 0");
+	config_read_experts(r, &e, &keys);
+	c->tensor_set = WITH_EXPERTS;
+	config_set_all_sparse(r, c, &e);
+	config_set_has(c, ROLE_POST_NORM2_W, 0);
+}
+
 /* transformers knows no older spelling, and needs the settings of each kind of layer. */
 static void check_rope(struct config_reader *r, const struct model_config *c)
 {
@@ -270,6 +308,8 @@ static void gemma4_read(struct config_reader *r, struct model_config *c)
 		share(r, c);
 	if (!r->err)
 		read_inputs(r, c);
+	if (!r->err)
+		read_experts(r, c);
 }
 
 #define GEMMA4_DEFAULTS                                                                                      \
