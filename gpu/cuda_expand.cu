@@ -11,7 +11,7 @@ OP_MOVE_LIST(CUDA_DECLARE)
 namespace
 {
 
-/* A thread takes EACH elements in a row, so that it reads 4 codes of 8 bits or 8 of 4 at once. */
+/* A thread takes EACH elements that lie side by side; so one division finds its scales. */
 enum { THREADS = 256, EACH = 8, COLS = EACH * THREADS, MAP_COUNT = 256 };
 
 /* Values of codes and of NESTED scales, by value: a kernel needs no other memory. */
@@ -42,41 +42,67 @@ static __device__ float e4m3_value(uint8_t code)
 	                : __uint_as_float(sign | ((rest << 20) + (120u << 23)));
 }
 
-/* The code of column c, whose byte is at codes[c] or codes[c / 2]. */
-template <int CODE> static __device__ float value_at(const uint8_t *codes, const float *table, int64_t c)
+/* The value of the code of element i, whose byte is bytes[i] or bytes[i / 2]. */
+template <int CODE> static __device__ float value_at(const uint8_t *bytes, const float *table, int i)
 {
 	if (CODE == CODE_I8)
-		return (float)(int8_t)codes[c];
+		return (float)(int8_t)bytes[i];
 	if (CODE == CODE_E4M3)
-		return e4m3_value(codes[c]);
-	int is_high = (int)(c & 1) ^ (CODE == CODE_E2M1 ? 0 : 1);
-	return table[codes[c / 2] >> 4 * is_high & 15];
+		return e4m3_value(bytes[i]);
+	int is_high = (i & 1) ^ (CODE == CODE_E2M1 ? 0 : 1);
+	return table[bytes[i / 2] >> 4 * is_high & 15];
 }
 
-/* A block has a row and COLS columns. */
+/* A block has a row and COLS columns. is_wide: EACH elements and their codes are one access each. */
 template <class T, int CODE, int SCALE>
-static __global__ void __launch_bounds__(THREADS)
-        expand_kernel(T *dst, const uint8_t *codes, const void *scales, const float *outer, int64_t cols,
-                int64_t block_rows, int64_t block_cols, int64_t column_blocks, struct tables tables)
+static __global__ void __launch_bounds__(THREADS) expand_kernel(T *dst, const uint8_t *codes,
+        const void *scales, const float *outer, int64_t cols, int64_t block_rows, int64_t block_cols,
+        int64_t column_blocks, int is_wide, struct tables tables)
 {
+	constexpr int BYTES = CODE == CODE_I8 || CODE == CODE_E4M3 ? EACH : EACH / 2;
 	SHARED(float, of_code, 16);
 	SHARED(float, of_scale, MAP_COUNT);
-	int64_t row = blockIdx.x / column_blocks, first = blockIdx.x % column_blocks * COLS + threadIdx.x * 2;
-	int64_t scale = row / block_rows * ((cols - 1) / block_cols + 1);
-	int64_t row_bytes = CODE == CODE_I8 || CODE == CODE_E4M3 ? cols : (cols + 1) / 2;
+	int64_t row = blockIdx.x / column_blocks,
+	        first = blockIdx.x % column_blocks * COLS + threadIdx.x * EACH;
+	int64_t scale_row = row / block_rows * ((cols - 1) / block_cols + 1);
 
 	if (threadIdx.x < 16)
 		of_code[threadIdx.x] = tables.of_code[threadIdx.x];
 	if (SCALE == CODE_SCALE_NESTED)
 		of_scale[threadIdx.x] = tables.of_scale[threadIdx.x];
 	__syncthreads();
-	codes += row * row_bytes;
-	for (int i = 0; i < EACH / 2; i++) {
-		int64_t c = first + i * 2 * THREADS;
+	if (first >= cols)
+		return;
+	int count = first + EACH < cols ? EACH : (int)(cols - first);
+	int64_t block = first / block_cols, left = (block + 1) * block_cols - first;
+	float scale = scale_at<SCALE>(scales, outer, of_scale, scale_row + block);
+	vec<uint8_t, BYTES> bytes = {};
+	vec<T, vec_count<T>> out[EACH / vec_count<T>];
 
-		for (int64_t at = c; at < c + 2 && at < cols; at++)
-			dst[row * cols + at] = from_float<T>(__fmul_rn(value_at<CODE>(codes, of_code, at),
-			        scale_at<SCALE>(scales, outer, of_scale, scale + at / block_cols)));
+	codes += row * ((cols * BYTES + EACH - 1) / EACH) + first * BYTES / EACH;
+	dst += row * cols + first;
+	if (is_wide)
+		bytes = *(const vec<uint8_t, BYTES> *)codes;
+#pragma unroll
+	for (int i = 0; i < BYTES; i++)
+		if (!is_wide && i * EACH / BYTES < count)
+			bytes.at[i] = codes[i];
+#pragma unroll
+	for (int i = 0; i < EACH; i++) {
+		if (!left && i < count) {
+			scale = scale_at<SCALE>(scales, outer, of_scale, scale_row + ++block);
+			left = block_cols;
+		}
+		left--;
+		out[i / vec_count<T>].at[i % vec_count<T>] =
+		        from_float<T>(__fmul_rn(value_at<CODE>(bytes.at, of_code, i), scale));
+	}
+#pragma unroll
+	for (int i = 0; i < EACH; i++) {
+		if (is_wide && i % vec_count<T> == 0)
+			*(vec<T, vec_count<T>> *)(dst + i) = out[i / vec_count<T>];
+		if (!is_wide && i < count)
+			dst[i] = out[i / vec_count<T>].at[i % vec_count<T>];
 	}
 }
 
@@ -84,6 +110,8 @@ template <class T, int CODE, int SCALE>
 int expand_start(const struct cuda_launch *at, const struct op_expand *o)
 {
 	int64_t column_blocks = ceil_div(o->cols, COLS);
+	int is_wide = o->cols % EACH == 0 && is_aligned(dev_ptr<T>(o->dst), 16) &&
+	              is_aligned(dev_ptr<const uint8_t>(o->codes), EACH);
 	struct tables tables;
 
 	for (int i = 0; i < 16; i++)
@@ -94,7 +122,7 @@ int expand_start(const struct cuda_launch *at, const struct op_expand *o)
 	        dim3((unsigned)(column_blocks * o->rows)), THREADS, 0, dev_ptr<T>(o->dst),
 	        dev_ptr<const uint8_t>(o->codes), dev_ptr<const uint8_t>(o->scales),
 	        SCALE == CODE_SCALE_NESTED ? dev_ptr<const float>(o->outer) : nullptr, o->cols, o->block_rows,
-	        o->block_cols, column_blocks, tables);
+	        o->block_cols, column_blocks, is_wide, tables);
 }
 
 template <class T, int CODE> int expand_scaled(const struct cuda_launch *at, const struct op_expand *o)
