@@ -15,13 +15,20 @@ static int64_t divided(int64_t value, int64_t divisor)
 	return (value + divisor - 1) / divisor;
 }
 
-/* Upper bounds of a micro-batch with fewer rows, each cut to row_tokens. */
-static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, int64_t rows, int64_t row_tokens)
+/* Upper bounds of a micro-batch of `rows` / `divisor` rows, their texts cut to text_tokens. A row has one
+ * text, unless the objective reads several. */
+static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, const struct engine_options *base,
+        int64_t rows, int64_t divisor, int64_t text_tokens)
 {
 	struct engine_sizes less = *sizes;
+	int64_t texts = 1;
 
-	if (rows * row_tokens < less.max_tokens)
-		less.max_tokens = rows * row_tokens;
+	if (base->policy.objective.type->row_documents && sizes->max_documents) {
+		texts = divided(sizes->max_documents, rows);
+		less.max_documents = rows / divisor * texts;
+	}
+	if (rows / divisor * texts * text_tokens < less.max_tokens)
+		less.max_tokens = rows / divisor * texts * text_tokens;
 	if (less.max_targets > less.max_tokens)
 		less.max_targets = less.max_tokens;
 	return less;
@@ -33,8 +40,8 @@ void smaller_apply(struct engine_options *o, const struct smaller *less, const s
 	int64_t row_tokens = c->packing == CONFIG_PACKING_BFD ? c->max_length : base->policy.rope_positions;
 
 	row_tokens = divided(row_tokens, less->length);
-	o->train = sizes_cut(&base->train, c->per_device_train_batch_size / less->batch, row_tokens);
-	o->eval = sizes_cut(&base->eval, c->per_device_eval_batch_size / less->eval, row_tokens);
+	o->train = sizes_cut(&base->train, base, c->per_device_train_batch_size, less->batch, row_tokens);
+	o->eval = sizes_cut(&base->eval, base, c->per_device_eval_batch_size, less->eval, row_tokens);
 	o->policy.micro_batches = (int)(base->policy.micro_batches / less->accumulation * less->batch);
 	o->policy.rope_positions = divided(base->policy.rope_positions, less->length);
 }

@@ -181,9 +181,10 @@ static void test_weights_that_can_only_be_counted(void **state)
 	model_put(path, sizeof(path), "bert.json",
 	        "{\"model_type\": \"bert\", \"vocab_size\": 100, \"hidden_size\": 32, "
 	        "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"intermediate_size\": 64, "
-	        "\"max_position_embeddings\": 64, \"type_vocab_size\": 2}");
+	        "\"max_position_embeddings\": 64, \"type_vocab_size\": 2, "
+	        "\"position_embedding_type\": \"relative_key\"}");
 	assert_ferry(2, NULL, "plan %s", path);
-	assert_true(all_said("\"bert\" is not supported|bert.json --estimate"));
+	assert_true(all_said("relative_key|bert.json --estimate"));
 	assert_ferry(0, NULL, "plan %s --estimate", path);
 	model_put(path, sizeof(path), "deepseek.json", "{\"model_type\": \"deepseek_v3\"}");
 	assert_ferry(2, NULL, "plan %s", path);
@@ -343,6 +344,12 @@ static void test_the_least_of_the_host_is_exact(void **state)
 
 	(void)state;
 	snprintf(words, sizeof(words), "%s/llama-2-7b.json machine=%s/pc-rtx-4090.yaml max_length=512",
+	        models, machines);
+	least_is_exact(words, "ram_budget");
+	/* a row of a pair has two texts */
+	snprintf(words, sizeof(words),
+	        "%s/lfm2-1.2b.json machine=%s/laptop-2-cores.yaml max_length=512 preference_loss=sigmoid "
+	        "per_device_train_batch_size=4",
 	        models, machines);
 	least_is_exact(words, "ram_budget");
 	model_put(path, sizeof(path), "small.json",
