@@ -219,6 +219,11 @@ static int mark_matches(char *chosen, char mark, int *found, const struct model 
 			chosen[i] = mark, *found = 1;
 	}
 	name_pattern_close(pattern);
+	if (!err && is_all && mark && model->family->woven)
+		log_warn("%s: layers of linear attention get an adapter on out_proj only: the files weave "
+		         "the rows of "
+		         "their other matrices",
+		        all_linear);
 	if (err || is_all || !others)
 		return err;
 	if (!mark) {
