@@ -12,7 +12,7 @@
 /* Runs each op at a model's shapes. Each round measures the limit, then the op, so that their ratio is of one
  * moment. The op uses several sets of operands in turn, so that none is in a cache when it is used again. */
 
-enum { SETS_MAX = 32, SETS_BYTES_MAX = 16 /* times rotate_bytes */, ROUNDS_MAX = 32, CASES_MAX = 64 };
+enum { SETS_MAX = 32, SETS_BYTES_MAX = 16 /* times rotate_bytes */, ROUNDS_MAX = 32, CASES_MAX = 128 };
 
 /* The limits measured beside each case. */
 struct limits {

@@ -458,6 +458,8 @@ static const struct kernel_case cases[] = {
         {"weigh_grad", OP_WEIGH_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"grouped rows", OP_GROUPED, DTYPE_BF16, 0, KERNEL_PRODUCT},
         {"grouped weights", OP_GROUPED, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"expert_scale", OP_EXPERT_SCALE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"expert_scale_grad", OP_EXPERT_SCALE_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"grouped_colsum", OP_GROUPED_COLSUM, DTYPE_BF16, 0, KERNEL_COPY},
         {"glu_limited", OP_GLU_LIMITED, DTYPE_BF16, 0, KERNEL_COPY},
         {"glu_limited_grad", OP_GLU_LIMITED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
@@ -570,8 +572,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_PREFERENCE:
 		make_preference(op, place, scale, index);
 		break;
-	case OP_DROPOUT:
-	case OP_NEFTUNE:
+		OP_NOISE_LIST(CASE)
 		make_noise(op, place, scale, index, k->dtype);
 		break;
 	case OP_ADAMW:

@@ -27,6 +27,14 @@ struct cpu_kernels {
 	void (*glu)(float *out, const float *gate, const float *up, int64_t n, enum act_kind act);
 	void (*glu_grad)(float *dgate, float *dup, const float *dout, const float *gate, const float *up,
 	        int64_t n, enum act_kind act);
+	/* op_glu_limited (device/op_act.h) */
+	void (*glu_limited)(
+	        float *out, const float *gate, const float *up, int64_t n, float alpha, float limit);
+	void (*glu_limited_grad)(float *dgate, float *dup, const float *dout, const float *gate,
+	        const float *up, int64_t n, float alpha, float limit);
+	/* x is a and b by turns: 2 n elements */
+	void (*turns_split)(float *a, float *b, const float *x, int64_t n);
+	void (*turns_join)(float *x, const float *a, const float *b, int64_t n);
 
 	/* Sums in double. about: sum of (x - mean)^2. */
 	double (*sum)(const float *x, int64_t n);
