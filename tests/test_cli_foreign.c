@@ -512,10 +512,10 @@ static const struct {
                 "Stanford's words, or as chats with alpaca_form=chat; remove it"},
         {"datasets:\n  - path: a.jsonl\n    split: train\n    type: alpaca_chat.load_qa\n",
                 "YAML:4: datasets.0.type=alpaca_chat.load_qa is not supported; supported: auto, tokens, "
-                "messages, sharegpt, alpaca, prompt_completion, text, preference"},
+                "messages, sharegpt, alpaca, prompt_completion, text, preference, texts, labels"},
         {"data_format: mesages\n",
                 "YAML:1: data_format=mesages is not supported; did you mean messages? supported: auto, "
-                "tokens, messages, sharegpt, alpaca, prompt_completion, text, preference"},
+                "tokens, messages, sharegpt, alpaca, prompt_completion, text, preference, texts, labels"},
         {"gradient_acumulation: 4\n",
                 "YAML:1: unknown key \"gradient_acumulation\"; did you mean gradient_accumulation_steps?"},
         {"loss: focal\n",
