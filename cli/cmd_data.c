@@ -7,8 +7,11 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "data/packing.h"
+#include "model/families/open.h"
 #include "train/inputs/data_cache.h"
 #include "train/inputs/data_config.h"
+#include "train/inputs/labels.h"
+#include "train/inputs/sentence.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -127,7 +130,7 @@ static void show_counts(struct str *out, const struct shown *s)
 		str_printf(out,
 		        "chats: %" PRId64 " end-of-turn token%s trained, %" PRId64 " cut off by max_length\n",
 		        d->counts.turn_ends, plural_s(d->counts.turn_ends), d->counts.turn_ends_cut);
-	if (packing && !d->is_paired)
+	if (packing && !d->is_paired && !d->texts)
 		str_printf(out,
 		        "packing%s: %" PRId64 " row%s in %" PRId64 " bin%s of %" PRId64
 		        " tokens, %.1f%% full\n",
@@ -250,7 +253,7 @@ static int show_json(const struct shown *s)
 		json_object_set_new(object, "equal_pairs", json_integer(d->counts.equal_pairs));
 	}
 	json_object_set_new(object, "columns_not_read", json_of_text(d->counts.unread_columns));
-	if (packing && !d->is_paired)
+	if (packing && !d->is_paired && !d->texts)
 		json_object_set_new(object, "packing",
 		        json_pack("{s:I, s:I, s:f}", "bins", (json_int_t)packing->bin_count, "max_tokens",
 		                (json_int_t)c->max_length, "fill",
@@ -261,8 +264,43 @@ static int show_json(const struct shown *s)
 	return err;
 }
 
+/* What the model says of rows of texts: prompts of an embedder, classes of a classifier. */
+struct texts_of_model {
+	struct model *model;
+	struct sentence_dir sentence;
+	struct labels labels;
+};
+
+static int texts_open(struct texts_of_model *t, struct dataset_options *o, const struct config *c)
+{
+	int err;
+
+	if (!c->embedding_loss && !c->objective)
+		return 0;
+	if (!c->model)
+		return err_set(ERR_INPUT, "model is not set; its directory says how texts of %s are read",
+		        c->embedding_loss ? "embedding_loss" : "objective");
+	err = model_open_path(&t->model, c->model);
+	if (!err && c->embedding_loss)
+		err = sentence_open(&t->sentence, c, t->model);
+	if (!err && c->embedding_loss)
+		sentence_rows(o, &t->sentence, c);
+	if (!err && c->objective)
+		err = labels_open(&t->labels, c, t->model);
+	o->labels = t->labels.of;
+	return err;
+}
+
+static void texts_close(struct texts_of_model *t)
+{
+	labels_free(&t->labels);
+	sentence_dir_free(&t->sentence);
+	model_close(t->model);
+}
+
 int cli_data(const struct config *c)
 {
+	struct texts_of_model texts = {0};
 	struct chat_template *chat_template = NULL;
 	struct tokenizer *tokenizer = NULL;
 	struct data_cache cache = {0};
@@ -281,6 +319,8 @@ int cli_data(const struct config *c)
 		err = data_config_chat_template(&chat_template, c, NULL, tokenizer);
 	options = data_config_options(c, c->data, tokenizer, chat_template, vocab_count);
 	if (!err)
+		err = texts_open(&texts, &options, c);
+	if (!err)
 		err = data_cache_set(&cache, &options, c, NULL, 0);
 	if (!err)
 		err = dataset_open(&d, &options);
@@ -298,6 +338,7 @@ int cli_data(const struct config *c)
 	if (!err)
 		err = c->json ? show_json(&shown) : show_text(&shown);
 	data_cache_free(&cache);
+	texts_close(&texts);
 	mem_free(row_tokens);
 	packing_free(packing);
 	dataset_close(d);
