@@ -308,6 +308,11 @@ CASES += [
         attn_logit_softcapping=0.2, final_logit_softcapping=1.5, tie_word_embeddings=False, pad_token_id=2,
         attention_bias=True)),
     ("gemma4_text plain", "gemma4_text", {}),
+    ("gemma4_text experts", "gemma4_text", dict(enable_moe_block=True, num_experts=5, top_k_experts=2,
+                                                moe_intermediate_size=6, hidden_size_per_layer_input=0)),
+    ("gemma4_text experts, K = V, silu", "gemma4_text", dict(
+        enable_moe_block=True, num_experts=4, top_k_experts=3, moe_intermediate_size=10, attention_k_eq_v=True,
+        hidden_activation="silu", hidden_size_per_layer_input=0, rms_norm_eps=0.1)),
     ("gemma4_text K = V, cap, absent layer types", "gemma4_text", dict(
         attention_k_eq_v=True, num_global_key_value_heads=1, num_hidden_layers=7, layer_types=ABSENT,
         final_logit_softcapping=1.5)),
