@@ -70,12 +70,12 @@ struct session {
 	struct side_files side;       /* files of checkpoints and result beside the weights; rank 0 */
 	struct reference_facts reference;
 	struct session_rows train, eval;
-	int (*is_stopped)(
-	        int64_t steps_left);   /* ends an evaluation when it returns a signal; NULL: none does */
+	/* Ends an evaluation when it returns a signal; NULL: none does. */
+	int (*is_stopped)(int64_t steps_left);
 	struct rows_origin origins[2]; /* of the data read for train, for eval */
-	struct session_rows
-	        pass; /* where the reference has to be computed: train's rows, each once, in the micro-batches of
-	                             the first epoch where no weights draw rows again; its data are train's */
+	/* Where the reference has to be computed: train's rows, each once, in the micro-batches of the first
+	 * epoch if no weights draw rows again. Its data are train's. */
+	struct session_rows pass;
 	int writes_date; /* 1: a template that rows of chats were rendered with may write the date */
 	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;
