@@ -215,8 +215,9 @@ static int write_all(struct work *work)
 	if (!err && work->outputs.shard_count > 1)
 		err = write_index(work);
 	if (!err)
-		err = options->is_in_checkpoint ? side_files_write(options->side, work->dir.temp, NULL)
-		                                : side_files_write_result(options->side, work->dir.temp);
+		err = options->is_in_checkpoint
+		              ? side_files_write(options->side, work->dir.temp, NULL)
+		              : side_files_write_result(options->side, work->dir.temp, NULL);
 	if (!err && work->model->whole && !options->layout)
 		err = hf_config_leave_text(work->dir.temp);
 	if (!err && !keeps_dtype(options))

@@ -338,7 +338,7 @@ int peft_write(
 	if (!err)
 		err = write_weights(dir.temp, options, model, source);
 	if (!err)
-		err = side_files_write(options->side, dir.temp, "config.json");
+		err = side_files_write_result(options->side, dir.temp, "config.json");
 	if (!err && options->is_text_only && model->whole)
 		err = hf_config_leave_text(dir.temp);
 	if (!err && options->may_appear)

@@ -293,12 +293,13 @@ static int write_in_folder(const struct side_file *file, const char *to)
 	return err;
 }
 
-int side_files_write_result(const struct side_files *side, const char *to)
+int side_files_write_result(const struct side_files *side, const char *to, const char *without)
 {
 	int err = 0;
 
 	for (int i = 0; side && i < side->count && !err; i++)
-		err = write_in_folder(&side->files[i], to);
+		err = without && !strcmp(side->files[i].name, without) ? 0
+		                                                       : write_in_folder(&side->files[i], to);
 	return err;
 }
 

@@ -52,7 +52,7 @@ int side_files_read(struct side_files *side, const char *model, const char *toke
 int side_files_write(const struct side_files *side, const char *to, const char *without);
 
 /* The same into a result, with folders. */
-int side_files_write_result(const struct side_files *side, const char *to);
+int side_files_write_result(const struct side_files *side, const char *to, const char *without);
 
 /* 1 if this is the name of a folder that side_files_write_result makes. */
 int side_folder_is(const char *name);
