@@ -129,7 +129,8 @@ static int check_adapters(const struct config *c)
 	                c->lora_rank > 0 && !c->lora_adapter},
 	};
 
-	if (c->merge_base && c->lora_rank == 0 && !c->lora_adapter && !c->freeze && !c->trainable)
+	if (c->verb == VERB_TRAIN && c->merge_base && c->lora_rank == 0 && !c->lora_adapter && !c->freeze &&
+	        !c->trainable)
 		return contradiction(c, "merge_base", "has no effect where every weight trains; remove it");
 	if (!c->lora_target_modules)
 		return contradiction(c, "lora_target_modules", "names no module; name some, or leave it out");
