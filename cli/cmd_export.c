@@ -9,6 +9,7 @@
 #include "checkpoint/hf/hf_config.h"
 #include "checkpoint/hf/hf_export.h"
 #include "checkpoint/hf/overlay.h"
+#include "checkpoint/hf/sentence_dir.h"
 #include "checkpoint/load.h"
 #include "host/topology.h"
 #include "model/families/open.h"
@@ -141,6 +142,21 @@ static int open_base(struct hf_import **files, const struct config *c, const cha
 	        c->model ? config_where(c, "model") : "model", dir, checkpoint_path(checkpoint));
 }
 
+/* A checkpoint of an embedder has no head that gives logits. */
+static int embedder_find(struct model *model, struct checkpoint *checkpoint, const char *dir)
+{
+	struct sentence_dir sentence;
+	int err;
+
+	if (checkpoint_manifest(checkpoint)->tensor_count == model->tensor_count)
+		return 0;
+	err = sentence_dir_read(&sentence, dir);
+	if (!err && sentence.is_there)
+		err = model_pool(model, sentence.pool);
+	sentence_dir_free(&sentence);
+	return err;
+}
+
 int cli_export(const struct config *c)
 {
 	struct hf_export options = {
@@ -164,6 +180,8 @@ int cli_export(const struct config *c)
 		dir = checkpoint_model_dir(checkpoint);
 		err = dir ? model_open_path(&model, dir) : ERR_NOMEM;
 	}
+	if (!err)
+		err = embedder_find(model, checkpoint, dir);
 	if (!err)
 		err = run_read(&run, c, path);
 	base = c->model ? c->model : run.model;

@@ -36,6 +36,11 @@ static int object_read(json_t **object, const char *dir, const char *folder, con
 	int rc = path ? 0 : ERR_NOMEM;
 
 	*object = NULL;
+	if (!rc && *folder && file_kind_of(path) == FILE_NONE) { /* in a checkpoint */
+		mem_free(path);
+		path = mem_printf("%s/%s" SIDE_FILE_FOLDER "%s", dir, folder, name);
+		rc = path ? 0 : ERR_NOMEM;
+	}
 	if (!rc && file_kind_of(path) == FILE_REGULAR)
 		rc = json_read_file(object, path, FILE_BYTES_MAX);
 	if (!rc && *object && !json_is_object(*object))
