@@ -1,5 +1,6 @@
 /* links: cli */
 /* Messages for users: what a command does, omits or refuses. */
+#include "base/name.h"
 #include "tests/cli_words.h"
 
 static struct run_model tiny;
@@ -179,6 +180,16 @@ static void test_config_of_a_run(void **state)
 	        "fp32 compute");
 }
 
+static void test_distance(void **state)
+{
+	(void)state;
+	assert_int_equal(name_distance("abc", "abc"), 0);
+	assert_int_equal(name_distance("a-c", "a_c"), 0);
+	assert_int_equal(name_distance("abc", "acb"), 1);
+	assert_int_equal(name_distance("", "acb"), 3);
+	assert_int_equal(name_distance("kitten", "sitting"), 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +203,7 @@ int main(void)
 	        cmocka_unit_test(test_unknown_ids),
 	        cmocka_unit_test(test_new_token),
 	        cmocka_unit_test(test_config_of_a_run),
+	        cmocka_unit_test(test_distance),
 	};
 	int failed;
 
