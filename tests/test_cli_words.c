@@ -16,7 +16,7 @@ static void test_trained_parameters(void **state)
 	assert_words(0, TRAIN "'trainable=.*layers\\.[12]\\..*'", "frozen): model.layers.1-2\n");
 	assert_words(0, TRAIN "'trainable=.*layers\\.[02]\\.mlp.*'",
 	        "frozen): model.layers.0.mlp, model.layers.2.mlp\n");
-	assert_words(0, "plan model=@/tiny 'trainable=.*q_proj.*'",
+	assert_words(0, "plan model=@/tiny 'trainable=.*q_proj.*' --details",
 	        "frozen): model.layers.0-2.self_attn.q_proj\n");
 }
 
