@@ -101,6 +101,21 @@ static inline void tiny_model(struct run_model *m)
 	snprintf(m->data, sizeof(m->data), "%s/rows.jsonl", work_dir);
 }
 
+/* Makes work_dir/mixture, a Qwen3-MoE whose first layer is dense, and work_dir/rows.jsonl. */
+static inline void mixture_model(struct run_model *m)
+{
+	write_file("mixture.json",
+	        "{\"model_type\":\"qwen3_moe\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":64,"
+	        "\"moe_intermediate_size\":32,\"num_hidden_layers\":3,\"mlp_only_layers\":[0],"
+	        "\"num_experts\":6,\"num_experts_per_tok\":2,\"norm_topk_prob\":true,"
+	        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":8,"
+	        "\"max_position_embeddings\":128,\"initializer_range\":0.2,\"tie_word_embeddings\":false}");
+	write_rows("rows.jsonl", 23, 7);
+	assert_ferry(0, NULL, "init config=%s/mixture.json output_dir=%s/mixture seed=1", work_dir, work_dir);
+	snprintf(m->dir, sizeof(m->dir), "%s/mixture", work_dir);
+	snprintf(m->data, sizeof(m->data), "%s/rows.jsonl", work_dir);
+}
+
 static inline void golden_model(struct run_model *m, const char *golden, const char *name)
 {
 	snprintf(m->dir, sizeof(m->dir), "%s/%s/hf", golden, name);

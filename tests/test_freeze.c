@@ -244,6 +244,12 @@ static const struct {
         {"modern/gemma4_e", "'trainable=.*(embed_tokens_per_layer|v_proj|per_layer_input_gate).*'"},
         {"modern/gemma4", "'freeze=.*(q_norm|k_proj|layernorm).*'"},
         {"modern/muse_glimmer", "'freeze=.*(gate_proj|layernorm)\\..*'"},
+        {"mixtral", "'freeze=.*\\.(experts|gate)\\..*'"},
+        {"mixtral", "'trainable=.*(mlp|block_sparse_moe)\\.gate\\.weight'"},
+        {"modern/gemma4_moe", "'freeze=.*experts.*'"},
+        {"modern/gemma4_moe", "'trainable=.*(experts.down_proj|router.scale|layernorm_2).*'"},
+        {"modern/glm4_moe", "'trainable=.*experts\\.gate_up_proj|.*shared_experts\\.up_proj.*'"},
+        {"modern/qwen3_5_moe", "'freeze=.*(shared_expert_gate|experts\\.down_proj|mlp\\.gate\\.).*'"},
 };
 
 static const char *const ways[] = {

@@ -9,12 +9,13 @@
 static struct run_model tiny;
 static const char *goldens; /* directory of golden models, or NULL */
 
-/* Each kind of block that families of 2026 brought, beside the plain one. */
+/* Each kind of block that families of 2026 brought, and mixtures of experts, beside the plain one. */
 static const struct trace {
 	const char *name;
 	int ranks_max;
 } traces[] = {{"llama2", 4}, {"modern/gemma4", 2}, {"modern/gemma4_e", 3}, {"modern/lfm2", 3},
-        {"modern/muse_glimmer", 2}, {"modern/qwen3_5", 3}};
+        {"modern/muse_glimmer", 2}, {"modern/qwen3_5", 3}, {"mixtral", 4}, {"modern/gemma4_moe", 3},
+        {"modern/glm4_moe", 2}, {"modern/qwen3_5_moe", 3}};
 
 static void test_golden_trace(void **state)
 {

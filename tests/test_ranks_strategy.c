@@ -7,7 +7,7 @@
 
 #include "base/quantity.h"
 
-static struct run_model tiny;
+static struct run_model tiny, mixture;
 
 /* Two cores of a host that computes; a rank on each "host". */
 static const char machine[] =
@@ -20,7 +20,7 @@ static int64_t whole_of(const json_t *object, const char *key)
 }
 
 /* The run counts the same messages as the plan, on rank 0 in each step and on all ranks. */
-static void assert_traffic(const char *out, const char *settings)
+static void assert_traffic(const struct run_model *m, const char *out, const char *settings)
 {
 	char want[200], *said = mem_strdup(ferry_said());
 	const char *of_run = strstr(settings, " check_replicas"); /* no key of a plan */
@@ -34,7 +34,7 @@ static void assert_traffic(const char *out, const char *settings)
 	assert_ferry_json(&plan,
 	        "plan model=%s machine=%s/host.yaml world_size=4 ranks_per_node=2 "
 	        "gradient_accumulation_steps=3 max_length=32 compute_dtype=fp32 %.*s --json",
-	        tiny.dir, work_dir, plan_len, settings);
+	        m->dir, work_dir, plan_len, settings);
 	traffic = json_object_get(plan, "traffic");
 	in_node = whole_of(traffic, "node_bytes");
 	between = whole_of(traffic, "network_bytes");
@@ -62,7 +62,7 @@ static void assert_traffic(const char *out, const char *settings)
 }
 
 /* State that is divided and state that several ranks hold: four ranks, two "hosts" of two. */
-static void test_strategies(void **state)
+static void strategies_check(const struct run_model *m, size_t first, size_t step)
 {
 	static const char *const strategies[] = {
 	        "sharding_strategy=FULL_SHARD cpu_offload=off",
@@ -79,15 +79,14 @@ static void test_strategies(void **state)
 	static const char *const rounded[] = {
 	        "reduce_dtype=bf16", "reduce_dtype=bf16 sharding_strategy=HYBRID_SHARD"};
 
-	(void)state;
 	write_file("host.yaml", "%s", machine);
-	train_twelve(1, &tiny, "one", "max_steps=4");
-	for (size_t i = 0; i < sizeof(strategies) / sizeof(*strategies); i++) {
+	train_twelve(1, m, "one", "max_steps=4");
+	for (size_t i = first; i < sizeof(strategies) / sizeof(*strategies); i += step) {
 		char more[200];
 
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", strategies[i]);
-		train_twelve(4, &tiny, "many", more);
-		assert_traffic("many", strategies[i]);
+		train_twelve(4, m, "many", more);
+		assert_traffic(m, "many", strategies[i]);
 		assert_near_runs("one", "many", 5e-6, strategies[i]);
 	}
 	/* gradients that are rounded before they are summed: nearer than their 8 bits, and not the same */
@@ -95,15 +94,27 @@ static void test_strategies(void **state)
 		char more[200];
 
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", rounded[i]);
-		train_twelve(4, &tiny, "many", more);
-		assert_traffic("many", rounded[i]);
+		train_twelve(4, m, "many", more);
+		assert_traffic(m, "many", rounded[i]);
 		assert_near_runs("one", "many", 4e-3, rounded[i]);
 	}
+}
+
+static void test_strategies(void **state)
+{
+	(void)state;
+	strategies_check(&tiny, 0, 1);
 	assert_ranks(2, 4,
 	        "train model=%s data=%s output_dir=%s/none sharding_strategy=HYBRID_SHARD ranks_per_node=3",
 	        tiny.dir, tiny.data, work_dir);
 	assert_non_null(strstr(ferry_said(), "ferry train: sharding_strategy=HYBRID_SHARD: 4 ranks"));
 	assert_false(run_has("none"));
+}
+
+static void test_strategies_of_experts(void **state)
+{
+	(void)state;
+	strategies_check(&mixture, 1, 2);
 }
 
 /* Bytes of the device that a rank of four plans for. */
@@ -199,6 +210,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_strategies),
+	        cmocka_unit_test(test_strategies_of_experts),
 	        cmocka_unit_test(test_a_budget_changes_no_bit),
 	        cmocka_unit_test(test_rows_of_ranks_are_planned_for),
 	};
@@ -208,6 +220,7 @@ int main(void)
 		return 0;
 	ferry_run_begin("ranks-strategy");
 	tiny_model(&tiny);
+	mixture_model(&mixture);
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	ferry_run_end();
 	return failed;

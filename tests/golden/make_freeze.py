@@ -33,6 +33,10 @@ CASES = [
     ("gpt2", {"trainable": r".*\.mlp\.c_proj\.bias|.*\.ln_2\..*"}),
     ("gpt_neox", {"freeze": r".*\.attention\..*|.*embed_in.*"}),
     ("gpt_neox", {"trainable": r".*layers\.1\.(mlp\..*bias|input_layernorm\.weight)|.*final_layer_norm\..*"}),
+    ("mixtral", {"freeze": r".*\.experts\..*"}),
+    ("mixtral", {"trainable": r".*\.experts\.down_proj|.*\.gate\.weight"}),
+    ("modern/glm4_moe", {"freeze": r".*\.mlp\.gate\.weight|.*embed_tokens.*|.*shared_experts.*"}),
+    ("modern/qwen2_moe", {"trainable": r".*\.experts\.gate_up_proj|.*shared_expert_gate\.weight"}),
 ]
 STEPS, ROWS, WARMUP, PEAK, LEAST = 20, 4, 4, 1e-3, 0.1
 SAMPLES = 8

@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.utils import logging
 
 MODELS = ["gpt2", "gpt_neox", "llama2", "llama3", "mistral", "qwen2", "qwen3", "more/phi3", "modern/lfm2",
-          "modern/muse_glimmer"]
+          "modern/muse_glimmer", "mixtral", "modern/gemma4_moe", "modern/glm4_moe", "modern/qwen2_moe",
+          "modern/qwen3_5_moe", "modern/qwen3_next"]
 NEW_TOKENS = 24
 
 logging.set_verbosity_error()
