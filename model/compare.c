@@ -93,6 +93,8 @@ static const struct field block_fields[] = {
         BLOCK("norm_topk_prob", INT, experts.is_normed),
         BLOCK("routed_scaling_factor", REAL, experts.scale),
         BLOCK("the scale of the router's logits", REAL, experts.logit_scale),
+        BLOCK("swiglu_alpha", REAL, experts.alpha),
+        BLOCK("swiglu_limit", REAL, experts.limit),
         BLOCK("n_group", I64, experts.groups),
         BLOCK("topk_group", I64, experts.groups_chosen),
 };

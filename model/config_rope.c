@@ -294,8 +294,11 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 		partial = rope->kind == ROPE_PROPORTIONAL ? rope->partial : partial;
 		config_read_int(r, "original_max_position_embeddings",
 		        &rope->original_max_position_embeddings, 1, INT32_MAX);
-		config_warn_ignored(
-		        r, "rope_theta", "there is no rope_scaling, and this family's default has its own");
+		if (rope->theta == 0)
+			rope->theta = theta;
+		else
+			config_warn_ignored(r, "rope_theta",
+			        "there is no rope_scaling, and this family's default has its own");
 		o->err = r->err;
 	}
 	if (o->object) {

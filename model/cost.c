@@ -7,8 +7,9 @@ double model_active_count(const struct model *model, int tensor)
 	enum role_kind kind = role_facts[t->role].kind;
 	const struct experts_config *e = t->layer < 0 ? NULL : &model->config.block[t->layer].experts;
 
-	return kind == KIND_STACK || kind == KIND_RESIDUAL_STACK ? (double)(t->count / e->count * e->chosen)
-	                                                         : (double)t->count;
+	return kind == KIND_STACK || kind == KIND_RESIDUAL_STACK || kind == KIND_BIAS_STACK
+	               ? (double)(t->count / e->count * e->chosen)
+	               : (double)t->count;
 }
 
 double model_flops_per_token(const struct model *model, int64_t row_tokens)

@@ -82,8 +82,8 @@ struct family_rope {
 	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
 	int proportional;  /* supports rope type "proportional" */
 	struct rope_config otherwise; /* with a kind: the settings if the file has no rope_parameters and no
-	                                 rope_scaling; rope_theta is not read then. With two_sets: of blocks
-	                                 without a window */
+	                                 rope_scaling; rope_theta is read then only if its theta is 0. With
+	                                 two_sets: of blocks without a window */
 	const char *query_beta;       /* key of a scale of q that grows with positions; NULL: none */
 	int two_sets; /* blocks with a window have their own settings; older files scale only the others */
 	const char *local_theta; /* with two_sets: key of theta for blocks with a window; NULL: none */

@@ -29,8 +29,9 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /
 		                         sqrt((double)t->shape[1]))
 		               : 0;
-	if (kind == KIND_BIAS || ((t->role == ROLE_EMBED || t->role == ROLE_INPUTS_TABLE) && c->pad_id >= 0 &&
-	                                 index / model_tensor_cols(t) == c->pad_id))
+	if (kind == KIND_BIAS || kind == KIND_BIAS_STACK ||
+	        ((t->role == ROLE_EMBED || t->role == ROLE_INPUTS_TABLE) && c->pad_id >= 0 &&
+	                index / model_tensor_cols(t) == c->pad_id))
 		return 0;
 	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
 }

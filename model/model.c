@@ -47,6 +47,8 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return c->pooled ? c->pooled : c->C;
 	case DIM_LABELS:
 		return c->labels;
+	case DIM_HEADS:
+		return b->H;
 	case DIM_Q:
 		return b->H * b->D;
 	case DIM_QUERY:
@@ -110,14 +112,17 @@ static void set_shape(struct model_tensor *t, const struct model_config *c)
 {
 	const struct role_facts *facts = &role_facts[t->role];
 	int is_stack = facts->kind == KIND_STACK || facts->kind == KIND_RESIDUAL_STACK,
-	    is_turned = c->weight_in_out && (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
+	    is_turned = is_stack ? c->block[t->layer].experts.in_out
+	                         : c->weight_in_out &&
+	                                   (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
 	int64_t out = dim_of(c, facts->out, t->role, t->layer), in = dim_of(c, facts->in, t->role, t->layer),
 	        first = is_stack ? c->block[t->layer].experts.count : 1;
 
 	t->rank = facts->kind < KIND_STACK ? 2 : facts->kind <= KIND_FILTER ? 3 : 1;
 	t->count = first * out * in;
 	if (is_stack)
-		memcpy(t->shape, (int64_t[]){first, out, in}, sizeof(t->shape));
+		memcpy(t->shape, (int64_t[]){first, is_turned ? in : out, is_turned ? out : in},
+		        sizeof(t->shape));
 	else if (facts->kind == KIND_FILTER)
 		memcpy(t->shape, (int64_t[]){out, 1, in}, sizeof(t->shape));
 	else
@@ -136,7 +141,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	        .first_stage = -1};
 
 	set_shape(&t, c);
-	t.decay = t.rank > 1;
+	t.decay = t.rank > 1 && role_facts[role].kind != KIND_BIAS_STACK;
 	return t;
 }
 
@@ -563,7 +568,7 @@ int model_tensor_lr(const struct model_tensor *t)
 {
 	int is_b = role_facts[t->role].kind == KIND_ADAPTER && !role_is_a(t->role);
 
-	return t->rank == 1 || is_b ? LR_LORAPLUS : LR_USUAL;
+	return t->rank == 1 || role_facts[t->role].kind == KIND_BIAS_STACK || is_b ? LR_LORAPLUS : LR_USUAL;
 }
 
 int model_gradient_is_product(const struct model *model, int tensor)

@@ -76,12 +76,14 @@ static inline int64_t delta_qkv_cols(const struct delta_config *d)
 
 /* Experts of a block: matrices of which a router chooses some for each token (device/op_experts.h). */
 struct experts_config {
-	int64_t count, chosen;         /* experts, and those of each token */
-	int64_t F, shared;             /* inner width of one, and of the shared expert; 0: there is none */
-	enum route_rule rule;          /* from logits to weights */
-	int is_normed;                 /* the weights of a token are divided by their sum */
-	double scale;                  /* then multiplied by this */
-	double logit_scale;            /* multiplies the router's logits; 0: 1 */
+	int64_t count, chosen; /* experts, and those of each token */
+	int64_t F, shared;     /* inner width of one, and of the shared expert; 0: there is none */
+	enum route_rule rule;  /* from logits to weights */
+	int is_normed;         /* the weights of a token are divided by their sum */
+	double scale;          /* then multiplied by this */
+	double logit_scale;    /* multiplies the router's logits; 0: 1 */
+	int in_out;            /* matrices are stored [in, out] */
+	double alpha, limit;   /* limit not 0: gates and ups by turns, in the activation of op_glu_limited */
 	int64_t groups, groups_chosen; /* experts come from the best groups_chosen of so many; 1: any */
 };
 

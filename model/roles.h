@@ -15,7 +15,8 @@
  *          MATRIX   matrix of a block, [out, in], or [in, out] if the family stores it so
  *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
  *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so
- *          STACK    matrices [out, in] of all experts of a block, [E, out, in]
+ *          BIAS_STACK  [out, in], `out` vectors that are added: one for each expert
+ *          STACK    matrices [out, in] of all experts of a block, [E, out, in], or [E, in, out]
  *          RESIDUAL_STACK  a STACK that writes to the residual stream
  *          FILTER   [out, 1, in], a filter over the tokens for each of `out` columns
  *          NORM     vector of `out` elements that scales a norm
@@ -30,7 +31,8 @@
  * TYPE are the embeddings of the first and the second text of a pair. POOL is a layer behind pooled states,
  * CLASS gives the logits of classes. EMBED_NORM comes after the embedding. NORM1 and NORM2 come before
  * attention and the MLP, POST_NORM1 and POST_NORM2 after them, before the sum, or over the sum with
- * norm_after_sum. The sigmoid of ATTN_GATE's product multiplies attention's output.
+ * norm_after_sum. The sigmoid of ATTN_GATE's product multiplies attention's output. SINKS are one more score
+ * of each head, without a value (device/op_attention.h).
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
  * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses; ROUTER_CHOICE_B is added for the choice
@@ -51,6 +53,7 @@
 	ROW(NORM1_B, BLOCK, NORMS, BIAS, ATTN, HIDDEN, ONE)                                                  \
 	ROW(QKV_W, BLOCK, ATTENTION, MATRIX, ATTN, QKV, HIDDEN)                                              \
 	ROW(QKV_B, BLOCK, ATTENTION, BIAS, ATTN, QKV, ONE)                                                   \
+	ROW(SINKS, BLOCK, ATTENTION, BIAS, ATTN, HEADS, ONE)                                                 \
 	ROW(Q_W, BLOCK, ATTENTION, MATRIX, ATTN, QUERY, HIDDEN)                                              \
 	ROW(Q_B, BLOCK, ATTENTION, BIAS, ATTN, QUERY, ONE)                                                   \
 	ROW(K_W, BLOCK, ATTENTION, MATRIX, ATTN, KV, HIDDEN)                                                 \
@@ -101,7 +104,9 @@
 	ROW(ROUTER_B, BLOCK, EXPERTS, BIAS, EXPERTS, EXPERTS, ONE)                                           \
 	ROW(ROUTER_CHOICE_B, BLOCK, EXPERTS, BUFFER, EXPERTS, EXPERTS, ONE)                                  \
 	ROW(EXPERTS_GATE_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER_TWICE, HIDDEN)                   \
+	ROW(EXPERTS_GATE_UP_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, EXPERT_INNER_TWICE)             \
 	ROW(EXPERTS_DOWN_W, BLOCK, EXPERTS, RESIDUAL_STACK, EXPERTS, HIDDEN, EXPERT_INNER)                   \
+	ROW(EXPERTS_DOWN_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, HIDDEN)                            \
 	ROW(SHARED_GATE_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                      \
 	ROW(SHARED_UP_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                        \
 	ROW(SHARED_DOWN_W, BLOCK, MLP, RESIDUAL, EXPERTS, HIDDEN, SHARED)                                    \
@@ -184,6 +189,7 @@ enum role_kind {
 	KIND_MATRIX,
 	KIND_RESIDUAL,
 	KIND_ADAPTER,
+	KIND_BIAS_STACK,
 	KIND_STACK, /* the first of three dimensions; kinds before it have two */
 	KIND_RESIDUAL_STACK,
 	KIND_FILTER, /* the last of three dimensions; kinds behind it have one */
@@ -285,6 +291,7 @@ enum model_dim {
 	DIM_TYPES,
 	DIM_POOLED,
 	DIM_LABELS,
+	DIM_HEADS,
 	DIM_Q,
 	DIM_QUERY,
 	DIM_KV,

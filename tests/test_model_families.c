@@ -48,7 +48,7 @@ static void check_shape(const struct model_tensor *t, const char *name, const js
 	assert_int_equal(t->rank, json_array_size(shape));
 	for (int d = 0; d < t->rank; d++)
 		assert_int_equal(t->shape[d], json_integer_value(entry(shape, (size_t)d)));
-	assert_int_equal(t->decay, t->rank >= 2);
+	assert_int_equal(t->decay, t->rank >= 2 && !strstr(name, "_bias")); /* of experts: [E, out] */
 }
 
 /* Models too large to run: the named ones of the table, and how many there are. */

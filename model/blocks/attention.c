@@ -38,6 +38,7 @@ struct attn_scratch {
 	int64_t dmixed;    /* [tokens, H D]; in forward too: attention's output behind its gate */
 	int64_t dqkv;      /* [tokens, stride] */
 	int64_t attention; /* F32, scratch of the attention gradient */
+	int64_t dsink;     /* F32 [H], never read: the gradient of frozen SINKS */
 	int64_t bytes;
 };
 
@@ -50,6 +51,7 @@ static struct attn_scratch scratch_of(const struct stage_call *call)
 	s.dmixed = layout_take(&end, call->tokens * b->H * b->D, e);
 	s.dqkv = layout_take(&end, call->tokens * qkv_place_of(call).stride, e);
 	s.attention = layout_take(&end, attention_scratch_count(call->tokens, b->H, b->D), 4);
+	s.dsink = layout_take(&end, call_has_frozen(call, ROLE_SINKS) ? b->H : 0, 4);
 	s.bytes = end;
 	return s;
 }
@@ -209,8 +211,8 @@ static double scale_of(const struct stage_call *call)
 #define ATTENTION_ARGUMENTS(call, place)                                                                     \
 	.out = acts_at(call, layout(call)->mixed), .lse = acts_at(call, layout(call)->lse),                  \
 	.q = column_at(call, turned_at(call), (place).q), .k = column_at(call, turned_at(call), (place).k),  \
-	.v = v_at(call), .doc_start = (call)->batch->doc_start, .doc_end = (call)->batch->doc_end,           \
-	.tokens = (call)->tokens, .documents = (call)->batch->documents,                                     \
+	.v = v_at(call), .sink = weight_of(call, ROLE_SINKS), .doc_start = (call)->batch->doc_start,         \
+	.doc_end = (call)->batch->doc_end, .tokens = (call)->tokens, .documents = (call)->batch->documents,  \
 	.document_tokens = (call)->memory->rope_positions, .heads = (call)->block->H,                        \
 	.kv_heads = (call)->block->KV, .head_dim = (call)->block->D, .window = (call)->block->window,        \
 	.mask = (call)->block->mask, .score_cap = (call)->block->score_cap, .qkv_stride = (place).stride,    \
@@ -235,6 +237,7 @@ static void attend_cached(struct stage_call *call)
 	                              .q = column_at(call, turned_at(call), place.q),
 	                              .k = column_at(call, turned_at(call), place.k),
 	                              .v = v_at(call),
+	                              .sink = weight_of(call, ROLE_SINKS),
 	                              .doc_start = call->batch->doc_start,
 	                              .doc_end = call->batch->doc_end,
 	                              .tokens = call->tokens,
@@ -262,6 +265,8 @@ static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmi
 	                      .attention_grad = {.dq = column_at(call, dqkv, place.q),
 	                              .dk = column_at(call, dqkv, place.k),
 	                              .dv = column_at(call, dqkv, place.v),
+	                              .dsink = grad_or(
+	                                      call, ROLE_SINKS, own_scratch_at(call, scratch_of(call).dsink)),
 	                              .dout = dmixed,
 	                              .scratch = own_scratch_at(call, scratch_of(call).attention),
 	                              ATTENTION_ARGUMENTS(call, place)}});

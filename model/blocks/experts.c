@@ -186,44 +186,6 @@ static void combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, dev
 	                              .accumulate = adds}});
 }
 
-void experts_rows_product(struct stage_call *call, dev_addr c, dev_addr a, dev_addr b, int64_t n, int64_t k,
-        enum matmul_layout b_layout, int adds)
-{
-	call_op(call, &(struct op){.kind = OP_GROUPED,
-	                      .grouped = {.c = c,
-	                              .a = a,
-	                              .b = b,
-	                              .first = acts_at(call, layout(call)->first),
-	                              .rows = experts_rows(call),
-	                              .experts = call->block->experts.count,
-	                              .n = n,
-	                              .k = k,
-	                              .of = GROUPED_ROWS,
-	                              .b_layout = b_layout,
-	                              .ab_dtype = call->dtype,
-	                              .c_dtype = call->dtype,
-	                              .accumulate = adds}});
-}
-
-void experts_weights_product(
-        struct stage_call *call, dev_addr grad, dev_addr dy, int64_t m, dev_addr x, int64_t n)
-{
-	if (!dev_is_none(grad))
-		call_op(call, &(struct op){.kind = OP_GROUPED,
-		                      .grouped = {.c = grad,
-		                              .a = dy,
-		                              .b = x,
-		                              .first = acts_at(call, layout(call)->first),
-		                              .rows = experts_rows(call),
-		                              .experts = call->block->experts.count,
-		                              .m = m,
-		                              .n = n,
-		                              .of = GROUPED_WEIGHTS,
-		                              .ab_dtype = call->dtype,
-		                              .c_dtype = DTYPE_F32,
-		                              .accumulate = !call->writes_gradients}});
-}
-
 /* The arguments of op_gate: gate and up lie side by side in rows of gate_up. */
 #define GATE_ARGUMENTS(call)                                                                                 \
 	.x = dev_at(acts_at(call, layout(call)->gate_up), (call)->block->experts.F * (call)->element_bytes), \
@@ -232,19 +194,35 @@ void experts_weights_product(
 	.y_stride = (call)->block->experts.F, .gate_stride = 2 * (call)->block->experts.F,                   \
 	.gate_group_stride = 2 * (call)->block->experts.F, .act = (call)->c->act, .dtype = (call)->dtype
 
+/* The same of op_glu_limited, which reads gates and ups by turns. */
+#define LIMITED_ARGUMENTS(call)                                                                              \
+	.gate_up = acts_at(call, layout(call)->gate_up), .rows = experts_rows(call),                         \
+	.cols = (call)->block->experts.F, .alpha = (call)->block->experts.alpha,                             \
+	.limit = (call)->block->experts.limit, .order = GLU_BY_TURNS, .dtype = (call)->dtype
+
 static void activate(struct stage_call *call, dev_addr hidden)
 {
-	call_op(call, &(struct op){.kind = OP_GATE, .gate = {GATE_ARGUMENTS(call), .y = hidden}});
+	if (call->block->experts.limit != 0)
+		call_op(call, &(struct op){.kind = OP_GLU_LIMITED,
+		                      .glu_limited = {LIMITED_ARGUMENTS(call), .out = hidden}});
+	else
+		call_op(call, &(struct op){.kind = OP_GATE, .gate = {GATE_ARGUMENTS(call), .y = hidden}});
 }
 
 static void activate_backward(struct stage_call *call, dev_addr dhidden)
 {
 	dev_addr gate = acts_at(call, layout(call)->gate_up);
 
-	call_op(call, &(struct op){.kind = OP_GATE_GRAD,
-	                      .gate_grad = {GATE_ARGUMENTS(call), .dgate = gate,
-	                              .dx = dev_at(gate, call->block->experts.F * call->element_bytes),
-	                              .dy = dhidden}});
+	if (call->block->experts.limit != 0)
+		call_op(call, &(struct op){.kind = OP_GLU_LIMITED_GRAD,
+		                      .glu_limited_grad = {
+		                              LIMITED_ARGUMENTS(call), .dgate_up = gate, .dout = dhidden}});
+	else
+		call_op(call,
+		        &(struct op){.kind = OP_GATE_GRAD,
+		                .gate_grad = {GATE_ARGUMENTS(call), .dgate = gate,
+		                        .dx = dev_at(gate, call->block->experts.F * call->element_bytes),
+		                        .dy = dhidden}});
 }
 
 /* ---- the shared expert ---- */
@@ -365,6 +343,69 @@ static dev_addr part_gradient(
 	return part;
 }
 
+/* Rows are multiplied by their weights before the product with down or, if it has biases, which these weigh
+ * too, behind it. */
+static int weighs_output(const struct stage_call *call)
+{
+	return call_has(call, ROLE_EXPERTS_DOWN_B);
+}
+
+static void weigh(struct stage_call *call, dev_addr rows, int64_t cols)
+{
+	call_op(call, &(struct op){.kind = OP_WEIGH,
+	                      .weigh = {rows, experts_row_weights(call), acts_at(call, layout(call)->slot),
+	                              experts_rows(call), cols, call->dtype}});
+}
+
+/* From the gradient of weighted rows, that of the rows, in its place, and of the weights; weighs the rows. */
+static void weigh_backward(
+        struct stage_call *call, const struct experts_scratch *s, dev_addr rows, dev_addr drows, int64_t cols)
+{
+	call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
+	                      .weigh_grad = {rows, drows, own_scratch_at(call, s->dweights),
+	                              experts_row_weights(call), acts_at(call, layout(call)->slot),
+	                              experts_rows(call), cols, call->dtype}});
+}
+
+static void down_product(
+        struct stage_call *call, const struct experts_scratch *s, dev_addr out, dev_addr hidden)
+{
+	struct experts_linear down = experts_down_of(call);
+
+	experts_linear_forward(call, &down, out, hidden);
+	experts_adapt_down(call, s, out, hidden);
+}
+
+/* Weighted rows of down's output. */
+static void down_forward(
+        struct stage_call *call, const struct experts_scratch *s, dev_addr out, dev_addr hidden)
+{
+	if (!weighs_output(call))
+		weigh(call, hidden, call->block->experts.F);
+	down_product(call, s, out, hidden);
+	if (weighs_output(call))
+		weigh(call, out, call->c->C);
+}
+
+/* From dout, the gradient of weighted rows, the gradients of hidden and of the weights, and those of down.
+ * `room` is for rows of the output, which are made again where these are weighed. */
+static void down_backward(struct stage_call *call, const struct experts_scratch *s, dev_addr dhidden,
+        dev_addr dout, dev_addr hidden, dev_addr room)
+{
+	struct experts_linear down = experts_down_of(call);
+
+	if (weighs_output(call)) {
+		down_product(call, s, room, hidden);
+		weigh_backward(call, s, room, dout, call->c->C);
+	}
+	experts_linear_backward_input(call, &down, dhidden, dout);
+	experts_adapt_down_input(call, s, dhidden, dout);
+	if (!weighs_output(call))
+		weigh_backward(call, s, hidden, dhidden, call->block->experts.F);
+	experts_linear_backward_weight(call, &down, dout, hidden);
+	experts_adapt_down_weights(call, s, dout, hidden);
+}
+
 static void forward(struct stage_call *call)
 {
 	const struct experts_layout *l = layout(call);
@@ -374,7 +415,7 @@ static void forward(struct stage_call *call)
 	dev_addr rows = own_scratch_at(call, s.in_rows), hidden = own_scratch_at(call, s.hidden),
 	         gate_up = acts_at(call, layout(call)->gate_up),
 	         branch = branch_at(call, &post, acts_at(call, l->sum.rows));
-	int64_t C = call->c->C, F = call->block->experts.F;
+	struct experts_linear wide = experts_gate_up_of(call);
 	int is_apart = parts_are_apart(call);
 
 	norms_forward(call);
@@ -382,8 +423,7 @@ static void forward(struct stage_call *call)
 	experts_order(call);
 	experts_scale_weights(call);
 	dispatch(call, rows, input_rows(call).base);
-	experts_rows_product(
-	        call, gate_up, rows, weight_of(call, ROLE_EXPERTS_GATE_UP_W), 2 * F, C, MATMUL_TRANSPOSED, 0);
+	experts_linear_forward(call, &wide, gate_up, rows);
 	experts_adapt_gate_up(call, &s, gate_up, rows, hidden);
 	if (has_shared(call))
 		shared_inner(call);
@@ -392,12 +432,7 @@ static void forward(struct stage_call *call)
 	if (has_shared(call))
 		shared_forward(call, is_apart ? acts_at(call, l->shared.rows) : branch);
 	activate(call, hidden);
-	call_op(call, &(struct op){.kind = OP_WEIGH,
-	                      .weigh = {hidden, experts_row_weights(call), acts_at(call, l->slot),
-	                              experts_rows(call), F, call->dtype}});
-	experts_rows_product(
-	        call, rows, hidden, weight_of(call, ROLE_EXPERTS_DOWN_W), C, F, MATMUL_TRANSPOSED, 0);
-	experts_adapt_down(call, &s, rows, hidden);
+	down_forward(call, &s, rows, hidden);
 	combine(call, is_apart ? acts_at(call, l->output.rows) : branch, call->dtype, rows,
 	        has_shared(call) && !is_apart);
 	if (is_apart)
@@ -412,24 +447,15 @@ static void rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm)
 	dev_addr in = own_scratch_at(call, s.in_rows), out = own_scratch_at(call, s.out_rows),
 	         hidden = own_scratch_at(call, s.hidden), dhidden = own_scratch_at(call, s.dhidden),
 	         dgate_up = acts_at(call, layout(call)->gate_up);
-	int64_t C = call->c->C, F = call->block->experts.F;
+	struct experts_linear wide = experts_gate_up_of(call);
 
 	activate(call, hidden);
 	dispatch(call, out, dy);
-	experts_rows_product(
-	        call, dhidden, out, weight_of(call, ROLE_EXPERTS_DOWN_W), F, C, MATMUL_NORMAL, 0);
-	experts_adapt_down_input(call, &s, dhidden, out);
-	call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
-	                      .weigh_grad = {hidden, dhidden, own_scratch_at(call, s.dweights),
-	                              experts_row_weights(call), acts_at(call, layout(call)->slot),
-	                              experts_rows(call), F, call->dtype}});
-	experts_weights_product(call, grad_of(call, ROLE_EXPERTS_DOWN_W), out, C, hidden, F);
-	experts_adapt_down_weights(call, &s, out, hidden);
+	down_backward(call, &s, dhidden, out, hidden, in);
 	activate_backward(call, dhidden);
 	dispatch(call, in, input_rows(call).base);
-	experts_weights_product(call, grad_of(call, ROLE_EXPERTS_GATE_UP_W), dgate_up, 2 * F, in, C);
-	experts_rows_product(
-	        call, out, dgate_up, weight_of(call, ROLE_EXPERTS_GATE_UP_W), C, 2 * F, MATMUL_NORMAL, 0);
+	experts_linear_backward_weight(call, &wide, dgate_up, in);
+	experts_linear_backward_input(call, &wide, out, dgate_up);
 	experts_adapt_gate_up_backward(call, &s, out, dgate_up, in, dhidden);
 	combine(call, dnorm, DTYPE_F32, out, 0);
 }

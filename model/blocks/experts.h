@@ -86,6 +86,22 @@ void experts_scale_weights_backward(struct stage_call *call);
 void experts_route_backward(
         struct stage_call *call, const struct router *r, dev_addr dnorm, enum linear_sum sum);
 
+/* Matrices [out, in] of all experts, as the model stores them. Forward makes y [rows, out] from x
+ * [rows, in], with their biases if there are any. Backward makes dx from dy, or adds to the gradients that
+ * are wanted. */
+struct experts_linear {
+	enum tensor_role weight, bias;
+	int64_t out, in;
+};
+struct experts_linear experts_gate_up_of(const struct stage_call *call);
+struct experts_linear experts_down_of(const struct stage_call *call);
+void experts_linear_forward(
+        struct stage_call *call, const struct experts_linear *linear, dev_addr y, dev_addr x);
+void experts_linear_backward_input(
+        struct stage_call *call, const struct experts_linear *linear, dev_addr dx, dev_addr dy);
+void experts_linear_backward_weight(
+        struct stage_call *call, const struct experts_linear *linear, dev_addr dy, dev_addr x);
+
 /* c (+)= a times the matrix b of each row's expert. */
 void experts_rows_product(struct stage_call *call, dev_addr c, dev_addr a, dev_addr b, int64_t n, int64_t k,
         enum matmul_layout b_layout, int adds);

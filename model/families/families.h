@@ -46,6 +46,7 @@
 	ROW(starcoder2)                                                                                      \
 	ROW(glm)                                                                                             \
 	ROW(glm4)                                                                                            \
+	ROW(gpt_oss)                                                                                         \
 	ROW(glm4_moe)                                                                                        \
 	ROW(cohere)                                                                                          \
 	ROW(cohere2)                                                                                         \

@@ -25,6 +25,8 @@ BASE["qwen3_5_moe_text"] = dict(BASE["qwen3_5_text"], **EXPERTS, shared_expert_i
 BASE["qwen3_next"] = dict(BASE["qwen3_5_text"], **EXPERTS, shared_expert_intermediate_size=7)
 BASE["glm4_moe"] = dict(BASE["mistral"], n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=6,
                         head_dim=8, pad_token_id=None)
+BASE["gpt_oss"] = dict(BASE["mistral"], num_local_experts=5, num_experts_per_tok=2, head_dim=8, num_hidden_layers=3,
+                       sliding_window=5)
 BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
 
 BASE["phi3"] = dict(BASE["mistral"], hidden_size=32, pad_token_id=None)

@@ -162,6 +162,17 @@ CASES = [
     ("glm4_moe not normed", "glm4_moe", dict(norm_topk_prob=False, n_shared_experts=2, attention_bias=True,
                                              num_hidden_layers=3, first_k_dense_replace=2)),
     ("glm4_moe dense", "glm4_moe", dict(first_k_dense_replace=5, partial_rotary_factor=0.25)),
+    ("gpt_oss plain", "gpt_oss", {}),
+    ("gpt_oss layer types", "gpt_oss", dict(layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+                                            swiglu_limit=1.5, swiglu_alpha=0.9, num_experts_per_tok=3)),
+    ("gpt_oss yarn", "gpt_oss", dict(sliding_window=3, rope_theta=60.0, initial_context_length=16, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=0.5, truncate=False, original_max_position_embeddings=16))),
+    ("gpt_oss no bias, num_experts", "gpt_oss", dict(attention_bias=False, num_local_experts=ABSENT, num_experts=3,
+                                                     num_key_value_heads=4, tie_word_embeddings=True)),
+    ("gpt_oss theta alone", "gpt_oss", dict(rope_theta=77.0)),
+    ("gpt_oss default rope", "gpt_oss", dict(rope_parameters=dict(rope_type="default", rope_theta=50.0))),
+    ("gpt_oss absent window", "gpt_oss", dict(sliding_window=ABSENT, head_dim=ABSENT, num_key_value_heads=ABSENT,
+                                              num_attention_heads=8, hidden_size=32)),
 
     ("gpt2 plain", "gpt2", {}),
     ("gpt2 n_inner", "gpt2", dict(n_inner=12, activation_function="relu")),
@@ -559,9 +570,10 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
     ("cwm with few keys", "cwm", dict(eos_token_id=None, num_hidden_layers=9)),
     ("ministral with few keys", "ministral", dict(head_dim=128)),
     ("olmo3 with nothing", "olmo3", {}),
+    ("gpt_oss with nothing", "gpt_oss", dict(num_hidden_layers=4)),
 ]
 
 
 # layer_types says which blocks have a window. Mistral with layer_types is read as Ministral.
 LAYERED = ("olmo3", "exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text",
-           "cohere2", "cwm", "vaultgemma", "muse_glimmer_text")
+           "cohere2", "cwm", "vaultgemma", "muse_glimmer_text", "gpt_oss")
