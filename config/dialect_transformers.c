@@ -72,6 +72,11 @@ static int optimizer(const struct item *s)
 		log_info("%s=%s: reading it as optimizer_state=8bit", s->name, s->text);
 		return item_set(s, "optimizer_state", "8bit", CONFIG_WEAK);
 	}
+	if (config_name_in(last, "adamw_torch_4bit AdamW4bit")) {
+		item_warn(s, "%s=%s: reading it as optimizer_state=8bit; ferry has no 4-bit state", s->name,
+		        s->text);
+		return item_set(s, "optimizer_state", "8bit", CONFIG_WEAK);
+	}
 	return item_refuse(s, "only AdamW is supported");
 }
 

@@ -183,6 +183,7 @@ static const struct {
         {arguments, "compute_dtype", "fp32"},
         {"optim: adamw_torch\nmax_grad_norm: null\n", "max_grad_norm", "off"},
         {"optim: adamw_bnb_8bit\n", "optimizer_state", "8bit"},
+        {"optimizer: adamw_torch_4bit\n", "optimizer_state", "8bit"},
         {"optim: paged_adamw_8bit\noptimizer_state: bf16\n", "optimizer_state", "bf16"},
         {"optimizer:\n  _component_: bitsandbytes.optim.PagedAdamW8bit\n", "optimizer_state", "8bit"},
         {"optim: paged_adamw_32bit\n", "optimizer_state", "fp32"},
