@@ -29,6 +29,7 @@ static const struct {
         {"{\"model_type\":null}", ERR_INPUT, "model_type is missing"},
         {"{\"model_type\":7}", ERR_INPUT, "model_type"},
         {"{\"model_type\":\"mllama\"}", ERR_UNSUPPORTED, "supported: llama, mistral, "},
+        {"{\"model_type\":\"xlm_roberta\"}", ERR_UNSUPPORTED, ", roberta, xlm-roberta, "},
         {"{\"model_type\":\"gemma3\"}", ERR_INPUT,
                 "text_config is missing; a gemma3 model of transformers has one"},
         {"{\"model_type\":\"gemma3\",\"text_config\":[]}", ERR_INPUT, "text_config"},
@@ -282,9 +283,9 @@ static void test_refused(void **state)
  */
 static void test_any_value(void **state)
 {
-#define FAMILY_NAME(name) #name,
-	static const char *const types[] = {FAMILY_LIST(FAMILY_NAME)};
-#undef FAMILY_NAME
+#define FAMILY_OF(name) &family_##name,
+	static const struct model_family *const families[] = {FAMILY_LIST(FAMILY_OF)};
+#undef FAMILY_OF
 	static const char *const keys[] = {"architectures", "quantization_config", "per_layer_config",
 	        "pruned_heads", "is_encoder_decoder", "add_cross_attention", "vocab_size", "hidden_size",
 	        "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -311,13 +312,13 @@ static void test_any_value(void **state)
 	        "[null]", "[[],{}]", "{}", "{\"a\":1}", "{\"type\":\"yarn\",\"factor\":1e-300}",
 	        ("{\"type\":\"llama3\",\"factor\":1e300,\"low_freq_factor\":1e300,\"high_freq_factor\":1e-"
 	         "300}")};
-	enum { TYPES = sizeof(types) / sizeof(*types), KEYS = sizeof(keys) / sizeof(*keys) };
+	enum { TYPES = sizeof(families) / sizeof(*families), KEYS = sizeof(keys) / sizeof(*keys) };
 	int taken = 0, left = 0;
 
 	(void)state;
 	for (size_t v = 0; v < sizeof(values) / sizeof(*values); v++)
 		for (int i = 0; i < TYPES * KEYS; i++) {
-			const char *key = keys[i / TYPES], *type = types[i % TYPES];
+			const char *key = keys[i / TYPES], *type = families[i % TYPES]->model_type;
 			struct model *model;
 			json_t *config = json_pack(
 			        "{s:s, s:i, s:i}", "model_type", type, "num_hidden_layers", 1, "n_layer", 1);

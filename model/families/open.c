@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "model/families/families.h"
 #include "model/families/text_part.h"
 
@@ -15,11 +16,6 @@ enum { CONFIG_MAX_BYTES = 16 << 20 };
 #define FAMILY_ADDRESS(name) &family_##name,
 static const struct model_family *const families[] = {FAMILY_LIST(FAMILY_ADDRESS)};
 #undef FAMILY_ADDRESS
-
-/* "llama, mistral, ..." */
-#define FAMILY_TEXT(name) ", " #name
-static const char *const family_names = &(FAMILY_LIST(FAMILY_TEXT))[2];
-#undef FAMILY_TEXT
 
 static int is_named(const char *const *names, const char *name)
 {
@@ -36,6 +32,24 @@ const struct model_family *family_find(const char *model_type)
 		        is_named(families[i]->older_types, model_type))
 			return families[i];
 	return NULL;
+}
+
+/* Refuses a model_type, or NULL: none. */
+static int type_refuse(const char *where, const char *type)
+{
+	struct str names = {0};
+	int err;
+
+	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++)
+		str_printf(&names, "%s%s", i ? ", " : "", families[i]->model_type);
+	err = str_check(&names);
+	if (!err && type)
+		err = err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; supported: %s",
+		        where, type, names.data);
+	else if (!err)
+		err = err_set(ERR_INPUT, "%s: model_type is missing; supported: %s", where, names.data);
+	str_free(&names);
+	return err;
 }
 
 int families_have_head(const char *name)
@@ -69,11 +83,10 @@ static int open_text(struct model **model, const json_t *config, const char *whe
 	if (err < 0)
 		return err;
 	if (!err)
-		return err_set(ERR_INPUT, "%s: model_type is missing; supported: %s", where, family_names);
+		return type_refuse(where, NULL);
 	family = family_find(type);
 	if (!family)
-		return err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; supported: %s",
-		        where, type, family_names);
+		return type_refuse(where, type);
 	if (strcmp(family->model_type, type) != 0)
 		log_warn("%s: model_type \"%s\" is an older name of \"%s\"; transformers loads the result "
 		         "only with "
