@@ -369,7 +369,7 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 /* Refuses quantized weights that ferry does not read (checkpoint/hf/hf_coded.h has those that it does). */
 static void check_quantization(struct config_reader *r)
 {
-	static const char *const read[] = {"bitsandbytes", "fp8", "compressed-tensors"};
+	static const char *const read[] = {"bitsandbytes", "fp8", "compressed-tensors", "mxfp4"};
 	const json_t *value = json_object_get(r->object, "quantization_config");
 	const char *method = json_string_value(json_object_get(value, "quant_method"));
 
@@ -380,7 +380,7 @@ static void check_quantization(struct config_reader *r)
 			return;
 	config_fail(r, ERR_UNSUPPORTED,
 	        "quantization_config: quant_method %.40s is not supported; supported: bitsandbytes, fp8, "
-	        "compressed-tensors; or use a checkpoint whose weights are fp32, fp16 or bf16",
+	        "compressed-tensors, mxfp4; or use a checkpoint whose weights are fp32, fp16 or bf16",
 	        method ? method : "(none)");
 }
 

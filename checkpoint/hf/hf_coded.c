@@ -294,6 +294,34 @@ static int of_compressed(struct hf_coded *c, const struct hf_dir *dir, const str
 	return matrix_set(c, 1);
 }
 
+/* gpt-oss: matrices of all experts, in blocks of 32 elements along `in`. */
+static int of_experts(struct hf_coded *c, const struct hf_dir *dir, const struct hf_place *marker, int len)
+{
+	const struct safetensors_tensor *codes, *scales = marker->tensor;
+
+	c->codes = place_find(dir, scales->name, len, "_blocks");
+	c->scales = *marker;
+	c->format = weight_format_coded(CODE_E2M1, CODE_SCALE_E8M0, 32);
+	c->is_turned = 1;
+	codes = c->codes.tensor;
+	if (!codes)
+		return missing(marker, "_blocks");
+	if (codes->dtype != SAFETENSORS_U8 || scales->dtype != SAFETENSORS_U8)
+		return fail(codes->dtype != SAFETENSORS_U8 ? &c->codes : marker, "is not U8, as MXFP4 is");
+	if (codes->rank != 4 || codes->shape[3] != 16)
+		return fail(&c->codes, "has not the shape [experts, rows, blocks, 16] of MXFP4");
+	if (scales->rank != 3 || memcmp(scales->shape, codes->shape, 3 * sizeof(*codes->shape)) != 0)
+		return fail_shape(marker, codes->count / 16, "its blocks,");
+	if (!codes->count)
+		return fail(&c->codes, "is empty");
+	c->own_name = mem_printf("%.*s", len, scales->name);
+	c->as.rank = 3;
+	c->as.shape[0] = codes->shape[0];
+	c->as.shape[1] = 32 * codes->shape[2];
+	c->as.shape[2] = codes->shape[1];
+	return c->own_name ? 0 : ERR_NOMEM;
+}
+
 /* ---- all ---- */
 
 /* The tensor that shows a format, and its companions' endings behind the same prefix. */
@@ -311,6 +339,7 @@ static const struct {
         {".SCB", of_8bit, {".SCB", ".weight_format"}},
         {".weight_scale_inv", of_fp8_blocks, {".weight_scale_inv", ".input_scale"}},
         {".weight_scale", of_compressed, {".weight_scale", ".input_scale", ".weight_shape"}},
+        {"_scales", of_experts, {"_scales"}},
 };
 enum { KIND_COUNT = sizeof(kinds) / sizeof(*kinds) };
 
@@ -351,7 +380,9 @@ static int add(struct hf_coded_set *set, const struct hf_place *marker, int kind
 		return rc;
 	c->as.name = c->own_name ? c->own_name : c->codes.tensor->name;
 	c->as.dtype = SAFETENSORS_BF16;
-	c->as.count = c->as.shape[0] * c->as.shape[1];
+	c->as.count = 1;
+	for (int d = 0; d < c->as.rank; d++)
+		c->as.count *= c->as.shape[d];
 	c->as.begin_bytes = c->codes.tensor->begin_bytes;
 	c->as.len_bytes = 2 * c->as.count;
 	rc = note(set, &c->codes, set->count);

@@ -7,6 +7,7 @@
  *     bitsandbytes, 8 bits    P.weight (I8), P.SCB, P.weight_format
  *     FP8 in blocks           P.weight (F8_E4M3), P.weight_scale_inv
  *     compressed-tensors      P.weight (F8_E4M3), P.weight_scale; P.weight_packed (MXFP4), P.weight_scale
+ *     gpt-oss                 P_blocks (MXFP4, [E, out, in / 32, 16]), P_scales: of P, which is [E, in, out]
  *
  * hf_coded_find matches them, checks dtypes, shapes and tables, and refuses what does not fit by name. Each
  * matrix gets a tensor `as`, its name and shape as if it lay there in bf16, which the layout (hf_layout.h)
@@ -30,10 +31,11 @@ struct hf_coded {
 	struct safetensors_tensor as;
 	char *own_name; /* of `as`, where the files have another name */
 	struct hf_place codes, scales, outer;
-	float offset; /* of NESTED scales */
-	float factor; /* scales are multiplied by it; 1 for most */
-	int is_one;   /* one scale for the whole matrix */
-	float *map;   /* of NESTED scales, if it is not nested_map(); [256] */
+	float offset;  /* of NESTED scales */
+	float factor;  /* scales are multiplied by it; 1 for most */
+	int is_one;    /* one scale for the whole matrix */
+	int is_turned; /* codes are [E, out, in] of matrices [E, in, out]; no format in memory has these */
+	float *map;    /* of NESTED scales, if it is not nested_map(); [256] */
 };
 
 struct hf_coded_set {

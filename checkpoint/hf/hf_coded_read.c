@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 16 << 10 }; /* elements on the stack */
+enum { PIECE = 16 << 10 /* elements on the stack */, TURNED_BYTES = 64 << 10 };
 
 static int fail_value(const struct hf_place *at, int64_t index, double value)
 {
@@ -117,12 +117,101 @@ static int values_read(const struct hf_coded *c, float *dst, int64_t first, int6
 	return rc;
 }
 
+/* ---- matrices whose codes are turned ---- */
+
+/* Some rows of codes, each a column of the matrix, and their scales. */
+struct turned {
+	const struct hf_coded *c;
+	int64_t in, out; /* of each matrix */
+	int64_t rows;    /* that are read at once */
+	uint8_t *codes, *powers;
+	float power[256];
+};
+
+static int turned_open(struct turned *t, const struct hf_coded *c)
+{
+	int64_t in = c->as.shape[1];
+
+	*t = (struct turned){.c = c, .in = in, .out = c->as.shape[2]};
+	t->rows = min_i64(max_i64(TURNED_BYTES / (in / 2), 1), t->out);
+	t->codes = mem_alloc((size_t)t->rows, (size_t)in / 2);
+	t->powers = mem_alloc((size_t)t->rows, (size_t)in / 32);
+	for (int i = 0; i < 256; i++)
+		t->power[i] = code_e8m0((uint8_t)i);
+	return t->codes && t->powers ? 0 : ERR_NOMEM;
+}
+
+static void turned_close(struct turned *t)
+{
+	mem_free(t->codes);
+	mem_free(t->powers);
+}
+
+/* Reads `rows` rows of codes, the first of which is `row` of all. */
+static int turned_get(struct turned *t, int64_t row, int64_t rows)
+{
+	const struct hf_coded *c = t->c;
+	int64_t across = t->in / 32;
+	int rc =
+	        safetensors_read(c->codes.file, c->codes.tensor, t->codes, row * t->in / 2, rows * t->in / 2);
+
+	if (!rc)
+		rc = safetensors_read(
+		        c->scales.file, c->scales.tensor, t->powers, row * across, rows * across);
+	for (int64_t i = 0; i < rows * across && !rc; i++)
+		if (t->powers[i] == 255)
+			rc = fail_value(&c->scales, row * across + i, (double)NAN);
+	return rc;
+}
+
+/* Elements [first, end) of one matrix, from its codes of columns [begin, begin + rows). */
+static void turned_put(
+        const struct turned *t, float *dst, int64_t first, int64_t end, int64_t begin, int64_t rows)
+{
+	const float *value = code_values(t->c->format->code);
+
+	for (int64_t k = first / t->out; k * t->out < end; k++) {
+		int64_t from = max_i64(first, k * t->out + begin),
+		        to = min_i64(end, k * t->out + begin + rows);
+
+		for (int64_t at = from; at < to; at++) {
+			int64_t row = at - k * t->out - begin, element = row * t->in + k;
+
+			dst[at - first] = value[code_at(t->c->format->code, t->codes, element)] *
+			                  t->power[t->powers[element / 32]];
+		}
+	}
+}
+
+static int turned_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count)
+{
+	struct turned t;
+	int64_t matrix = c->as.shape[1] * c->as.shape[2];
+	int rc = turned_open(&t, c);
+
+	for (int64_t at = first, end; at < first + count && !rc; at = end) {
+		int64_t expert = at / matrix, begin = expert * matrix;
+
+		end = min_i64(first + count, begin + matrix);
+		for (int64_t row = 0, rows; row < t.out && !rc; row += rows) {
+			rows = min_i64(t.rows, t.out - row);
+			rc = turned_get(&t, expert * t.out + row, rows);
+			if (!rc)
+				turned_put(&t, dst + (at - first), at - begin, end - begin, row, rows);
+		}
+	}
+	turned_close(&t);
+	return rc;
+}
+
 int hf_coded_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count)
 {
 	int64_t rows = c->as.shape[0], cols = c->as.shape[1], block_cols, across;
 	float *scales;
 	int rc = 0;
 
+	if (c->is_turned)
+		return turned_read(c, dst, first, count);
 	weight_format_shape(c->format, &rows, &cols);
 	block_cols = c->format->block_cols ? c->format->block_cols : cols;
 	across = (cols + block_cols - 1) / block_cols;
@@ -150,6 +239,8 @@ const struct weight_format *hf_coded_format(const struct hf_coded *c, int64_t at
 	const struct weight_format *f = c->format;
 	int is_whole = !at && rows * cols == c->as.count;
 
+	if (c->is_turned)
+		return NULL;
 	if (!f->is_flat) /* rows stay rows */
 		return cols == c->as.shape[1] && at % (f->block_rows * cols) == 0 &&
 		                       (f->block_rows == 1 || is_whole ||

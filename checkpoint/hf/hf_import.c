@@ -360,6 +360,34 @@ static void set_storage(struct model *model, const struct hf_layout *layout)
 	}
 }
 
+/* Matrices whose codes no format in memory has. */
+static int say_turned(const struct hf_import *import)
+{
+	struct str files = {0}, memory = {0};
+	int64_t bytes = 0, count = 0;
+	int err;
+
+	for (int64_t e = 0; e < import->layout.entry_count; e++) {
+		const struct hf_coded *coded = import->layout.entries[e].coded;
+
+		if (coded && coded->is_turned) {
+			bytes += coded->codes.tensor->len_bytes + coded->scales.tensor->len_bytes;
+			count += coded->as.count;
+		}
+	}
+	if (!count)
+		return 0;
+	quantity_bytes(&files, bytes);
+	quantity_bytes(&memory, 2 * count);
+	err = str_check(&files) || str_check(&memory) ? ERR_NOMEM : 0;
+	if (!err)
+		log_info("%s: the experts are MXFP4, %s, and are read as bf16, %s", import->dir->path,
+		        files.data, memory.data);
+	str_free(&files);
+	str_free(&memory);
+	return err;
+}
+
 static int open_files(struct hf_import **out, const char *dir, struct model *model)
 {
 	struct hf_import *import = mem_alloc(1, sizeof(*import));
@@ -396,7 +424,7 @@ int hf_import_open(struct hf_import **import, const char *dir, struct model *mod
 
 	if (!err)
 		set_storage(model, &(*import)->layout);
-	return err;
+	return err ? err : say_turned(*import);
 }
 
 int hf_import_open_values(struct hf_import **import, const char *dir, struct model *model)

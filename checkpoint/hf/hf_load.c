@@ -16,6 +16,9 @@
  * that stay in a core's cache from the read to the split. */
 enum { JOB_BYTES = 16 << 20 };
 
+/* Each chunk of a turned matrix reads all codes of the matrix. */
+enum { TURNED_CHUNK_BYTES = 2 << 20 };
+
 struct job {
 	const struct hf_part *part;
 	int64_t first, count; /* elements of the part's tensor of the table */
@@ -152,7 +155,9 @@ static int64_t scratch_width(const struct load *load, const struct hf_part *part
 /* Elements of a job or chunk of at most `bytes`: whole granules, at least one. */
 static int64_t most_of(const struct load *load, const struct hf_part *part, int64_t bytes)
 {
-	int64_t most = bytes / scratch_width(load, part), granule = weights_granule(&load->target, part->of);
+	int64_t least = part->coded && part->coded->is_turned ? TURNED_CHUNK_BYTES : 0,
+	        most = max_i64(bytes, least) / scratch_width(load, part),
+	        granule = weights_granule(&load->target, part->of);
 
 	return max_i64(most / granule, 1) * granule;
 }
