@@ -65,7 +65,7 @@ static void check_ids(const json_t *rows, const char *settings, const char *mode
 }
 
 /* Prompts of different lengths together, two at a time, with weights on the device and streamed to it,
- * windows (mistral) among them: tests/golden/make_greedy_golden.py. */
+ * windows (mistral) and experts among them: tests/golden/make_greedy_golden.py. */
 static void test_transformers(void **state)
 {
 	const char *source = getenv("FERRY_SOURCE"), *shared = getenv("FERRY_SHARED");
@@ -88,6 +88,7 @@ static void test_transformers(void **state)
 		put_prompts(rows);
 		check_ids(rows, "", name);
 		check_ids(rows, "eval_batch_size=2 cpu_offload=off cache_tokens=90", name);
+		check_ids(rows, "cpu_offload=on vram_budget=off", name);
 	}
 	json_decref(root);
 	mem_free(path);

@@ -56,9 +56,27 @@ def loss_sum(model, row):
     return torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
 
 
+def as_in_files(directory, name, value, start):
+    """The names and tensors that a checkpoint has for a parameter: its experts have matrices of their own."""
+    if "gpt_neox" in directory:
+        name = name.replace("lm_head.", "embed_out.")
+    if "mixtral" in directory:
+        name = name.replace(".mlp.", ".block_sparse_moe.")
+    if ".experts." not in name:
+        yield name, value, start
+        return
+    layer, kind = name.rsplit(".", 1)
+    parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}[kind]
+    short = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"} if "mixtral" in directory else {}
+    for expert in range(len(value)):
+        for part, now, was in zip(parts, value[expert].chunk(len(parts)), start[expert].chunk(len(parts))):
+            yield f"{layer}.{expert}.{short.get(part, part)}.weight", now, was
+
+
 def run(directory, settings):
     model = AutoModelForCausalLM.from_pretrained(
-        os.path.join(directory, "hf"), dtype=torch.float64, attn_implementation="eager")
+        os.path.join(directory, "hf"), dtype=torch.float64, attn_implementation="eager",
+        experts_implementation="eager")
     model.eval()  # no dropout
     for name, parameter in model.named_parameters():
         frozen = "freeze" in settings and re.fullmatch(settings["freeze"], name)
@@ -88,15 +106,13 @@ def run(directory, settings):
             group["lr"] = learning_rate(step)
         optimizer.step()
     final = {}
-    for name, parameter in trained.items():
-        flat = parameter.detach().reshape(-1)
-        stride = max(1, flat.numel() // SAMPLES)
-        moved = (flat - start[name].reshape(-1)).norm().item()
-        if "gpt_neox" in directory:  # as its checkpoints have it
-            name = name.replace("lm_head.", "embed_out.")
-        final[name] = {"l2": flat.norm().item(),
-                       "moved_l2": moved,
-                       "stride": stride, "elements": flat[::stride][:SAMPLES].tolist()}
+    for whole, parameter in trained.items():
+        for name, part, was in as_in_files(directory, whole, parameter.detach(), start[whole]):
+            flat = part.reshape(-1)
+            stride = max(1, flat.numel() // SAMPLES)
+            final[name] = {"l2": flat.norm().item(),
+                           "moved_l2": (flat - was.reshape(-1)).norm().item(),
+                           "stride": stride, "elements": flat[::stride][:SAMPLES].tolist()}
     return {"loss": losses, "grad_norm": norms, "final": final}
 
 
