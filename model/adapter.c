@@ -35,31 +35,65 @@ static int names_module(const char *name, const struct model_tensor *t)
 	return names_bytes(name, t->name, (size_t)(strrchr(t->name, '.') - t->name)); /* without ".weight" */
 }
 
-/* The same for a module of an expert: by name, or by an expression. */
-static int names_expert(const void *name, const char *module)
-{
-	return names_bytes(name, module, strlen(module));
-}
-
-struct expert_pattern {
+struct wanted_experts {
 	const struct model *model;
-	const struct name_pattern *pattern;
+	const struct name_pattern *pattern; /* or NULL: */
+	const json_t *names;                /* a name, or a list */
 };
 static int expression_fits_expert(const void *arg, const char *module);
 
-/* Adds the parts of a tensor of experts that a name or an expression means to chosen, as bits. "all-linear"
- * means none, as in PEFT: transformers has one parameter for all experts. 1: it means some; 0, ERR_*. */
-static int mark_experts(char *chosen, char mark, const struct model *model, int tensor, const char *name,
-        const struct name_pattern *pattern)
+static int names_expert(const void *arg, const char *module)
 {
-	struct expert_pattern wanted = {model, pattern};
+	const json_t *names = ((const struct wanted_experts *)arg)->names, *name;
+	size_t i;
+
+	if (!json_is_array(names))
+		return names_bytes(model_text_name(json_string_value(names)), module, strlen(module));
+	json_array_foreach(names, i, name)
+	{
+		if (json_is_string(name) &&
+		        names_bytes(model_text_name(json_string_value(name)), module, strlen(module)))
+			return 1;
+	}
+	return 0;
+}
+
+static int names_some_expert(const char *name, const struct model *model, int tensor, int part)
+{
+	int found = 0;
+
+	for (int64_t e = 0; e < model->tensors[tensor].shape[0] && !found; e++) {
+		char *module = expert_module(model, tensor, part, e);
+
+		if (!module)
+			return 0; /* the files have no modules of experts; or the next call says what is wrong */
+		found = names_bytes(name, module, strlen(module));
+		mem_free(module);
+	}
+	return found;
+}
+
+/* Adds the parts of a tensor of experts that a name or an expression means to chosen, as bits. A name may
+ * mean one expert if others of the list mean the rest. "all-linear" means none. 1: it means some; 0, ERR_*.
+ */
+static int mark_experts(
+        char *chosen, char mark, int tensor, const char *name, const struct wanted_experts *wanted)
+{
+	const struct model *model = wanted->model;
 	int found = 0;
 
 	for (int part = 0; part < expert_parts(model->tensors[tensor].role) && strcmp(name, all_linear) != 0;
 	        part++) {
-		int fits = pattern ? expert_match(model, tensor, part, expression_fits_expert, &wanted)
-		                   : expert_match(model, tensor, part, names_expert, name);
+		int fits;
 
+		if (wanted->pattern)
+			fits = expert_match(model, tensor, part, expression_fits_expert, wanted);
+		else if (!names_some_expert(name, model, tensor, part))
+			fits = 0;
+		else if (((chosen[tensor] >> part) & 1) == mark)
+			fits = 1; /* an earlier name saw that all are named */
+		else
+			fits = expert_match(model, tensor, part, names_expert, wanted);
 		if (fits < 0)
 			return fits;
 		found |= fits;
@@ -157,7 +191,7 @@ static int expression_fits(const void *pattern, const char *name)
 
 static int expression_fits_expert(const void *arg, const char *module)
 {
-	const struct expert_pattern *wanted = arg;
+	const struct wanted_experts *wanted = arg;
 
 	return adapter_name_fits(wanted->model, module, expression_fits, wanted->pattern);
 }
@@ -182,9 +216,10 @@ int adapter_means_head(const struct model *model, const char *name, const struct
 	return found;
 }
 
-/* Sets `chosen` of the matrices that a name or an expression means to `mark`, and *found, if it means any.
- * ERR_INPUT: it means modules that cannot have adapters. */
-static int mark_matches(char *chosen, char mark, int *found, const struct model *model, const char *name)
+/* Sets `chosen` of the matrices that a name or an expression, one of `names`, means to `mark`, and *found, if
+ * it means any. ERR_INPUT: it means modules that cannot have adapters. */
+static int mark_matches(
+        char *chosen, char mark, int *found, const struct model *model, const char *name, const json_t *names)
 {
 	int is_all = !strcmp(name, all_linear), others = 0, err = 0;
 	const char *own = model_text_name(name);
@@ -201,7 +236,8 @@ static int mark_matches(char *chosen, char mark, int *found, const struct model 
 		char *module = pattern && t->rank > 1 && !is_stack ? module_of(t) : NULL;
 
 		if (is_stack)
-			fits = mark_experts(chosen, mark, model, i, own, pattern);
+			fits = mark_experts(
+			        chosen, mark, i, own, &(struct wanted_experts){model, pattern, names});
 		else if (pattern)
 			fits = module        ? adapter_name_fits(model, module, expression_fits, pattern)
 			       : t->rank > 1 ? ERR_NOMEM
@@ -279,7 +315,7 @@ static int mark_all(char *chosen, int is_target, const struct model *model, cons
 			err = err_set(ERR_INPUT,
 			        "%.80s: an expression stands alone, not in a list; name modules", name);
 		else
-			err = mark_matches(chosen, (char)is_target, &found, model, name);
+			err = mark_matches(chosen, (char)is_target, &found, model, name, names);
 		if (!err && !found && strcmp(name, all_linear) != 0)
 			str_printf(&missing, "%s%.80s", missing.len_bytes ? ", " : "", name);
 		is_any |= found;
@@ -423,6 +459,24 @@ static int check_dropout(const struct model *model, const struct adapter_options
 	return 0;
 }
 
+/* transformers 5 has gate and up of all experts in one parameter, of whose adapters PEFT makes one. */
+static void warn_of_halves(const struct model_config *c, const struct adapter_options *o)
+{
+	for (int64_t l = 0; l < c->L; l++) {
+		const struct block_config *b = &c->block[l];
+		int gate = ROLE_EXPERTS_GATE_LORA_A, up = ROLE_EXPERTS_UP_LORA_A;
+
+		if (b->adapter[gate].rank == b->adapter[up].rank &&
+		        b->adapter[gate].scale == b->adapter[up].scale)
+			continue;
+		log_warn("%s: PEFT loads adapters of experts only if gate and up have both one, of the same "
+		         "rank and "
+		         "alpha; in layer %" PRId64 " they differ",
+		        o->called.targets, l);
+		return;
+	}
+}
+
 static int noted(int err, const char *where)
 {
 	return err ? err_note(err, "%s", where) : 0;
@@ -457,6 +511,8 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 		err = check_dropout(model, o, chosen);
 	if (!err)
 		err = set_adapters(&changed, o, model, chosen);
+	if (!err && o->is_asked)
+		warn_of_halves(&changed, o);
 	mem_free(chosen);
 	if (!err)
 		err = model_rebuild(model, &changed);
@@ -482,10 +538,9 @@ int model_may_adapt(const struct model *model, enum tensor_role role)
 
 int model_adapter_of(const struct model *model, int tensor)
 {
-	const struct model_tensor *t = &model->tensors[tensor];
-	enum tensor_role a = role_adapter(t->role);
+	enum tensor_role a = tensor < 0 ? ROLE_COUNT : role_adapter(model->tensors[tensor].role);
 
-	return a == ROLE_COUNT ? -1 : model_tensor_of(model, a, t->layer);
+	return a == ROLE_COUNT ? -1 : model_tensor_of(model, a, model->tensors[tensor].layer);
 }
 
 int model_matrix_is_turned(const struct model *model, const struct model_tensor *matrix)

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "checkpoint/file/convert.h"
@@ -91,7 +92,7 @@ static json_t *whole_name(const struct model *model, const char *whole, int tens
 struct modules {
 	int64_t rank; /* 0: none yet */
 	double scale;
-	json_t *names, *rank_pattern, *alpha_pattern, *saved;
+	json_t *names, *parameters, *rank_pattern, *alpha_pattern, *saved;
 };
 
 static int modules_add(struct modules *m, const char *name, int64_t rank, double scale)
@@ -145,71 +146,156 @@ static int is_everywhere(const struct model *model, int tensor)
 	return first >= 0;
 }
 
-/* The modules of experts, by their last parts. PEFT makes adapters of transformers' one parameter from such
- * names. */
+/* Adds a name once. */
+static int list_add(json_t *list, const json_t *name)
+{
+	return !name || (!list_has(list, name) && json_array_append(list, (json_t *)name)) ? ERR_NOMEM : 0;
+}
+
+/* Whether a module's name ends as those of experts, which the files have one by one. transformers 5 has the
+ * experts of a layer in one parameter, and PEFT takes every such name in target_modules for that parameter.
+ */
+static int is_called_as_experts(const struct model *model, const char *tensor_name)
+{
+	const char *end = strrchr(tensor_name, '.'), *begin = end;
+
+	while (begin && begin > tensor_name && begin[-1] != '.')
+		begin--;
+	for (const struct family_split *s = model->family->splits; begin && s && s->whole; s++) {
+		const char *leaf = strstr(s->piece, "%d.");
+
+		if (leaf && !strncmp(leaf + 3, begin, (size_t)(end - begin) + 1))
+			return 1;
+	}
+	return 0;
+}
+
+/* Whether experts' modules share their last part with a dense or a shared MLP. */
+static int experts_share_names(const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].rank == 2 && !model_tensor_is_adapter(&model->tensors[t]) &&
+		        is_called_as_experts(model, model->tensors[t].name))
+			return 1;
+	return 0;
+}
+
+/* "experts.3.down_proj" of a module's whole name. */
+static const char *expert_name(const char *module)
+{
+	const char *at = strstr(module, ".experts.");
+
+	return at ? at + 1 : module;
+}
+
+/* The modules of experts: by their last parts, or, if others have these, each expert. PEFT makes adapters of
+ * transformers' one parameter from either. */
 static int experts_add(struct modules *m, const struct model *model, int tensor)
 {
 	const struct model_tensor *t = &model->tensors[tensor];
-	int err = 0;
+	int is_shared = experts_share_names(model), err = 0;
 
 	for (int part = 0; part < expert_parts(t->role) && !err; part++) {
 		int a = model_tensor_of(model, role_adapter(t->role) + 2 * part, t->layer);
-		char *module = a < 0 ? NULL : expert_module(model, tensor, part, 0);
-		json_t *name = module ? json_of_text(strrchr(module, '.') + 1) : NULL;
+		int64_t count = a < 0 ? 0 : is_shared ? t->shape[0] : 1;
 
-		mem_free(module);
-		if (a < 0)
-			continue;
-		if (!name || (!list_has(m->names, name) && json_array_append(m->names, name)))
-			err = ERR_NOMEM;
-		if (!err)
-			err = modules_add(m, json_string_value(name),
-			        model->config.block[t->layer].adapter[model->tensors[a].role].rank,
-			        scale_of(model, a));
-		json_decref(name);
+		for (int64_t e = 0; e < count && !err; e++) {
+			char *module = expert_module(model, tensor, part, e);
+			const char *leaf = module ? strrchr(module, '.') + 1 : "";
+			json_t *name = module ? json_of_text(is_shared ? expert_name(module) : leaf) : NULL;
+			char *pattern = mem_printf("%s%s", is_shared ? "experts\\.(.*\\.)?" : "", leaf);
+
+			err = pattern ? list_add(m->names, name) : ERR_NOMEM;
+			if (!err)
+				err = modules_add(m, pattern,
+				        model->config.block[t->layer].adapter[model->tensors[a].role].rank,
+				        scale_of(model, a));
+			json_decref(name);
+			mem_free(pattern);
+			mem_free(module);
+		}
 	}
 	return err;
 }
 
-/* The names are their last parts, each once; whole names of a text part, and where blocks differ. */
+/* A matrix by its module's last part, once; by its whole name in a text part, and where blocks differ. Called
+ * as experts are, by its weight. */
+static int matrix_add(struct modules *m, const struct model *model, const char *whole, int tensor, int a)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+	int is_short = !whole && is_everywhere(model, tensor),
+	    is_parameter = is_called_as_experts(model, t->name);
+	char *parameter;
+	json_t *name;
+	int err;
+
+	if (is_short && t->layer != 0)
+		return 0;
+	name = is_short ? module_name(t->name, is_parameter || is_ambiguous(model, tensor) ? 2 : 1)
+	                : whole_name(model, whole, tensor);
+	if (name && is_parameter) {
+		parameter = mem_printf("%s.weight", json_string_value(name));
+		json_decref(name);
+		name = parameter ? json_of_text(parameter) : NULL;
+		mem_free(parameter);
+	}
+	err = list_add(is_parameter ? m->parameters : m->names, name);
+	if (!err)
+		err = modules_add(m, json_string_value(name), model->tensors[a].shape[0], scale_of(model, a));
+	json_decref(name);
+	return err;
+}
+
+static void modules_open(struct modules *m, const struct peft_export *o, const struct model *model)
+{
+	*m = (struct modules){.rank = o->rank,
+	        .scale = o->scale,
+	        .names = json_array(),
+	        .parameters = json_array(),
+	        .rank_pattern = json_object(),
+	        .alpha_pattern = json_object(),
+	        .saved = json_array()};
+	/* PEFT takes r and lora_alpha for experts */
+	for (int t = 0; t < model->tensor_count; t++) {
+		if (!expert_is_adapter(model->tensors[t].role))
+			continue;
+		m->rank = model->config.block[model->tensors[t].layer].adapter[model->tensors[t].role].rank;
+		m->scale = scale_of(model, t);
+		return;
+	}
+}
+
 static int modules_find(struct modules *m, const struct peft_export *o, const struct model *model)
 {
 	const char *whole = whole_of(o, model);
 	int err = 0;
 
-	*m = (struct modules){.rank = o->rank,
-	        .scale = o->scale,
-	        .names = json_array(),
-	        .rank_pattern = json_object(),
-	        .alpha_pattern = json_object(),
-	        .saved = json_array()};
+	modules_open(m, o, model);
 	for (int t = 0; t < model->tensor_count && !err; t++) {
-		int a = model_adapter_of(model, t), is_short;
-		json_t *name;
+		int a = model_adapter_of(model, t);
 
-		if (expert_parts(model->tensors[t].role)) {
+		if (expert_parts(model->tensors[t].role))
 			err = experts_add(m, model, t);
-			continue;
-		}
-
-		if (a < 0 && model->tensors[t].in_adapter == IN_ADAPTER_PART &&
-		        !model_tensor_is_adapter(&model->tensors[t]))
+		else if (a >= 0)
+			err = matrix_add(m, model, whole, t, a);
+		else if (model->tensors[t].in_adapter == IN_ADAPTER_PART &&
+		         !model_tensor_is_adapter(&model->tensors[t]))
 			err = saved_add(m, whole_name(model, whole, t));
-		if (a < 0)
-			continue;
-		is_short = !whole && is_everywhere(model, t);
-		if (is_short && model->tensors[t].layer != 0)
-			continue;
-		name = is_short ? module_name(model->tensors[t].name, is_ambiguous(model, t) ? 2 : 1)
-		                : whole_name(model, whole, t);
-		if (!name || (!list_has(m->names, name) && json_array_append(m->names, name)))
-			err = ERR_NOMEM;
-		if (!err)
-			err = modules_add(
-			        m, json_string_value(name), model->tensors[a].shape[0], scale_of(model, a));
-		json_decref(name);
 	}
 	return err;
+}
+
+/* PEFT has no dropout for parameters. */
+static int name_parameters(json_t *config, const struct modules *m, const struct model *model)
+{
+	if (model->config.adapter_dropout > 0)
+		log_warn("lora_dropout of the adapter is written as 0, as PEFT has none for %s; the training "
+		         "had it",
+		        json_string_value(json_array_get(m->parameters, 0)));
+	return json_object_set_new(config, "lora_dropout", json_real(0)) ||
+	                       json_object_set(config, "target_parameters", m->parameters)
+	               ? ERR_NOMEM
+	               : 0;
 }
 
 static int write_config(const char *dir, const struct peft_export *o, const struct model *model)
@@ -226,11 +312,14 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 	        json_array_size(m.saved) ? json_incref(m.saved) : json_null());
 	char *path = file_join(dir, PEFT_CONFIG_NAME), *text = NULL;
 
+	if (!err && json_array_size(m.parameters))
+		err = name_parameters(config, &m, model);
 	if (!err)
 		err = json_write(&text, config, JSON_INDENT(2));
 	if (!err)
 		err = path ? file_write_all(path, text, strlen(text)) : ERR_NOMEM;
 	json_decref(m.saved);
+	json_decref(m.parameters);
 	json_decref(config);
 	mem_free(text);
 	mem_free(path);

@@ -48,9 +48,8 @@ static int check_start(const json_t *config, const char *where)
 static int check_kind(const json_t *config, const char *where)
 {
 	static const char *const others[] = {"use_dora", "use_qalora", "use_bdlora", "lora_bias",
-	        "trainable_token_indices", "target_parameters", "layer_replication",
-	        "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config",
-	        "velora_config"};
+	        "trainable_token_indices", "layer_replication", "alora_invocation_tokens", "arrow_config",
+	        "kasa_config", "monteclora_config", "velora_config"};
 	const char *type = json_string_value(json_object_get(config, "peft_type"));
 	const char *bias = json_string_value(json_object_get(config, "bias"));
 
@@ -79,6 +78,67 @@ static int keep(struct peft_config *out, const json_t **value, const json_t *obj
 		return ERR_NOMEM;
 	*value = json_object_get(out->json, key);
 	return 0;
+}
+
+/* "mlp.down_proj.weight" is the module "mlp.down_proj". NULL: it does not end so. */
+static json_t *module_of(const char *parameter)
+{
+	size_t len = parameter ? strlen(parameter) : 0, end = sizeof(".weight") - 1;
+
+	return len > end && !strcmp(parameter + len - end, ".weight") ? json_stringn(parameter, len - end)
+	                                                              : NULL;
+}
+
+/* Adds the modules whose weights target_parameters names to the targets; other parameters are refused. */
+static int add_parameters(struct peft_config *out, const json_t *object, const char *where)
+{
+	const json_t *parameters = json_object_get(object, "target_parameters"), *one;
+	json_t *targets;
+	size_t i;
+
+	if (!is_set(parameters))
+		return 0;
+	targets = out->options.targets ? json_copy((json_t *)out->options.targets) : json_array();
+	json_array_foreach(parameters, i, one)
+	{
+		json_t *module = module_of(json_string_value(one));
+
+		if (!module || !json_is_array(targets) || json_array_append_new(targets, module)) {
+			json_decref(targets);
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: target_parameters is not supported but for names that end in .weight, "
+			        "beside a list of target_modules",
+			        where);
+		}
+	}
+	if (!json_is_array(parameters) || json_object_set_new(out->json, "target_modules", targets))
+		return err_set(ERR_INPUT, "%s: target_parameters is not a list", where);
+	out->options.targets = targets;
+	return 0;
+}
+
+/* As keep; a pattern of a parameter (add_parameters) is its module's. */
+static int keep_pattern(struct peft_config *out, const json_t **value, const json_t *object, const char *key)
+{
+	json_t *found = json_object_get(object, key), *one, *patterns;
+	int err = keep(out, value, object, key);
+	const char *name;
+
+	if (err || !is_set(found) || !json_is_object(found))
+		return err;
+	patterns = json_object();
+	json_object_foreach(found, name, one)
+	{
+		json_t *module = module_of(name);
+
+		if (json_object_set(patterns, module ? json_string_value(module) : name, one))
+			err = ERR_NOMEM;
+		json_decref(module);
+	}
+	if (json_object_set_new(out->json, key, patterns))
+		err = ERR_NOMEM;
+	*value = json_object_get(out->json, key);
+	return err;
 }
 
 static int read_numbers(struct peft_config *out, const json_t *object, const char *where)
@@ -119,6 +179,8 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 	if (!err)
 		err = keep(out, &o->targets, object, "target_modules");
 	if (!err)
+		err = add_parameters(out, object, where);
+	if (!err)
 		err = keep(out, &o->exclude, object, "exclude_modules");
 	if (!err)
 		err = keep(out, &o->layers, object, "layers_to_transform");
@@ -127,9 +189,9 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 	if (!err)
 		err = keep(out, &o->saved, object, "modules_to_save");
 	if (!err)
-		err = keep(out, &o->rank_pattern, object, "rank_pattern");
+		err = keep_pattern(out, &o->rank_pattern, object, "rank_pattern");
 	if (!err)
-		err = keep(out, &o->alpha_pattern, object, "alpha_pattern");
+		err = keep_pattern(out, &o->alpha_pattern, object, "alpha_pattern");
 	if (!err)
 		err = keep(out, &o->given, object, PEFT_GIVEN);
 	if (!err && json_get_num(object, where, "lora_dropout", &o->dropout) < 0)
@@ -148,7 +210,8 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 static const char *const other_keys[] = {"auto_mapping", "base_model_name_or_path", "bias", "corda_config",
         "ensure_weight_tying", "eva_config", "fan_in_fan_out", "inference_mode", "init_lora_weights",
         "loftq_config", "lora_dropout", "lora_ga_config", "megatron_config", "megatron_core", "peft_type",
-        "peft_version", "qalora_group_size", "revision", "runtime_config", "task_type", "use_rslora"};
+        "peft_version", "qalora_group_size", "revision", "runtime_config", "target_parameters", "task_type",
+        "use_rslora"};
 
 /* Keys of other programs, and of later versions of PEFT, may change what the adapter computes. */
 static int warn_unknown(const struct peft_config *read, const json_t *object, const char *where)
