@@ -530,9 +530,8 @@ int model_tensor_is_adapter(const struct model_tensor *tensor)
 
 int model_may_adapt(const struct model *model, enum tensor_role role)
 {
-	for (const enum tensor_role *w = model->family->woven; w && *w != ROLE_COUNT; w++)
-		if (*w == role)
-			return 0;
+	if (family_woven_of(model->family, role))
+		return 0;
 	return role_adapter(role) != ROLE_COUNT;
 }
 

@@ -98,6 +98,13 @@ struct family_ignored {
 };
 enum { FAMILY_IGNORED_MAX = 4 };
 
+/* A tensor of the table, and the file's tensor that begins with its rows, by its name within the block; NULL:
+ * another one's rows begin it. */
+struct family_woven {
+	enum tensor_role role;
+	const char *file;
+};
+
 struct model_family {
 	const char *model_type;
 	const char *const *older_types; /* older values of model_type, ended by NULL; NULL: none */
@@ -110,7 +117,7 @@ struct model_family {
 	/* Tensors of the table that files hold with rows of others between theirs; ended by ROLE_COUNT, NULL:
 	   none. They have no adapters. `find_woven` finds the ranges of a file's tensor that holds such rows,
 	   as model_find_ranges: `inside` is the part of `name` within its block. */
-	const enum tensor_role *woven;
+	const struct family_woven *woven;
 	int (*find_woven)(
 	        struct file_ranges *out, const struct model *model, const char *name, const char *inside);
 	const char *head_alias;     /* its name in the modules of transformers 5, if another; or NULL */
@@ -142,6 +149,8 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c,
 const char *family_prefix(const struct model_family *family);
 const char *family_head_name(const struct model_family *family);
 int family_is_head(const struct model_family *family, const char *name); /* its name or the alias */
+/* NULL: files hold the tensors of this role as they are. */
+const struct family_woven *family_woven_of(const struct model_family *family, enum tensor_role role);
 
 /* Reads and checks a config.json. Zeroes *config first; free it with model_config_free. */
 int model_config_read(struct model_config *config, const struct model_family *family, const json_t *json,

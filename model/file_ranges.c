@@ -186,3 +186,23 @@ int model_find_ranges(struct file_ranges *out, const struct model *model, const 
 		err = model->family->find_woven(out, model, name, inside);
 	return err || out->count ? err : find_whole(out, model, name, inside);
 }
+
+const struct family_woven *family_woven_of(const struct model_family *family, enum tensor_role role)
+{
+	for (const struct family_woven *w = family ? family->woven : NULL; w && w->role != ROLE_COUNT; w++)
+		if (w->role == role)
+			return w;
+	return NULL;
+}
+
+int model_woven_name(char **name, const struct model *model, int tensor)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+	const struct family_woven *w = family_woven_of(model->family, t->role);
+
+	*name = NULL;
+	if (!w || !w->file)
+		return w != NULL;
+	*name = mem_printf("%.*s%s", (int)(within_block(model, t->name) - t->name), t->name, w->file);
+	return *name ? 1 : ERR_NOMEM;
+}

@@ -28,6 +28,11 @@ struct file_ranges {
  * of a whole that has fewer; ERR_NOMEM. */
 int model_find_ranges(struct file_ranges *out, const struct model *model, const char *name);
 
+/* The name of the files' tensor that begins with rows of this tensor of the table, between those of others:
+ * *name, to mem_free. *name is NULL, and 1: its rows stand in one that begins with another's; 0: they are not
+ * woven. ERR_NOMEM. */
+int model_woven_name(char **name, const struct model *model, int tensor);
+
 /* For families that find ranges themselves. The tensor of the table that stands at `place` of the block of
  * `name`, of which `inside` is the part within the block; or a negative number. */
 int file_ranges_beside(const struct model *model, const char *name, const char *inside, const char *place);

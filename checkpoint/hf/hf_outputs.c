@@ -28,18 +28,57 @@ static void finish(struct hf_outputs *o, struct hf_output *out, enum safetensors
 	o->bytes += out->bytes;
 }
 
-static void of_table(struct hf_outputs *o, const struct model *model, enum safetensors_dtype dtype)
+/* Adds a tensor of the table, or what files have in its place: nothing, if its rows stand in another's. */
+static int of_tensor(struct hf_outputs *o, struct file_ranges *found, int64_t *range_count,
+        const struct model *model, int t, enum safetensors_dtype dtype)
 {
-	for (int t = 0; t < model->tensor_count; t++) {
-		const struct model_tensor *tensor = &model->tensors[t];
-		struct hf_output *out = &o->output[o->count++];
+	struct hf_output *out = &o->output[o->count];
+	struct file_range *grown;
+	char *name;
+	int err = model_woven_name(&name, model, t);
 
-		o->ranges[t] = (struct file_range){t, 0, tensor->count};
-		*out = (struct hf_output){
-		        .name = tensor->name, .rank = tensor->rank, .range = &o->ranges[t], .range_count = 1};
-		memcpy(out->shape, tensor->shape, sizeof(tensor->shape));
-		finish(o, out, dtype);
+	if (err < 0 || (err && !name))
+		return err < 0 ? err : 0;
+	if (name)
+		o->names[o->name_count++] = name;
+	*out = (struct hf_output){.name = name ? name : model->tensors[t].name};
+	found->count = 0;
+	err = name ? model_find_ranges(found, model, name)
+	           : file_ranges_add(found, model, t, 0, model->tensors[t].count);
+	if (err)
+		return err;
+	grown = mem_resize(o->ranges, (size_t)(*range_count + found->count + 1), sizeof(*grown));
+	if (!grown)
+		return ERR_NOMEM;
+	o->ranges = grown;
+	memcpy(grown + *range_count, found->range, (size_t)found->count * sizeof(*grown));
+	*range_count += found->count;
+	out->rank = found->rank;
+	out->range_count = found->count;
+	memcpy(out->shape, found->shape, sizeof(found->shape));
+	o->count++;
+	finish(o, out, dtype);
+	return 0;
+}
+
+static int of_table(struct hf_outputs *o, const struct model *model, enum safetensors_dtype dtype)
+{
+	struct file_ranges found = {0};
+	int64_t range_count = 0;
+	int err = 0;
+
+	o->names = mem_alloc((size_t)model->tensor_count + 1, sizeof(*o->names));
+	if (!o->names)
+		return ERR_NOMEM;
+	for (int t = 0; t < model->tensor_count && !err; t++)
+		err = of_tensor(o, &found, &range_count, model, t, dtype);
+	range_count = 0;
+	for (int64_t i = 0; i < o->count; i++) {
+		o->output[i].range = o->ranges + range_count;
+		range_count += o->output[i].range_count;
 	}
+	mem_free(found.range);
+	return err;
 }
 
 static void of_files(struct hf_outputs *o, const struct hf_layout *l, const struct model *model,
@@ -97,7 +136,8 @@ int hf_outputs_open(struct hf_outputs *o, const struct hf_layout *layout, const 
         enum safetensors_dtype dtype, int64_t shard_bytes)
 {
 	int64_t count = layout ? layout->entry_count : model->tensor_count;
-	int64_t ranges = layout ? layout->range_count : model->tensor_count;
+	int64_t ranges = layout ? layout->range_count : 0;
+	int err = 0;
 
 	*o = (struct hf_outputs){.output = mem_alloc((size_t)count + 1, sizeof(*o->output)),
 	        .ranges = mem_alloc((size_t)ranges + 1, sizeof(*o->ranges))};
@@ -106,14 +146,17 @@ int hf_outputs_open(struct hf_outputs *o, const struct hf_layout *layout, const 
 	if (layout)
 		of_files(o, layout, model, dtype);
 	else
-		of_table(o, model, dtype);
+		err = of_table(o, model, dtype);
 	qsort(o->output, (size_t)o->count, sizeof(*o->output), compare);
 	deal_shards(o, shard_bytes);
-	return 0;
+	return err;
 }
 
 void hf_outputs_close(struct hf_outputs *o)
 {
+	for (int i = 0; i < o->name_count; i++)
+		mem_free(o->names[i]);
+	mem_free(o->names);
 	mem_free(o->output);
 	mem_free(o->ranges);
 	*o = (struct hf_outputs){0};

@@ -21,13 +21,16 @@ struct hf_output {
 struct hf_outputs {
 	struct hf_output *output; /* in table order, carried ones at the end */
 	struct file_range *ranges;
+	char **names; /* of woven tensors, where files name none */
+	int name_count;
 	int64_t count, elements, bytes;
 	int shard_count;
 };
 
 /* Lists the tensors of `model` as the layout's files hold them, in shards of at most shard_bytes (0: one).
- * Tensors are in `dtype`, or in F32 where the files have F32 and most of them have another. NULL: the table's
- * tensors under its names. The layout's model may have adapters that `model` lacks. ERR_NOMEM. */
+ * Tensors are in `dtype`, or in F32 where the files have F32 and most of them have another. Without a layout:
+ * the table's tensors under its names, woven ones as the family's files have them. The layout's model may
+ * have adapters that `model` lacks. ERR_NOMEM. */
 int hf_outputs_open(struct hf_outputs *outputs, const struct hf_layout *layout, const struct model *model,
         enum safetensors_dtype dtype, int64_t shard_bytes);
 void hf_outputs_close(struct hf_outputs *outputs);

@@ -16,8 +16,10 @@ static const struct family_tensor qwen3_next_tensors[] = {
         LLAMA_NORM_HEAD,
 };
 
-static const enum tensor_role woven[] = {
-        ROLE_DELTA_QKV_W, ROLE_DELTA_Z_W, ROLE_DELTA_B_W, ROLE_DELTA_A_W, ROLE_COUNT};
+static const char qkvz[] = "linear_attn.in_proj_qkvz.weight", ba[] = "linear_attn.in_proj_ba.weight";
+
+static const struct family_woven woven[] = {{ROLE_DELTA_QKV_W, qkvz}, {ROLE_DELTA_Z_W, NULL},
+        {ROLE_DELTA_B_W, ba}, {ROLE_DELTA_A_W, NULL}, {ROLE_COUNT, NULL}};
 
 /* Rows of a tensor of the table: for head j those from first + j * each on. */
 struct strand {
@@ -57,14 +59,14 @@ static int find_woven(
 	d = &model->config.block[model->tensors[first].layer].delta;
 	keys = d->key_dim;
 	values = d->value_heads / d->key_heads * d->value_dim;
-	if (!strcmp(inside, "linear_attn.in_proj_qkvz.weight"))
+	if (!strcmp(inside, qkvz))
 		return find_strands(out, model, name, inside,
 		        (struct strand[]){{"linear_attn.in_proj_qkv.weight", 0, keys},
 		                {"linear_attn.in_proj_qkv.weight", d->key_heads * keys, keys},
 		                {"linear_attn.in_proj_qkv.weight", 2 * d->key_heads * keys, values},
 		                {"linear_attn.in_proj_z.weight", 0, values}},
 		        4, d->key_heads);
-	if (!strcmp(inside, "linear_attn.in_proj_ba.weight"))
+	if (!strcmp(inside, ba))
 		return find_strands(out, model, name, inside,
 		        (struct strand[]){{"linear_attn.in_proj_b.weight", 0, d->value_heads / d->key_heads},
 		                {"linear_attn.in_proj_a.weight", 0, d->value_heads / d->key_heads}},
