@@ -235,7 +235,7 @@ static void cosent(const struct contrast *c, const double *cosine, double *slope
 
 static double margin_of(const struct contrast *c)
 {
-#define CONTRAST_MARGIN(id, name, others, score, margin) [CONTRAST_##id] = margin,
+#define CONTRAST_MARGIN(id, name, others, score, margin, ...) [CONTRAST_##id] = margin,
 	static const double own[] = {0, CONTRAST_LOSSES(CONTRAST_MARGIN)};
 #undef CONTRAST_MARGIN
 	return c->margin > 0 ? c->margin : own[c->kind];

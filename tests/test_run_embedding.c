@@ -230,6 +230,32 @@ static void test_refusals(void **state)
 	}
 }
 
+/* A step of one row has nothing to compare; a negative of its own is something. */
+static void test_lone_rows(void **state)
+{
+	static const struct {
+		const char *rows, *keys;
+		int is_warned;
+	} cases[] = {
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl", 1},
+	        {"{\"a\":\"x\",\"b\":\"y\",\"score\":0.5}", "embedding_loss=cosent", 1},
+	        {"{\"a\":\"x\",\"b\":\"y\",\"score\":0.5}", "embedding_loss=cosine", 0},
+	        {"{\"a\":\"x\",\"b\":\"y\",\"c\":\"z\"}", "embedding_loss=mnrl", 0},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl gradient_accumulation_steps=2", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		write_file("lone.jsonl", "%s\n%s\n", cases[i].rows, cases[i].rows);
+		assert_ferry(0, NULL,
+		        "train model=%s/speaker data=%s/lone.jsonl output_dir=%s/lone max_steps=1 "
+		        "overwrite_output_dir=on save_steps=off pooling=mean %s",
+		        work_dir, work_dir, work_dir, cases[i].keys);
+		if (!strstr(ferry_said(), "each step has one") != !cases[i].is_warned)
+			fail_msg("%s: %s", cases[i].keys, ferry_said());
+	}
+}
+
 /* Modules that ferry lacks are refused by name. */
 static void test_modules(void **state)
 {
@@ -278,7 +304,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_bert),
 	        cmocka_unit_test(test_result), cmocka_unit_test(test_refusals),
-	        cmocka_unit_test(test_modules)};
+	        cmocka_unit_test(test_lone_rows), cmocka_unit_test(test_modules)};
 	int failed;
 
 	ferry_run_begin("embedding");

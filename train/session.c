@@ -261,6 +261,17 @@ static void untrained_report(const struct session_rows *r, const struct config *
 		        c->data, count, r->step_count);
 }
 
+/* Warns of steps of one row whose loss compares rows, and finds no other text to compare. */
+static void lone_rows_report(const struct session_rows *r, const struct config *c)
+{
+	if (!contrast_compares_rows(c->embedding_loss) || r->source.sampler.step_rows > 1 ||
+	        dataset_unit_rows(r->data) > 2)
+		return;
+	log_warn("%s=%s compares the rows of a step, and each step has one: the loss is 0 and nothing is "
+	         "learned; set gradient_accumulation_steps=16 or more",
+	        config_where(c, "embedding_loss"), config_text(c, "embedding_loss"));
+}
+
 /* Refuses a split that leaves one side without a target. */
 static int targets_check(const struct session *s)
 {
@@ -331,8 +342,10 @@ int session_open_rows(struct session *s)
 		        c->gradient_accumulation_steps,
 		        c->shuffle ? SAMPLER_ORDER_SHUFFLE : SAMPLER_ORDER_FILE, c->num_train_epochs,
 		        c->max_steps);
-	if (!rc && trains)
+	if (!rc && trains) {
 		untrained_report(&s->train, c);
+		lone_rows_report(&s->train, c);
+	}
 	if (!rc && trains && objective_of_config(c).type->reads_values)
 		rc = references_make(s);
 	if (!rc && s->pass.data)
