@@ -5,8 +5,8 @@
 /* Values of the key objective. */
 enum { OBJECTIVE_AUTO, OBJECTIVE_CLASSIFICATION, OBJECTIVE_REGRESSION };
 
-/* Identifier, name, other names, whether rows have a score, the margin if none is set (0: it has none), whether
- * it compares rows with each other. */
+/* Identifier, name, other names, whether rows have a score, the margin if none is set (0: it has none), and
+ * whether it compares rows with each other. */
 #define CONTRAST_LOSSES(ROW)                                                                                 \
 	ROW(MNRL, "mnrl", "multiple_negatives_ranking cached_mnrl infonce info_nce", 0, 0, 1)                \
 	ROW(SYMMETRIC_MNRL, "symmetric_mnrl", "multiple_negatives_symmetric_ranking", 0, 0, 1)               \

@@ -32,7 +32,7 @@ static void files_add(struct files *f, const char *prefix, const char *ending, e
 	snprintf(f->names[n], sizeof(f->names[n]), "%s%s", prefix, ending);
 	f->decls[n] = (struct safetensors_decl){
 	        .name = f->names[n], .dtype = dtype, .rank = rank, .shape = {rows, cols}};
-	f->data[n] = malloc((size_t)bytes + 1);
+	f->data[n] = calloc((size_t)bytes + 1, 1); /* a text ends in 0 */
 	memcpy(f->data[n], data, (size_t)bytes);
 	f->bytes[n] = bytes;
 }
