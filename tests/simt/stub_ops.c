@@ -32,6 +32,14 @@ static int matmul(const struct cuda_launch *launch, const struct op_matmul *o)
 	return rc ? rc : cuda_check(cudaMemsetAsync(at(o->c), 1, bytes, launch->stream), "matmul");
 }
 
+/* The device adds zeros when it opens, to see whether kernels run. */
+static int add(const struct cuda_launch *launch, const struct op_add *o)
+{
+	size_t bytes = (size_t)(o->count * dtype_bytes(o->dtype));
+
+	return cuda_check(cudaMemsetAsync(at(o->dst), 0, bytes, launch->stream), "add");
+}
+
 int cuda_op(const struct cuda_launch *launch, const struct op *op)
 {
 	switch (op->kind) {
@@ -39,6 +47,8 @@ int cuda_op(const struct cuda_launch *launch, const struct op *op)
 		return fill(launch, &op->fill);
 	case OP_COPY:
 		return copy(launch, &op->copy);
+	case OP_ADD:
+		return add(launch, &op->add);
 	case OP_MATMUL:
 		return matmul(launch, &op->matmul);
 	default:
