@@ -377,6 +377,7 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 		t->storage = was.tensors[before].storage;
 		t->in_files = was.tensors[before].in_files;
 		t->stored = was.tensors[before].stored;
+		t->is_stored_turned = was.tensors[before].is_stored_turned;
 		t->is_new = was.tensors[before].is_new;
 		t->kept = was.tensors[before].kept;
 		t->in_adapter = was.tensors[before].in_adapter;

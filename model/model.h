@@ -47,7 +47,8 @@ struct model_tensor {
 	int first_stage, last_stage;   /* that read it, in forward order */
 	/* The format with codes in which the files have it; NULL: it is there in numbers. */
 	const struct weight_format *stored;
-	int is_new; /* 1: a head that the model's files lack: it begins with random values */
+	int is_stored_turned; /* their codes are of the transposed matrices of each expert */
+	int is_new;           /* 1: a head that the model's files lack: it begins with random values */
 	/* A frozen tensor's format in memory; NULL: model_tensor_format chooses. */
 	const struct weight_format *kept;
 };
@@ -70,10 +71,16 @@ static inline int model_tensor_is_of_classes(const struct model_tensor *tensor)
 	return tensor->role >= ROLE_POOL_W && tensor->role <= ROLE_CLASS_B;
 }
 
-/* The rows and columns of a tensor: its last dimension, and all before it. */
+/* 1: memory has the transposed matrices of each expert, because it keeps codes that are so. */
+static inline int model_tensor_is_turned(const struct model_tensor *tensor)
+{
+	return tensor->is_stored_turned && tensor->kept && tensor->kept == tensor->stored;
+}
+
+/* The rows and columns of a tensor in memory: its last dimension, and all before it. */
 static inline int64_t model_tensor_cols(const struct model_tensor *tensor)
 {
-	return tensor->shape[tensor->rank - 1];
+	return tensor->shape[tensor->rank - 1 - model_tensor_is_turned(tensor)];
 }
 static inline int64_t model_tensor_rows(const struct model_tensor *tensor)
 {

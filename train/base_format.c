@@ -129,8 +129,8 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 
 		if (!base_format_is_of(tensor))
 			continue;
-		rc = check_matrix(c, tensor, format);
 		tensor->kept = format;
+		rc = check_matrix(c, tensor, format);
 	}
 	return rc;
 }

@@ -34,7 +34,7 @@ struct hf_coded {
 	float offset;  /* of NESTED scales */
 	float factor;  /* scales are multiplied by it; 1 for most */
 	int is_one;    /* one scale for the whole matrix */
-	int is_turned; /* codes are [E, out, in] of matrices [E, in, out]; no format in memory has these */
+	int is_turned; /* codes are [E, out, in] of matrices [E, in, out] */
 	float *map;    /* of NESTED scales, if it is not nested_map(); [256] */
 };
 

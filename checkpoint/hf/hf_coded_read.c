@@ -240,7 +240,7 @@ const struct weight_format *hf_coded_format(const struct hf_coded *c, int64_t at
 	int is_whole = !at && rows * cols == c->as.count;
 
 	if (c->is_turned)
-		return NULL;
+		return is_whole ? f : NULL;
 	if (!f->is_flat) /* rows stay rows */
 		return cols == c->as.shape[1] && at % (f->block_rows * cols) == 0 &&
 		                       (f->block_rows == 1 || is_whole ||

@@ -357,35 +357,8 @@ static void set_storage(struct model *model, const struct hf_layout *layout)
 				model->tensors[t].storage = i ? FORMAT_F32 : format;
 		}
 		model->tensors[t].stored = parts ? stored_format(&model->tensors[t], part, parts) : NULL;
+		model->tensors[t].is_stored_turned = model->tensors[t].stored && part->coded->is_turned;
 	}
-}
-
-/* Matrices whose codes no format in memory has. */
-static int say_turned(const struct hf_import *import)
-{
-	struct str files = {0}, memory = {0};
-	int64_t bytes = 0, count = 0;
-	int err;
-
-	for (int64_t e = 0; e < import->layout.entry_count; e++) {
-		const struct hf_coded *coded = import->layout.entries[e].coded;
-
-		if (coded && coded->is_turned) {
-			bytes += coded->codes.tensor->len_bytes + coded->scales.tensor->len_bytes;
-			count += coded->as.count;
-		}
-	}
-	if (!count)
-		return 0;
-	quantity_bytes(&files, bytes);
-	quantity_bytes(&memory, 2 * count);
-	err = str_check(&files) || str_check(&memory) ? ERR_NOMEM : 0;
-	if (!err)
-		log_info("%s: the experts are MXFP4, %s, and are read as bf16, %s", import->dir->path,
-		        files.data, memory.data);
-	str_free(&files);
-	str_free(&memory);
-	return err;
 }
 
 static int open_files(struct hf_import **out, const char *dir, struct model *model)
@@ -424,7 +397,7 @@ int hf_import_open(struct hf_import **import, const char *dir, struct model *mod
 
 	if (!err)
 		set_storage(model, &(*import)->layout);
-	return err ? err : say_turned(*import);
+	return err;
 }
 
 int hf_import_open_values(struct hf_import **import, const char *dir, struct model *model)

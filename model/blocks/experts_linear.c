@@ -13,6 +13,14 @@ struct experts_linear experts_down_of(const struct stage_call *call)
 	        ROLE_EXPERTS_DOWN_W, ROLE_EXPERTS_DOWN_B, call->c->C, call->block->experts.F};
 }
 
+/* Whether the stage reads the matrices as [in, out]. */
+static int is_in_out(const struct stage_call *call, const struct experts_linear *linear)
+{
+	int tensor = model_tensor_of(call->model, linear->weight, call->layer);
+
+	return call->block->experts.in_out != model_tensor_is_turned(&call->model->tensors[tensor]);
+}
+
 /* The product of rows of `in` elements with a matrix [in, out] or, with is_turned, [out, in]. */
 static void product(struct stage_call *call, struct op_grouped op, int is_turned)
 {
@@ -61,7 +69,7 @@ void experts_linear_forward(
 	                .bias = weight_of(call, linear->bias),
 	                .n = linear->out,
 	                .k = linear->in},
-	        !call->block->experts.in_out);
+	        !is_in_out(call, linear));
 }
 
 void experts_linear_backward_input(
@@ -73,7 +81,7 @@ void experts_linear_backward_input(
 	                .b = weight_of(call, linear->weight),
 	                .n = linear->in,
 	                .k = linear->out},
-	        call->block->experts.in_out);
+	        is_in_out(call, linear));
 }
 
 void experts_linear_backward_weight(
