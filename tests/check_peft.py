@@ -27,6 +27,7 @@ from config_wholes import WHOLES
 
 ROWS = [[5, 17, 3, 8, 30, 3, 3, 12, 25, 1, 9, 33, 7, 2, 19, 28, 4, 11, 6, 21], [36, 3, 1, 20, 5, 5, 13, 31, 35]]
 TEXT_MODULES = r".*(language_model|text_model)\..*\.(q_proj|v_proj|down_proj)"
+ATTENTION = r".*\.(q_proj|k_proj|v_proj|o_proj)"  # PEFT's all-linear has all experts in one tensor, and the router
 TOLERANCE = 2e-5
 
 
@@ -49,7 +50,7 @@ class Check:
 
     def open(self, whole):
         kind = transformers.AutoModelForMultimodalLM if whole else transformers.AutoModelForCausalLM
-        return kind.from_pretrained(self.work / "m", dtype=torch.float32)
+        return kind.from_pretrained(self.work / "m", dtype=torch.float32, experts_implementation="eager")
 
     def make(self, kind, keys, whole):
         for name in ("c", "m", "out", "made"):
@@ -74,8 +75,11 @@ class Check:
         return peft_losses(peft.PeftModel.from_pretrained(self.open(whole), adapter)), self.ferry_losses(adapter)
 
     def back(self, saved, whole):
-        model = peft.get_peft_model(self.open(whole), peft.LoraConfig(
-            r=3, lora_alpha=6, target_modules=TEXT_MODULES if whole else "all-linear", modules_to_save=saved or None,
+        base = self.open(whole)
+        has_experts = any(".experts" in name for name, _ in base.named_parameters())
+        targets = ATTENTION if has_experts else TEXT_MODULES if whole else "all-linear"
+        model = peft.get_peft_model(base, peft.LoraConfig(
+            r=3, lora_alpha=6, target_modules=targets, modules_to_save=saved or None,
             task_type="CAUSAL_LM"))
         for name, value in model.named_parameters():
             if "lora_B" in name or "modules_to_save" in name:

@@ -52,6 +52,16 @@ static const char *const configs[] = {
         "{" TINY(
                 "lfm2") ",\"num_key_value_heads\":2,\"conv_bias\":true,\"conv_L_cache\":5,\"full_attn_idxs\":"
                         "[1],\"block_auto_adjust_ff_dim\":false}",
+        "{" TINY("mixtral") ",\"num_key_value_heads\":2,\"num_local_experts\":5,\"num_experts_per_tok\":3}",
+        "{" TINY("qwen2_moe") ",\"num_key_value_heads\":2,\"num_experts\":5,\"num_experts_per_tok\":2,"
+                              "\"moe_intermediate_size\":6,\"shared_expert_intermediate_size\":7,"
+                              "\"mlp_only_layers\":[0]}",
+        "{" TINY("glm4_moe") ",\"num_key_value_heads\":2,\"n_routed_experts\":6,\"num_experts_per_tok\":2,"
+                             "\"moe_intermediate_size\":6,\"first_k_dense_replace\":1,\"head_dim\":4}",
+        "{" TINY("gemma4_text") ",\"num_key_value_heads\":2,\"head_dim\":4,\"global_head_dim\":6,"
+                                "\"hidden_size_per_layer_input\":0,\"enable_moe_block\":true,\"num_experts\":"
+                                "5,\"top_k_experts\":2,"
+                                "\"moe_intermediate_size\":6}",
 };
 enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
 

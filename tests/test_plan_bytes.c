@@ -12,17 +12,33 @@
 #include <math.h>
 
 /* Every tensor is a multiple of UNIT_ALIGN elements, so allocations have only parameters. */
-static struct model *model_make(void)
+static struct model *aligned(const char *text)
 {
-	static const char text[] =
-	        "{\"model_type\":\"llama\",\"vocab_size\":1024,\"hidden_size\":256,\"intermediate_size\":512,"
-	        "\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-	        "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}";
 	struct model *model = model_from(text);
 
 	for (int t = 0; t < model->tensor_count; t++)
 		assert_int_equal(model->tensors[t].count % UNIT_ALIGN, 0);
 	return model;
+}
+
+static struct model *model_make(void)
+{
+	return aligned(
+	        "{\"model_type\":\"llama\",\"vocab_size\":1024,\"hidden_size\":256,\"intermediate_size\":512,"
+	        "\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	        "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}");
+}
+
+/* The same of experts, every second layer dense. */
+static struct model *mixture_make(void)
+{
+	return aligned("{\"model_type\":\"qwen3_moe\",\"vocab_size\":1024,\"hidden_size\":256,\"intermediate_"
+	               "size\":512,"
+	               "\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_"
+	               "dim\":256,"
+	               "\"moe_intermediate_size\":64,\"num_experts\":8,\"num_experts_per_tok\":2,\"decoder_"
+	               "sparse_step\":2,"
+	               "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}");
 }
 
 static struct engine_options options_of(
@@ -129,13 +145,11 @@ static void bus_check(const struct engine *e, int64_t parameters, int64_t planes
 	        bus.bytes, bus.weight_bytes + bus.gradient_bytes + bus.update_bytes + bus.other_bytes);
 }
 
-static void test_bytes_of_a_parameter(void **state)
+static void bytes_check(struct model *model)
 {
 	struct device_options device_options = {0};
-	struct model *model = model_make();
 	struct device *device;
 
-	(void)state;
 	check_ok(pool_open(&device_options.pool, 1));
 	check_ok(device_open(&device, "host", &device_options));
 	for (int form = 0; form < FORMS; form++)
@@ -152,6 +166,13 @@ static void test_bytes_of_a_parameter(void **state)
 	device_close(device);
 	pool_close(device_options.pool);
 	model_close(model);
+}
+
+static void test_bytes_of_a_parameter(void **state)
+{
+	(void)state;
+	bytes_check(model_make());
+	bytes_check(mixture_make());
 }
 
 /* fp32: weights cross in both planes and gradients in four bytes; all that crosses is pinned. */
@@ -292,15 +313,17 @@ static void traffic_check(
 
 static void test_traffic_of_each_strategy(void **state)
 {
-	struct model *model = model_make();
-
 	(void)state;
-	for (size_t i = 0; i < sizeof(strategies) / sizeof(*strategies); i++)
-		for (int reduce = 0; reduce < 2; reduce++)
-			for (int ring = 0; ring < 2; ring++)
-				traffic_check(model, &strategies[i], reduce ? DTYPE_BF16 : DTYPE_F32,
-				        ring ? COMM_RING : COMM_DIRECT);
-	model_close(model);
+	for (int kind = 0; kind < 2; kind++) {
+		struct model *model = kind ? mixture_make() : model_make();
+
+		for (size_t i = 0; i < sizeof(strategies) / sizeof(*strategies); i++)
+			for (int reduce = 0; reduce < 2; reduce++)
+				for (int ring = 0; ring < 2; ring++)
+					traffic_check(model, &strategies[i], reduce ? DTYPE_BF16 : DTYPE_F32,
+					        ring ? COMM_RING : COMM_DIRECT);
+		model_close(model);
+	}
 }
 
 int main(void)

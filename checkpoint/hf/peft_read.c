@@ -106,9 +106,11 @@ static int add_parameters(struct peft_config *out, const json_t *object, const c
 		if (!module || !json_is_array(targets) || json_array_append_new(targets, module)) {
 			json_decref(targets);
 			return err_set(ERR_UNSUPPORTED,
-			        "%s: target_parameters is not supported but for names that end in .weight, "
-			        "beside a list of target_modules",
-			        where);
+			        "%s: target_parameters is supported for the matrix of a module (NAME.weight) "
+			        "beside "
+			        "a list of target_modules, not for %.80s: adapters of all experts in one "
+			        "tensor",
+			        where, json_is_string(one) ? json_string_value(one) : "this");
 		}
 	}
 	if (!json_is_array(parameters) || json_object_set_new(out->json, "target_modules", targets))
