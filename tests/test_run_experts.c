@@ -197,6 +197,29 @@ static void test_adapters_go_round(void **state)
 	}
 }
 
+static void test_other_parameters_are_refused(void **state)
+{
+	static const char *const cases[][2] = {
+	        {"5", "target_parameters is not a list"},
+	        {"[1]", "not for this: adapters of all experts in one tensor"},
+	        {"[\"experts.gate_up_proj\"]", "not for experts.gate_up_proj: adapters of all experts"},
+	        {"[\"model.layers.0.mlp.up_proj.weight\"]", "belongs to no adapter of this model"},
+	};
+
+	(void)state;
+	train(&mixture, "out", LORA, "max_steps=1");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		write_file("out/adapter/adapter_config.json",
+		        "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6,\"target_modules\":[\"q_proj\"],"
+		        "\"target_parameters\":%s}",
+		        cases[i][0]);
+		assert_ferry(2, NULL, "eval model=%s lora_adapter=%s/out/adapter data=%s", mixture.dir,
+		        work_dir, mixture.data);
+		if (!strstr(ferry_said(), cases[i][1]))
+			fail_msg("%s: %s", cases[i][0], ferry_said());
+	}
+}
+
 /* gate and up of experts are one parameter of transformers. */
 static void test_halves_are_warned_of(void **state)
 {
@@ -310,7 +333,8 @@ static void test_planned_bytes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_adapters_go_round),
-	        cmocka_unit_test(test_halves_are_warned_of), cmocka_unit_test(test_planned_bytes),
+	        cmocka_unit_test(test_halves_are_warned_of),
+	        cmocka_unit_test(test_other_parameters_are_refused), cmocka_unit_test(test_planned_bytes),
 	        cmocka_unit_test(test_planned_bytes), cmocka_unit_test(test_ranks),
 	        cmocka_unit_test(test_resumed), cmocka_unit_test(test_quantized_base),
 	        cmocka_unit_test(test_offload_changes_no_bit)};

@@ -98,6 +98,8 @@ static int add_parameters(struct peft_config *out, const json_t *object, const c
 
 	if (!is_set(parameters))
 		return 0;
+	if (!json_is_array(parameters))
+		return err_set(ERR_INPUT, "%s: target_parameters is not a list", where);
 	targets = out->options.targets ? json_copy((json_t *)out->options.targets) : json_array();
 	json_array_foreach(parameters, i, one)
 	{
@@ -113,8 +115,8 @@ static int add_parameters(struct peft_config *out, const json_t *object, const c
 			        where, json_is_string(one) ? json_string_value(one) : "this");
 		}
 	}
-	if (!json_is_array(parameters) || json_object_set_new(out->json, "target_modules", targets))
-		return err_set(ERR_INPUT, "%s: target_parameters is not a list", where);
+	if (json_object_set_new(out->json, "target_modules", targets))
+		return ERR_NOMEM;
 	out->options.targets = targets;
 	return 0;
 }
