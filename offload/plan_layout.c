@@ -2,10 +2,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "offload/place_tree.h"
 #include "offload/plan_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { PLACE_ALIGN = 256 };
 
@@ -31,23 +31,118 @@ static int size_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y; /* in the order of adding */
 }
 
-struct layout {
+/* A transient buffer with its place, in lists sorted by offset. */
+struct placed {
+	int64_t offset, end; /* end is rounded up */
+	int first_op, last_op;
+};
+
+struct placed_list {
+	struct placed *items;
+	int count, cap, next; /* next: where the current search goes on */
+};
+
+/* Most buffers live for a few operations and overlap few others in time. So the operations are divided into
+ * slices. Each slice has a list of the buffers alive in it; one list has the buffers that live long, and one
+ * has all. */
+enum { SLICES = 128, SLICES_SHORT = 8, LIST_LONG = SLICES, LIST_ALL, LISTS };
+
+struct place {
 	struct plan *p;
 	/* Buffers of a space: in the present order, and by size. */
 	struct plan_buffer **sorted, **by_size;
 	int count, persistent_count; /* persistent ones come first, as they were added */
-	struct place_tree places;    /* of transient buffers; ends are rounded up */
+	struct placed_list lists[LISTS];
 };
 
-/* The lowest offset >= base where `b` fits between the placed buffers alive at the same time. */
-static void buffer_place(struct layout *s, struct plan_buffer *b, int64_t base)
+static int slice_of(const struct place *s, int op)
 {
-	b->offset = place_tree_find(&s->places, base, b->bytes, b->first_op, b->last_op);
-	place_tree_add(&s->places, &(struct place){b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN),
-	                                   b->first_op, b->last_op});
+	return (int)((int64_t)op * SLICES / s->p->op_count);
 }
 
-static void space_sort(struct layout *s, enum plan_space space)
+static int lives_long(const struct place *s, const struct plan_buffer *b)
+{
+	return slice_of(s, b->last_op) - slice_of(s, b->first_op) >= SLICES_SHORT;
+}
+
+/* Raises *at above the buffers of the list that are in the way. Returns whether it did. */
+static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buffer *b)
+{
+	int64_t from = *at;
+
+	while (l->next < l->count) {
+		const struct placed *x = &l->items[l->next];
+
+		if (x->offset >= *at + b->bytes)
+			break;
+		if (x->end > *at && x->first_op <= b->last_op && b->first_op <= x->last_op)
+			*at = x->end;
+		l->next++;
+	}
+	return *at > from;
+}
+
+/* The lowest offset >= base where `b` fits between the placed buffers alive at the same time. Raises it until
+ * no list has a buffer in the way. */
+static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t base)
+{
+	int first = LIST_ALL, last = LIST_ALL, raised = 1;
+	int64_t at = base;
+
+	if (!lives_long(s, b)) {
+		first = slice_of(s, b->first_op);
+		last = slice_of(s, b->last_op);
+		s->lists[LIST_LONG].next = 0;
+	}
+	for (int i = first; i <= last; i++)
+		s->lists[i].next = 0;
+	while (raised) {
+		raised = first < LIST_ALL && placed_pass(&s->lists[LIST_LONG], &at, b);
+		for (int i = first; i <= last; i++)
+			raised |= placed_pass(&s->lists[i], &at, b);
+	}
+	return at;
+}
+
+static int placed_insert(struct placed_list *l, const struct placed *x)
+{
+	int low = 0, high = l->count;
+
+	if (l->count == l->cap) {
+		int cap = l->cap ? 2 * l->cap : 32;
+		struct placed *grown = mem_resize(l->items, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		l->items = grown;
+		l->cap = cap;
+	}
+	while (low < high) {
+		int middle = low + (high - low) / 2;
+
+		if (l->items[middle].offset <= x->offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	memmove(l->items + low + 1, l->items + low, (size_t)(l->count++ - low) * sizeof(*l->items));
+	l->items[low] = *x;
+	return 0;
+}
+
+static int place_insert(struct place *s, const struct plan_buffer *b)
+{
+	struct placed x = {b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
+	int rc = placed_insert(&s->lists[LIST_ALL], &x);
+
+	if (lives_long(s, b))
+		return rc ? rc : placed_insert(&s->lists[LIST_LONG], &x);
+	for (int i = slice_of(s, b->first_op); i <= slice_of(s, b->last_op) && !rc; i++)
+		rc = placed_insert(&s->lists[i], &x);
+	return rc;
+}
+
+static void space_sort(struct place *s, enum plan_space space)
 {
 	struct plan *p = s->p;
 
@@ -63,7 +158,7 @@ static void space_sort(struct layout *s, enum plan_space space)
 	        size_compare);
 }
 
-static void order_take(struct layout *s, enum place_order order)
+static void order_take(struct place *s, enum place_order order)
 {
 	int count = 0;
 
@@ -76,16 +171,18 @@ static void order_take(struct layout *s, enum place_order order)
 /* Places the buffers of a space. *bytes is the end of the space; INT64_MAX if that is not below `limit`, and
  * then some buffers have no place. *is_whole: the last bytes belong to a buffer that is used to its end. Work
  * areas are not, because they are as large as the longest micro-batch may need. */
-static void place_space(struct layout *s, int64_t *bytes, int *is_whole, enum plan_space space,
+static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan_space space,
         enum place_order order, int64_t limit)
 {
 	struct plan *p = s->p;
+	int rc = 0;
 	int64_t base = 0, most = 0;
 
-	place_tree_clear(&s->places);
+	for (int i = 0; i < LISTS; i++)
+		s->lists[i].count = 0;
 	order_take(s, order);
 	*is_whole = 1;
-	for (int i = 0; i < s->count && most < limit; i++) {
+	for (int i = 0; i < s->count && most < limit && !rc; i++) {
 		struct plan_buffer *b = s->sorted[i];
 		int64_t end;
 
@@ -93,7 +190,8 @@ static void place_space(struct layout *s, int64_t *bytes, int *is_whole, enum pl
 			b->offset = base;
 			base = round_up(base + b->bytes, PLACE_ALIGN);
 		} else {
-			buffer_place(s, b, base);
+			b->offset = place_find(s, b, base);
+			rc = place_insert(s, b);
 		}
 		end = b->offset + b->bytes;
 		if (end > most || (end == most && b->layout_class != LAYOUT_WORK))
@@ -103,6 +201,7 @@ static void place_space(struct layout *s, int64_t *bytes, int *is_whole, enum pl
 			p->persistent_bytes[space] = end;
 	}
 	*bytes = most < limit ? most : INT64_MAX;
+	return rc;
 }
 
 /* A lower bound of the end in any order: the most bytes alive at one time, less the rounding of the last
@@ -136,7 +235,7 @@ static int least_find(int64_t *least, const struct plan *p, enum plan_space spac
 	return 0;
 }
 
-static int space_place(struct layout *s, int64_t *offsets, enum plan_space space)
+static int space_place(struct place *s, int64_t *offsets, enum plan_space space)
 {
 	struct plan *p = s->p;
 	int64_t least = INT64_MAX, bytes, limit;
@@ -145,7 +244,7 @@ static int space_place(struct layout *s, int64_t *offsets, enum plan_space space
 
 	space_sort(s, space);
 	for (int order = 0; order < orders && least > limit && !rc; order++) {
-		place_space(s, &bytes, &is_whole, space, (enum place_order)order, least);
+		rc = place_space(s, &bytes, &is_whole, space, (enum place_order)order, least);
 		if (bytes >= least || (!is_whole && order))
 			continue;
 		least = bytes;
@@ -160,18 +259,17 @@ static int space_place(struct layout *s, int64_t *offsets, enum plan_space space
 
 int plan_layout(struct plan *p)
 {
-	struct layout s = {.p = p};
+	struct place s = {.p = p};
 	int64_t *offsets = mem_alloc((size_t)p->buffer_count + 1, sizeof(*offsets));
 	int rc = offsets ? 0 : ERR_NOMEM;
 
 	s.sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.sorted));
 	s.by_size = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.by_size));
 	rc = s.sorted && s.by_size ? rc : ERR_NOMEM;
-	if (!rc)
-		rc = place_tree_open(&s.places, p->buffer_count);
 	for (int space = 0; space < SPACE_COUNT && !rc; space++)
 		rc = space_place(&s, offsets, (enum plan_space)space);
-	place_tree_close(&s.places);
+	for (int i = 0; i < LISTS; i++)
+		mem_free(s.lists[i].items);
 	mem_free(offsets);
 	mem_free(s.sorted);
 	mem_free(s.by_size);
