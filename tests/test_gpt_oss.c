@@ -1,6 +1,7 @@
 /* links: cli */
 /* gpt-oss: experts in MXFP4, as they are published, have the numbers of a model with the same values in bf16;
  * what does not fit is refused by name. Sinks and biases of experts train and freeze like other tensors. */
+#include "tests/files_made.h"
 #include "tests/run_fixture.h"
 
 #include "checkpoint/file/safetensors.h"
@@ -72,73 +73,26 @@ static void test_published(void **state)
 
 /* ---- files of other sizes, and damaged ones ---- */
 
-enum { TENSORS_MAX = 64 };
-
-/* A model in the making: tensors of a plain one, whose experts become codes or their values. */
-struct files {
-	struct safetensors_decl decls[TENSORS_MAX];
-	char names[TENSORS_MAX][100];
-	void *data[TENSORS_MAX];
-	size_t bytes[TENSORS_MAX];
-	int count;
-};
-
-static void *add(struct files *f, const char *name, const char *ending, enum safetensors_dtype dtype,
-        int rank, const int64_t *shape)
+/* A model whose experts are codes or their values. */
+static void model_write(const struct files *f, const char *name)
 {
-	int n = f->count++;
-	int64_t elements = 1;
-
-	assert_true(n < TENSORS_MAX);
-	snprintf(f->names[n], sizeof(f->names[n]), "%s%s", name, ending);
-	f->decls[n] = (struct safetensors_decl){.name = f->names[n], .dtype = dtype, .rank = rank};
-	for (int d = 0; d < rank; d++)
-		elements *= f->decls[n].shape[d] = shape[d];
-	f->bytes[n] = (size_t)(elements * safetensors_dtype_bits(dtype) / 8);
-	f->data[n] = calloc(f->bytes[n], 1);
-	return f->data[n];
-}
-
-static int find(const struct files *f, const char *part)
-{
-	for (int i = 0; i < f->count; i++)
-		if (strstr(f->names[i], part))
-			return i;
-	fail_msg("no %s", part);
-	return -1;
-}
-
-static void files_write(const struct files *f, const char *name)
-{
-	struct safetensors_writer *writer;
-	char path[400], command[1400];
+	char command[1400];
 
 	snprintf(command, sizeof(command), "rm -rf %s/%s && mkdir %s/%s && cp %s/made/config.json %s/%s",
 	        work_dir, name, work_dir, name, work_dir, work_dir, name);
 	assert_int_equal(system(command), 0);
-	snprintf(path, sizeof(path), "%s/%s/model.safetensors", work_dir, name);
-	assert_int_equal(
-	        safetensors_create(&writer, path, f->decls, f->count, NULL, 0, SAFETENSORS_PLAIN), 0);
-	for (int i = 0; i < f->count; i++)
-		assert_int_equal(safetensors_append(writer, f->data[i], f->bytes[i]), 0);
-	assert_int_equal(safetensors_finish(writer), 0);
-	safetensors_writer_free(writer);
-}
-
-static void files_free(struct files *f)
-{
-	for (int i = 0; i < f->count; i++)
-		free(f->data[i]);
-	f->count = 0;
+	files_write(f, name);
 }
 
 /* Random codes of t, [E, in, out], and their values, bf16. */
 static void experts_make(struct files *coded, struct files *plain, const struct safetensors_tensor *t)
 {
 	int64_t E = t->shape[0], in = t->shape[1], out = t->shape[2];
-	uint8_t *blocks = add(coded, t->name, "_blocks", SAFETENSORS_U8, 4, (int64_t[]){E, out, in / 32, 16});
-	uint8_t *scales = add(coded, t->name, "_scales", SAFETENSORS_U8, 3, (int64_t[]){E, out, in / 32});
-	uint16_t *values = add(plain, t->name, "", SAFETENSORS_BF16, 3, t->shape);
+	uint8_t *blocks =
+	        files_add(coded, t->name, "_blocks", SAFETENSORS_U8, 4, (int64_t[]){E, out, in / 32, 16});
+	uint8_t *scales =
+	        files_add(coded, t->name, "_scales", SAFETENSORS_U8, 3, (int64_t[]){E, out, in / 32});
+	uint16_t *values = files_add(plain, t->name, "", SAFETENSORS_BF16, 3, t->shape);
 	static const float magnitudes[8] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
 
 	for (int64_t i = 0; i < E * out * in / 2; i++)
@@ -179,10 +133,10 @@ static void model_make(struct files *coded, struct files *plain, int hidden, int
 			continue;
 		}
 		for (int n = 0; n < 2; n++)
-			assert_int_equal(
-			        safetensors_read(made, t,
-			                add(n ? plain : coded, t->name, "", t->dtype, t->rank, t->shape), 0,
-			                t->len_bytes),
+			assert_int_equal(safetensors_read(made, t,
+			                         files_add(n ? plain : coded, t->name, "", t->dtype, t->rank,
+			                                 t->shape),
+			                         0, t->len_bytes),
 			        0);
 	}
 	safetensors_close(made);
@@ -211,8 +165,8 @@ static void test_pieces(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
 		model_make(&coded, &plain, sizes[i][0], sizes[i][1]);
-		files_write(&coded, "coded");
-		files_write(&plain, "plain");
+		model_write(&coded, "coded");
+		model_write(&plain, "plain");
 		assert_true(loss_of("coded") == loss_of("plain"));
 		path_of(plain_dir, "plain");
 		path_of(coded_dir, "coded");
@@ -228,7 +182,7 @@ static void test_pieces(void **state)
 
 static void assert_refused(const struct files *f, const char *said)
 {
-	files_write(f, "damaged");
+	model_write(f, "damaged");
 	assert_ferry(2, NULL, "eval model=%s/damaged data=%s/rows.jsonl", work_dir, work_dir);
 	if (!strstr(ferry_said(), said))
 		fail_msg("wanted \"%s\": %s", said, ferry_said());
@@ -242,7 +196,7 @@ static void test_damaged(void **state)
 
 	(void)state;
 	model_make(&f, &plain, 32, 32);
-	at = find(&f, "down_proj_scales");
+	at = files_find(&f, "down_proj_scales");
 	((uint8_t *)f.data[at])[5] = 255;
 	assert_refused(&f, "down_proj_scales\" holds nan at element 5; the file is damaged");
 	((uint8_t *)f.data[at])[5] = 120;
@@ -260,15 +214,16 @@ static void test_damaged(void **state)
 	assert_refused(
 	        &f, "down_proj_blocks\" belongs to quantized weights of a kind that ferry does not read");
 	strcpy(f.names[at], "model.layers.0.mlp.experts.down_proj_scales");
-	at = find(&f, "down_proj_blocks");
+	at = files_find(&f, "down_proj_blocks");
 	f.decls[at].shape[2] *= 2;
 	f.decls[at].shape[3] /= 2;
 	assert_refused(&f, "down_proj_blocks\" has not the shape [experts, rows, blocks, 16]");
 	f.decls[at].shape[2] /= 2;
 	f.decls[at].shape[3] *= 2;
-	at = find(&f, "gate_up_proj_blocks");
+	at = files_find(&f, "gate_up_proj_blocks");
 	strcpy(f.names[at], "model.layers.0.mlp.experts.up_gate_proj_blocks");
-	strcpy(f.names[find(&f, "gate_up_proj_scales")], "model.layers.0.mlp.experts.up_gate_proj_scales");
+	strcpy(f.names[files_find(&f, "gate_up_proj_scales")],
+	        "model.layers.0.mlp.experts.up_gate_proj_scales");
 	assert_refused(
 	        &f, "up_gate_proj_blocks\" belongs to quantized weights of a kind that ferry does not read");
 	files_free(&f);
@@ -314,7 +269,7 @@ static void test_frozen(void **state)
 
 	(void)state;
 	model_make(&coded, &plain, 32, 32);
-	files_write(&plain, "plain");
+	model_write(&plain, "plain");
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
 		assert_ferry(0, NULL,
 		        "train model=%s/plain data=%s/rows.jsonl output_dir=%s/a trainable=.*%s.* "

@@ -1,6 +1,7 @@
 /* links: cli */
 /* Quantized models as they are published: runs over them have the numbers of a plain model with the same
  * values, whether the codes stay or not. What does not fit is refused by name. */
+#include "tests/files_made.h"
 #include "tests/run_fixture.h"
 
 #include "base/codes.h"
@@ -11,70 +12,29 @@
 
 /* ---- files ---- */
 
-enum { ENTRIES_MAX = 400 };
-
-/* A safetensors file in the making. */
-struct files {
-	struct safetensors_decl decls[ENTRIES_MAX];
-	char names[ENTRIES_MAX][120];
-	void *data[ENTRIES_MAX];
-	int64_t bytes[ENTRIES_MAX];
-	int count;
-};
-
-static void files_add(struct files *f, const char *prefix, const char *ending, enum safetensors_dtype dtype,
+static void entry_add(struct files *f, const char *prefix, const char *ending, enum safetensors_dtype dtype,
         int rank, int64_t rows, int64_t cols, const void *data)
 {
-	int64_t bytes = rows * (rank > 1 ? cols : 1) * safetensors_dtype_bits(dtype) / 8;
-	int n = f->count++;
+	void *to = files_add(f, prefix, ending, dtype, rank, (int64_t[]){rows, cols});
 
-	assert_true(n < ENTRIES_MAX);
-	snprintf(f->names[n], sizeof(f->names[n]), "%s%s", prefix, ending);
-	f->decls[n] = (struct safetensors_decl){
-	        .name = f->names[n], .dtype = dtype, .rank = rank, .shape = {rows, cols}};
-	f->data[n] = calloc((size_t)bytes + 1, 1); /* a text ends in 0 */
-	memcpy(f->data[n], data, (size_t)bytes);
-	f->bytes[n] = bytes;
+	memcpy(to, data, (size_t)f->bytes[f->count - 1]);
 }
 
-/* The entry with this name. */
-static int files_find(const struct files *f, const char *name)
+/* A model like work_dir/plain with these tensors. */
+static void model_write(const struct files *f, const char *dir, const char *quantization)
 {
-	for (int i = 0; i < f->count; i++)
-		if (!strcmp(f->names[i], name))
-			return i;
-	fail_msg("no %s", name);
-	return -1;
-}
-
-static void files_write(const struct files *f, const char *dir, const char *quantization)
-{
-	struct safetensors_writer *writer;
-	char path[400], command[1300];
+	char command[1300];
 
 	snprintf(command, sizeof(command), "rm -rf %s/%s && cp -r %s/plain %s/%s && rm %s/%s/*.safetensors",
 	        work_dir, dir, work_dir, work_dir, dir, work_dir, dir);
 	assert_int_equal(system(command), 0);
-	snprintf(path, sizeof(path), "%s/%s/model.safetensors", work_dir, dir);
-	assert_int_equal(
-	        safetensors_create(&writer, path, f->decls, f->count, NULL, 0, SAFETENSORS_PLAIN), 0);
-	for (int i = 0; i < f->count; i++)
-		assert_int_equal(safetensors_append(writer, f->data[i], (size_t)f->bytes[i]), 0);
-	assert_int_equal(safetensors_finish(writer), 0);
-	safetensors_writer_free(writer);
+	files_write(f, dir);
 	if (quantization) {
 		snprintf(command, sizeof(command),
 		        "sed -i '0,/{/s//{\"quantization_config\": %s,/' %s/%s/config.json", quantization,
 		        work_dir, dir);
 		assert_int_equal(system(command), 0);
 	}
-}
-
-static void files_free(struct files *f)
-{
-	for (int i = 0; i < f->count; i++)
-		free(f->data[i]);
-	memset(f, 0, sizeof(*f));
 }
 
 /* ---- a matrix in codes ---- */
@@ -165,19 +125,19 @@ static void add_4bit(struct files *f, const char *name, const struct matrix *m, 
 		        ", \"nested_blocksize\": 256, \"nested_dtype\": \"float32\", \"nested_offset\": "
 		        "%.17g}",
 		        (double)m->outer[0]);
-	files_add(f, name, "", SAFETENSORS_U8, 2, m->rows * m->cols / 2, 1, m->codes);
+	entry_add(f, name, "", SAFETENSORS_U8, 2, m->rows * m->cols / 2, 1, m->codes);
 	if (is_twice) {
-		files_add(f, name, ".absmax", SAFETENSORS_U8, 1, m->scale_count, 1, m->nested);
-		files_add(f, name, ".nested_absmax", SAFETENSORS_F32, 1,
+		entry_add(f, name, ".absmax", SAFETENSORS_U8, 1, m->scale_count, 1, m->nested);
+		entry_add(f, name, ".nested_absmax", SAFETENSORS_F32, 1,
 		        nested_outer_count(m->scale_count) - 1, 1, m->outer + 1);
-		files_add(f, name, ".nested_quant_map", SAFETENSORS_F32, 1, 256, 1, nested_map());
+		entry_add(f, name, ".nested_quant_map", SAFETENSORS_F32, 1, 256, 1, nested_map());
 	} else {
-		files_add(f, name, ".absmax", SAFETENSORS_F32, 1, m->scale_count, 1, m->scales);
+		entry_add(f, name, ".absmax", SAFETENSORS_F32, 1, m->scale_count, 1, m->scales);
 	}
-	files_add(f, name, ".quant_map", SAFETENSORS_F32, 1, 16, 1, code_values(forms[form].code));
+	entry_add(f, name, ".quant_map", SAFETENSORS_F32, 1, 16, 1, code_values(forms[form].code));
 	snprintf(ending, sizeof(ending), ".quant_state.bitsandbytes__%s",
 	        forms[form].code == CODE_NF4 ? "nf4" : "fp4");
-	files_add(f, name, ending, SAFETENSORS_U8, 1, (int64_t)strlen(state), 1, state);
+	entry_add(f, name, ending, SAFETENSORS_U8, 1, (int64_t)strlen(state), 1, state);
 }
 
 static void add_coded(struct files *f, const char *name, const struct matrix *m, enum form form)
@@ -195,32 +155,32 @@ static void add_coded(struct files *f, const char *name, const struct matrix *m,
 	}
 	switch (form) {
 	case INT8:
-		files_add(f, name, "", SAFETENSORS_I8, 2, m->rows, m->cols, m->codes);
-		files_add(f, prefix, ".SCB", SAFETENSORS_F32, 1, m->rows, 1, m->scales);
-		files_add(f, prefix, ".weight_format", SAFETENSORS_U8, 1, 1, 1, "");
+		entry_add(f, name, "", SAFETENSORS_I8, 2, m->rows, m->cols, m->codes);
+		entry_add(f, prefix, ".SCB", SAFETENSORS_F32, 1, m->rows, 1, m->scales);
+		entry_add(f, prefix, ".weight_format", SAFETENSORS_U8, 1, 1, 1, "");
 		return;
 	case FP8:
-		files_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
-		files_add(f, prefix, ".weight_scale_inv", SAFETENSORS_F32, 2, (m->rows + 127) / 128, across,
+		entry_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
+		entry_add(f, prefix, ".weight_scale_inv", SAFETENSORS_F32, 2, (m->rows + 127) / 128, across,
 		        m->scales);
 		return;
 	case FP8_BF16:
-		files_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
-		files_add(f, prefix, ".weight_scale_inv", SAFETENSORS_BF16, 2, (m->rows + 127) / 128, across,
+		entry_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
+		entry_add(f, prefix, ".weight_scale_inv", SAFETENSORS_BF16, 2, (m->rows + 127) / 128, across,
 		        half);
 		return;
 	case FP8_ROWS:
-		files_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
-		files_add(f, prefix, ".weight_scale", SAFETENSORS_F32, 2, m->rows, 1, m->scales);
-		files_add(f, prefix, ".input_scale", SAFETENSORS_F32, 1, 1, 1, m->scales);
+		entry_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
+		entry_add(f, prefix, ".weight_scale", SAFETENSORS_F32, 2, m->rows, 1, m->scales);
+		entry_add(f, prefix, ".input_scale", SAFETENSORS_F32, 1, 1, 1, m->scales);
 		return;
 	case FP8_ONE:
-		files_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
-		files_add(f, prefix, ".weight_scale", SAFETENSORS_F32, 1, 1, 1, m->scales);
+		entry_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
+		entry_add(f, prefix, ".weight_scale", SAFETENSORS_F32, 1, 1, 1, m->scales);
 		return;
 	case MXFP4:
-		files_add(f, prefix, ".weight_packed", SAFETENSORS_U8, 2, m->rows, m->cols / 2, m->codes);
-		files_add(f, prefix, ".weight_scale", SAFETENSORS_U8, 2, m->rows, m->cols / 32, powers);
+		entry_add(f, prefix, ".weight_packed", SAFETENSORS_U8, 2, m->rows, m->cols / 2, m->codes);
+		entry_add(f, prefix, ".weight_scale", SAFETENSORS_U8, 2, m->rows, m->cols / 32, powers);
 		return;
 	default:
 		add_4bit(f, name, m, form);
@@ -247,8 +207,8 @@ static void model_make(struct files *coded, enum form form)
 		assert_int_equal(t->dtype, SAFETENSORS_F32);
 		assert_int_equal(safetensors_read(plain, t, value, 0, t->len_bytes), 0);
 		if (!strstr(t->name, "_proj")) {
-			files_add(coded, t->name, "", t->dtype, t->rank, t->shape[0], t->shape[1], value);
-			files_add(&same, t->name, "", t->dtype, t->rank, t->shape[0], t->shape[1], value);
+			entry_add(coded, t->name, "", t->dtype, t->rank, t->shape[0], t->shape[1], value);
+			entry_add(&same, t->name, "", t->dtype, t->rank, t->shape[0], t->shape[1], value);
 			free(value);
 			continue;
 		}
@@ -265,12 +225,12 @@ static void model_make(struct files *coded, enum form form)
 				                      (f->block_cols ? e % m.cols / 128 : 0)];
 		}
 		add_coded(coded, t->name, &m, form);
-		files_add(&same, t->name, "", t->dtype, 2, m.rows, m.cols, m.value);
+		entry_add(&same, t->name, "", t->dtype, 2, m.rows, m.cols, m.value);
 		matrix_free(&m);
 		free(value);
 	}
-	files_write(&same, "same", NULL);
-	files_write(coded, forms[form].name, forms[form].config);
+	model_write(&same, "same", NULL);
+	model_write(coded, forms[form].name, forms[form].config);
 	files_free(&same);
 	safetensors_close(plain);
 }
@@ -343,7 +303,7 @@ static void test_forms(void **state)
 
 static void assert_refused(const struct files *f, const char *said)
 {
-	files_write(f, "damaged", "{\"quant_method\": \"bitsandbytes\"}");
+	model_write(f, "damaged", "{\"quant_method\": \"bitsandbytes\"}");
 	assert_ferry(2, NULL, "train model=%s/damaged data=%s/rows.jsonl output_dir=%s/no lora_rank=2",
 	        work_dir, work_dir, work_dir);
 	if (!strstr(ferry_said(), said))
@@ -477,7 +437,7 @@ static void test_config(void **state)
 
 	(void)state;
 	model_make(f, NF4);
-	files_write(f, "damaged", "{\"quant_method\": \"gptq\"}");
+	model_write(f, "damaged", "{\"quant_method\": \"gptq\"}");
 	assert_ferry(2, NULL, "eval model=%s/damaged data=%s/rows.jsonl", work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "quant_method gptq is not supported"));
 	files_free(f);
