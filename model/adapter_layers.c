@@ -7,7 +7,6 @@
 #include "model/name_pattern.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 int adapter_keep_layers(char *chosen, const struct model *model, const json_t *layers)
 {
@@ -62,7 +61,7 @@ static int is_in_list(const struct model_tensor *t, const char *list)
 int adapter_keep_lists(char *chosen, const struct model *model, const json_t *lists)
 {
 	size_t count = json_is_array(lists) ? json_array_size(lists) : 1;
-	int found = 0;
+	int found = 0, is_any = 0;
 
 	for (int t = 0; t < model->tensor_count && found >= 0; t++) {
 		found = 0;
@@ -75,8 +74,9 @@ int adapter_keep_lists(char *chosen, const struct model *model, const json_t *li
 		}
 		if (found == 0)
 			chosen[t] = 0;
+		is_any |= chosen[t];
 	}
-	if (found >= 0 && !memchr(chosen, 1, (size_t)model->tensor_count))
+	if (found >= 0 && !is_any)
 		found = err_set(ERR_INPUT, "names no list of blocks of this model");
 	return found < 0 ? found : 0;
 }

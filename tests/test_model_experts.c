@@ -2,6 +2,7 @@
 /* Experts in config.json: what is refused, and which layers have them. */
 #include "tests/check.h"
 
+#include "model/adapter.h"
 #include "model/families/open.h"
 
 #include <string.h>
@@ -110,10 +111,44 @@ static void test_shapes(void **state)
 	model_close(model);
 }
 
+/* Adapters of experts alone, in some blocks of a named list. */
+static void test_lists(void **state)
+{
+	static const enum tensor_role a[] = {
+	        ROLE_EXPERTS_GATE_LORA_A, ROLE_EXPERTS_UP_LORA_A, ROLE_EXPERTS_DOWN_LORA_A};
+	static const char *const targets[] = {"gate_proj", "up_proj", "down_proj"};
+
+	(void)state;
+	for (unsigned set = 1; set < 8; set++) {
+		json_t *names = json_array(), *layers = json_integer(1), *list = json_string("layers");
+		struct adapter_options options = {.rank = 2,
+		        .alpha = 2,
+		        .targets = names,
+		        .layers = layers,
+		        .layers_pattern = list,
+		        .called = {.targets = "targets", .layers_pattern = "pattern"}};
+		struct model *model;
+
+		for (int i = 0; i < 3; i++)
+			if (set & 1u << i)
+				json_array_append_new(names, json_string(targets[i]));
+		check_ok(open_text(&model, QWEN "\"num_hidden_layers\":3,\"num_experts\":8}"));
+		check_ok(model_adapt(model, &options));
+		for (int l = 0; l < 3; l++)
+			for (int i = 0; i < 3; i++)
+				assert_int_equal(
+				        model_tensor_of(model, a[i], l) >= 0, l == 1 && set & 1u << i);
+		model_close(model);
+		json_decref(names);
+		json_decref(layers);
+		json_decref(list);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_refused), cmocka_unit_test(test_layers), cmocka_unit_test(test_shapes)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_layers),
+	        cmocka_unit_test(test_shapes), cmocka_unit_test(test_lists)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
