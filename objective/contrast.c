@@ -300,9 +300,11 @@ static void triplet_row(void *context, int64_t n, int worker)
 	for (int k = 0; k < 2; k++)
 		to[k] = distance(x[0], x[k + 1], c->width);
 	loss = to[0] - to[1] + margin_of(c);
-	c->loss[n] += fmax(0, loss);
-	for (int k = 0; k < 2 && c->gradient && loss > 0; k++)
-		for (int64_t i = 0; i < c->width && to[k] > 0; i++) {
+	if (loss <= 0) /* NaN passes on */
+		return;
+	c->loss[n] += loss;
+	for (int k = 0; k < 2 && c->gradient; k++)
+		for (int64_t i = 0; i < c->width && to[k] != 0; i++) {
 			double slope =
 			        c->weight * (k ? -1 : 1) * ((double)x[0][i] - (double)x[k + 1][i]) / to[k];
 

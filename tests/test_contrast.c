@@ -151,6 +151,27 @@ static void test_gradients(void **state)
 	}
 }
 
+/* A loss of vectors with a NaN is NaN, and so is their gradient: a run with skip_nonfinite sees it. */
+static void test_nan(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		for (int text = 0; text < (int)cases[i].c.each; text++) {
+			struct contrast c = cases[i].c;
+			float x[COUNT], gradient[COUNT] = {0};
+			int count = 0;
+
+			vectors_make(x, (int)c.each);
+			x[text * WIDTH] = NAN;
+			if (!isnan(loss_of(&c, x, gradient)))
+				fail_msg("case %zu, text %d: the loss is a number", i, text);
+			for (int k = 0; k < COUNT; k++)
+				count += isnan(gradient[k]);
+			if (!count)
+				fail_msg("case %zu, text %d: the gradient has numbers only", i, text);
+		}
+}
+
 /* More rows than are ranked at once, on threads: the bits of one thread. A vector of zeros gives no NaN. */
 static void test_many(void **state)
 {
@@ -188,7 +209,7 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_formulas),
-	        cmocka_unit_test(test_gradients), cmocka_unit_test(test_many)};
+	        cmocka_unit_test(test_gradients), cmocka_unit_test(test_nan), cmocka_unit_test(test_many)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
