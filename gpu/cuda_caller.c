@@ -218,7 +218,8 @@ int cuda_caller_queue(struct cuda_stream *s, cudaHostFn_t fn, void *context)
 	c->last = &p->next;
 	pthread_cond_signal(&c->wake);
 	pthread_mutex_unlock(&c->lock);
-	return value_queue(c->wait, s, &c->words->returned, p->number, WAIT_GEQ, "cuStreamWaitValue32");
+	/* the thread may have freed p already */
+	return value_queue(c->wait, s, &c->words->returned, c->count, WAIT_GEQ, "cuStreamWaitValue32");
 }
 
 /* ---- the trial ---- */
@@ -302,9 +303,8 @@ static int trial_open(struct trial *t, const struct cuda_device *d)
 		        "cudaEventCreateWithFlags");
 	if (!rc)
 		rc = cuda_check(cudaMemsetAsync(d->workspace, 0, 4096, t->work), "cudaMemsetAsync");
-	if (!rc)
-		rc = trial_kernel(
-		        d, t); /* the first launch loads the kernel, which may wait for all streams */
+	if (!rc) /* the first launch loads the kernel, which may wait for all streams */
+		rc = trial_kernel(d, t);
 	return rc ? rc : cuda_check(cudaStreamSynchronize(t->work), "cudaStreamSynchronize");
 }
 
@@ -334,9 +334,8 @@ static int trials(struct cuda_device *d)
 	d->calls_by_thread = !rc && beside_ns > alone_ns + TRIAL_NS / 2;
 	if (d->calls_by_thread)
 		log_warn("cuda device: while this driver runs a host function, work of other streams waits; "
-		         "ferry runs them on threads of its own. FERRY_CALLS=driver leaves them to the "
-		         "driver, "
-		         "FERRY_CALLS=thread skips this test");
+		         "ferry runs them on threads of its own. "
+		         "FERRY_CALLS=driver leaves them to the driver, FERRY_CALLS=thread skips this test");
 	return rc;
 }
 
