@@ -74,7 +74,6 @@ struct places {
 	int64_t rows;
 	int64_t picked, states, rstd, mean; /* compute dtype [N, C], [rows, C]; [rows] */
 	int64_t pooled, wide;               /* [N, C], [tokens, C] */
-	int64_t half, shares;               /* with layers behind a mean: [C] and [N, C] */
 	int64_t input, hidden, act, spare;  /* with layers, compute dtype: [N, C], [N, P], [N, P], [N, P] */
 	int64_t dvector, dact;              /* compute dtype [N, width], [N, P] */
 	int64_t partial, sink, zeros, sort; /* scratch of ops */
@@ -104,8 +103,6 @@ static struct places places_of(const struct stage_call *call)
 	if (has_layers(call->c)) {
 		int64_t P = call->c->pooled ? call->c->pooled : C, width = vectors_width(call->model);
 
-		p.half = layout_take(&end, C, 4);
-		p.shares = layout_take(&end, N * C, 4);
 		p.input = layout_take(&end, N * C, e);
 		p.hidden = layout_take(&end, N * P, e);
 		p.act = layout_take(&end, N * P, e);
@@ -174,44 +171,16 @@ static dev_addr states_find(struct stage_call *call, const struct places *p, dev
 	return scratch_at(call, p->states);
 }
 
-/* x *= 1 / tokens of each document, F32 [N, C]. Half of 1 is the sigmoid of 0. */
-static void mean_scale(struct stage_call *call, const struct places *p, dev_addr x)
+/* x *= 1 / tokens of each document, F32 [N, C]. */
+static void mean_scale(struct stage_call *call, dev_addr x)
 {
-	int64_t C = call->c->C, N = call->documents;
-	dev_addr half = scratch_at(call, p->half), shares = scratch_at(call, p->shares);
-
-	zero(call, half, C * 4);
-	call_op(call,
-	        &(struct op){.kind = OP_ACT,
-	                .act = {.out = half, .x = half, .count = C, .act = ACT_SIGMOID, .dtype = DTYPE_F32}});
-	call_op(call, &(struct op){.kind = OP_MATMUL,
-	                      .matmul = {.c = shares,
-	                              .a = call->batch->own[VECTORS_SHARE],
-	                              .b = half,
-	                              .bias = DEV_NONE,
-	                              .m = N,
-	                              .n = C,
-	                              .k = 1,
-	                              .a_stride = 1,
-	                              .b_stride = C,
-	                              .c_stride = C,
-	                              .ab_dtype = DTYPE_F32,
-	                              .c_dtype = DTYPE_F32}});
-	call_op(call, &(struct op){.kind = OP_SCALE,
-	                      .scale = {.dst = x,
-	                              .src = x,
-	                              .by = DEV_NONE,
-	                              .count = N * C,
-	                              .factor = 2,
+	call_op(call, &(struct op){.kind = OP_WEIGH,
+	                      .weigh = {.x = x,
+	                              .weights = call->batch->own[VECTORS_SHARE],
+	                              .slot = DEV_NONE,
+	                              .rows = call->documents,
+	                              .cols = call->c->C,
 	                              .dtype = DTYPE_F32}});
-	call_op(call, &(struct op){.kind = OP_GLU,
-	                      .glu = {.out = shares,
-	                              .gate = shares,
-	                              .up = x,
-	                              .count = N * C,
-	                              .act = ACT_LINEAR,
-	                              .dtype = DTYPE_F32}});
-	call_op(call, &(struct op){.kind = OP_COPY, .copy = {x, shares, N * C * 4}});
 }
 
 /* The pooled states as F32 rows. */
@@ -229,7 +198,7 @@ static void pool(struct stage_call *call, const struct places *p, struct rows to
 	                      .embed_grad = {pooled, states, call->batch->own[VECTORS_DOCUMENT],
 	                              scratch_at(call, p->sort), call->tokens, C, N, -1, call->dtype}});
 	if (has_layers(call->c) && call->c->pool == POOL_MEAN)
-		mean_scale(call, p, pooled);
+		mean_scale(call, pooled);
 	columns(call, to, dtype, (struct rows){pooled, N, C}, DTYPE_F32, C);
 }
 
@@ -389,7 +358,7 @@ static void states_gradient(
 	}
 	columns(call, (struct rows){pooled, N, C}, DTYPE_F32, from, dtype, C);
 	if (has_layers(call->c) && call->c->pool == POOL_MEAN)
-		mean_scale(call, p, pooled);
+		mean_scale(call, pooled);
 	call_op(call, &(struct op){.kind = OP_GATHER,
 	                      .gather = {wide, pooled, call->batch->own[VECTORS_DOCUMENT], call->tokens, C, N,
 	                              DTYPE_F32, 0}});
