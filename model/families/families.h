@@ -242,8 +242,12 @@ void gemma2_read(struct config_reader *r, struct model_config *c);
 	.window = {.read = 1, .otherwise = 4096, .use = "use_sliding_window", .from = 28},                   \
 	.ignored = {{"mlp_bias", "Qwen has none"}}
 
-/* Which layers have attention and which the gated delta rule: of Qwen3.5 and Qwen3-Next. */
+/* Which layers have attention and which the gated delta rule: of Qwen3.5 and Qwen3-Next. And the defaults
+ * that they share. */
 void qwen3_5_read(struct config_reader *r, struct model_config *c);
+#define QWEN_DELTA_DEFAULTS                                                                                  \
+	.H = 16, .D = 256, .max_positions = 32768, .norm_epsilon = 1e-6, .norm_weight_offset = 1,            \
+	.bos_id = -1, .pad_id = -1
 
 /* Names of the experts of the Qwen families and OLMoE, and their keys. */
 extern const struct family_split qwen_expert_splits[];
