@@ -11,7 +11,7 @@
 
 #include "optim/weight_format.h"
 
-/* All have the signature of weight_format.put. */
+/* The `put` of these formats. */
 void weight_codes_put(const struct weight_format *format, void *codes, float *scales, const float *src,
         int64_t rows, int64_t cols);
 

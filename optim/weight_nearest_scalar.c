@@ -1,4 +1,4 @@
-/* Loops that make NF4 codes, for any processor, and the choice among them. */
+/* Loops that make codes, for any processor, and the choice among them. */
 #include "base/cpu.h"
 #include "optim/weight_nearest_kernel.inc"
 

@@ -181,10 +181,7 @@ static int step_simulate(struct choice_candidate *k, struct engine *engine, cons
 
 static int is_planned(const struct chooser *s, const struct choice_candidate *k)
 {
-	const struct choice_candidate *p = &s->planned;
-
-	return s->has_planned && p->states == k->states && p->kept == k->kept && p->weights == k->weights &&
-	       p->ahead == k->ahead && p->spills == k->spills;
+	return s->has_planned && is_same(&s->planned, k);
 }
 
 /* Finds the step of a candidate whose memory is known; without training it is 0. */

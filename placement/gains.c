@@ -173,6 +173,7 @@ static int trial_measure(struct gain *g, int *fits, struct trial *t, enum what w
 		        .device_bytes = memory.device_bytes + device->reserve_bytes};
 		memcpy(g->setting, t->setting, sizeof(g->setting));
 	}
+	*fits = *fits && !rc;
 	engine_close(engine);
 	return rc == ERR_FIT ? 0 : rc;
 }
