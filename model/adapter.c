@@ -256,9 +256,8 @@ static int mark_matches(
 	}
 	name_pattern_close(pattern);
 	if (!err && is_all && mark && model->family->woven)
-		log_warn("%s: layers of linear attention get an adapter on out_proj only: the files weave "
-		         "the rows of "
-		         "their other matrices",
+		log_warn("%s: layers of linear attention get an adapter on out_proj only: "
+		         "the files weave the rows of their other matrices",
 		        all_linear);
 	if (err || is_all || !others)
 		return err;
@@ -469,9 +468,8 @@ static void warn_of_halves(const struct model_config *c, const struct adapter_op
 		if (b->adapter[gate].rank == b->adapter[up].rank &&
 		        b->adapter[gate].scale == b->adapter[up].scale)
 			continue;
-		log_warn("%s: PEFT loads adapters of experts only if gate and up have both one, of the same "
-		         "rank and "
-		         "alpha; in layer %" PRId64 " they differ",
+		log_warn("%s: PEFT loads adapters of experts only if gate and up both have one, "
+		         "of the same rank and alpha; in layer %" PRId64 " they differ",
 		        o->called.targets, l);
 		return;
 	}

@@ -47,14 +47,13 @@ static int mark_saved_name(char *marked, const struct model *model, const char *
 		is_tied |= tensor->role == ROLE_EMBED && model->config.tied;
 		marked[t] = 1;
 	}
-	return found > 0 && is_tied ? err_set(ERR_UNSUPPORTED,
-	                                      "%.80s: the model ties its embedding to its head, one tensor "
-	                                      "where PEFT trains a "
-	                                      "copy of one of them; untie them first: save the model with "
-	                                      "transformers and "
-	                                      "tie_word_embeddings=False",
-	                                      name)
-	                            : found;
+	if (found > 0 && is_tied)
+		return err_set(ERR_UNSUPPORTED,
+		        "%.80s: the model ties its embedding to its head, "
+		        "one tensor where PEFT trains a copy of one of them; untie them first: "
+		        "save the model with transformers and tie_word_embeddings=False",
+		        name);
+	return found;
 }
 
 /* Marks the tensors of modules that train whole. Names that fit none are treated as those of targets. */
