@@ -61,8 +61,6 @@ int embedding_check(const struct config *c)
 		        "ends one micro-batch before the next, but embedding_loss compares all rows of a "
 		        "step; set "
 		        "schedule=layer_major");
-	if (c->label_smoothing_factor > 0)
-		log_warn("%s has no effect with embedding_loss", config_where(c, "label_smoothing_factor"));
 	if (c->embedding_margin > 0 && c->embedding_loss != CONTRAST_CONTRASTIVE &&
 	        c->embedding_loss != CONTRAST_TRIPLET)
 		log_warn("%s has no effect with embedding_loss=%s", config_where(c, "embedding_margin"),

@@ -206,6 +206,7 @@ static void test_refusals(void **state)
 	                "which is no label of the model"},
 	        {"{\"text\":\"x\",\"label\":\"yes\"}", "objective=regression",
 	                "\"label\" is yes; expected a number"},
+	        {"{\"text\":\"x\",\"label\":1e39}", "objective=regression", "expected a number"},
 	        {"{\"text\":\"x\"}", "objective=classification", "set field_label"},
 	        {"{\"label\":1}", "objective=classification", "set field_text"},
 	        {"{\"text\":[\"x\"],\"label\":1}", "objective=classification", "expected a text"},

@@ -199,20 +199,23 @@ static void test_adapters_go_round(void **state)
 
 static void test_other_parameters_are_refused(void **state)
 {
-	static const char *const cases[][2] = {
-	        {"5", "target_parameters is not a list"},
-	        {"[1]", "not for this: adapters of all experts in one tensor"},
-	        {"[\"experts.gate_up_proj\"]", "not for experts.gate_up_proj: adapters of all experts"},
-	        {"[\"model.layers.0.mlp.up_proj.weight\"]", "belongs to no adapter of this model"},
+	static const char *const cases[][3] = {
+	        {"5", "target_parameters is not a list", "[\"q_proj\"]"},
+	        {"[1]", "not for this: adapters of all experts in one tensor", "[\"q_proj\"]"},
+	        {"[\"experts.gate_up_proj\"]", "not for experts.gate_up_proj: adapters of all experts",
+	                "[\"q_proj\"]"},
+	        {"[\"model.layers.0.mlp.up_proj.weight\"]", "belongs to no adapter of this model",
+	                "[\"q_proj\"]"},
+	        {"[\"mlp.up_proj.weight\"]", "beside a list of target_modules", "\"all-linear\""},
 	};
 
 	(void)state;
 	train(&mixture, "out", LORA, "max_steps=1");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		write_file("out/adapter/adapter_config.json",
-		        "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6,\"target_modules\":[\"q_proj\"],"
+		        "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6,\"target_modules\":%s,"
 		        "\"target_parameters\":%s}",
-		        cases[i][0]);
+		        cases[i][2], cases[i][0]);
 		assert_ferry(2, NULL, "eval model=%s lora_adapter=%s/out/adapter data=%s", mixture.dir,
 		        work_dir, mixture.data);
 		if (!strstr(ferry_said(), cases[i][1]))

@@ -105,7 +105,10 @@ static int add_parameters(struct peft_config *out, const json_t *object, const c
 	{
 		json_t *module = module_of(json_string_value(one));
 
-		if (!module || !json_is_array(targets) || json_array_append_new(targets, module)) {
+		int is_added = module && json_is_array(targets) && !json_array_append(targets, module);
+
+		json_decref(module);
+		if (!is_added) {
 			json_decref(targets);
 			return err_set(ERR_UNSUPPORTED,
 			        "%s: target_parameters is supported for the matrix of a module (NAME.weight) "

@@ -81,7 +81,7 @@ static int number_read(float *label, const struct dataset_builder *b, const char
 	char *end = NULL;
 	double number = text ? strtod(text, &end) : json_number_value(value);
 
-	if ((!text && !json_is_number(value)) || (text && (end == text || *end)) || !isfinite(number))
+	if ((!text && !json_is_number(value)) || (text && (end == text || *end)) || !isfinite((float)number))
 		return label_refuse(b, key, value, "a number");
 	*label = (float)number;
 	return 0;

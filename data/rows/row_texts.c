@@ -143,7 +143,7 @@ static int score_read(float *score, const struct texts_record *r, const struct d
 	else if (text)
 		value = strtod(text, &end);
 	if ((!json_is_number(r->score) && !json_is_boolean(r->score) && !text) ||
-	        (text && (end == text || end[strspn(end, " \t")])) || !isfinite(value))
+	        (text && (end == text || end[strspn(end, " \t")])) || !isfinite((float)value))
 		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected a number", b->where, r->score_key,
 		        text ? text : json_kind_name(r->score));
 	*score = (float)value;
