@@ -140,8 +140,8 @@ static const struct dialect_key keys[] = {
         PASS("deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
              "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.offload_optimizer_pin_memory "
              "deepspeed_config.offload_param_pin_memory deepspeed_config.deepspeed_hostfile "
-             "deepspeed_config.seq_parallel_communication_data_type"),
-        ONLY("deepspeed_config.deepspeed_moe_layer_cls_names", ITEM_OFF, "experts are not supported yet"),
+             "deepspeed_config.seq_parallel_communication_data_type "
+             "deepspeed_config.deepspeed_moe_layer_cls_names"),
         ONLY("deepspeed_config.*", ITEM_OFF,
                 "unknown key of DeepSpeed; remove it if it changes nothing in training"),
         KEYS_END,

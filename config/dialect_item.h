@@ -3,7 +3,7 @@
  *     static const struct dialect_key keys[] = {
  *             KEY("num_epochs", "num_train_epochs"),
  *             PASS("flash_attention xformers_attention"),
- *             ONLY("noisy_embedding_alpha", ITEM_OFF, "not supported yet; remove it"),
+ *             ONLY("s2_attention", ITEM_OFF, "shifted attention is not supported; remove it"),
  *             CALL("saves_per_epoch", per_epoch), KEYS_END};
  *     const struct dialect dialect_axolotl = {.name = "axolotl", .markers = markers, .keys = keys, ...};
  *
@@ -18,7 +18,7 @@
 
 #define ITEM_ON "on true yes 1"
 #define ITEM_OFF "off false no 0 none null"
-#define ITEM_NOT_QUANTIZED "of quantized weights only those of bitsandbytes are supported, and base_format; "
+#define ITEM_NOT_QUANTIZED "not supported; base_format quantizes the base to nf4, fp4, fp8, int8 or mxfp4; "
 #define ITEM_BY_NAME "ferry chooses parameters by name; write "
 #define ITEM_FREEZE_EXAMPLE "freeze='model\\.layers\\.[0-3]\\..*'"
 #define ITEM_TRAINABLE_EXAMPLE                                                                               \

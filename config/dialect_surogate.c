@@ -107,7 +107,7 @@ static const struct dialect_key keys[] = {
         JOIN("datasets.*.tools_field", "field_tools"),
         ONLY("from_scratch train_vision train_router", ITEM_OFF, "not supported; remove it"),
         ONLY("router_aux_loss_coef router_z_loss_coef", ITEM_OFF " 0.0",
-                "losses of routers are not supported"),
+                "losses of routers are not supported; set it to 0"),
         ONLY("cooldown_steps", ITEM_OFF, "this learning-rate schedule is not supported"),
         ONLY("use_chat_template", ITEM_ON, "chats go through a chat template; for texts make rows of text"),
         ONLY("loss_scale", "default", "only plain cross-entropy is supported; remove it"),

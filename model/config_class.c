@@ -43,8 +43,8 @@ void config_check_class(struct config_reader *r, struct model_config *c, const s
 		first = first ? first : name;
 	}
 	config_fail(r, ERR_UNSUPPORTED,
-	        "architectures says %.80s; only causal language models are supported (%s)", first,
-	        family->causal_class);
+	        "architectures says %.80s; supported: %s, %s and ...ForSequenceClassification", first,
+	        family->causal_class, family->base_class);
 }
 
 /* Classes of texts: as many as have a name. */

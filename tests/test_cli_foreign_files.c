@@ -24,7 +24,8 @@ static const char fsdp[] =
 static const char with_zero[] = "model_name_or_path: m\noptim: adamw_torch\nper_device_train_batch_size: 3\n"
                                 "deepspeed: " ZERO_FILE "\n";
 static const char accelerate_zero[] = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
-                                      "deepspeed_config:\n  deepspeed_config_file: " ZERO_FILE "\n";
+                                      "deepspeed_config:\n  deepspeed_config_file: " ZERO_FILE "\n"
+                                      "  deepspeed_moe_layer_cls_names: Qwen2MoeSparseMoeBlock\n";
 static const char with_fsdp[] =
         "model_name_or_path: m\noptim: adamw_torch\nfsdp: full_shard\nfsdp_config: " FSDP_FILE "\n";
 static const char surogate[] =

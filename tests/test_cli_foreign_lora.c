@@ -317,8 +317,8 @@ static const struct {
         {"stage: sft\nfinetuning_type: full\nquantization_bit: 4\nquantization_method: bnb\n",
                 "YAML:3: quantization_bit=4" NOT_QUANTIZED},
         {"gptq: true\n",
-                "YAML:1: gptq=true: of quantized weights only those of bitsandbytes are supported, and "
-                "base_format; remove it"},
+                "YAML:1: gptq=true: not supported; base_format quantizes the base to nf4, fp4, fp8, int8 or "
+                "mxfp4; remove it"},
         {"adapter: llama-adapter\n", "YAML:1: adapter=llama-adapter: of adapters only lora is supported"},
         {"adapter: lora\nlora_alpha: 16\n",
                 "YAML:1: adapter=lora: needs lora_r, for which axolotl has no default"},

@@ -54,11 +54,11 @@ static int check_run(const struct config *c, int is_frozen, int leaves_base)
 		        where, text);
 	if (!leaves_base)
 		return err_set(ERR_UNSUPPORTED,
-		        "%s=%s needs a base from the model's files, which %s; leave base_format out", where,
+		        "%s=%s needs a base from the model's files, but %s; leave base_format out", where,
 		        text,
 		        c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
-		                ? "init_weights=random is not"
-		                : "this run's checkpoints hold instead");
+		                ? "init_weights=random has none"
+		                : "the checkpoints of this run hold it");
 	if (world_self()->size > 1)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s=%s is not supported with several ranks yet; leave it out, or run on one GPU",

@@ -46,7 +46,10 @@ int sentence_open(struct sentence_dir *s, const struct config *c, const struct m
 		return err_set(ERR_UNSUPPORTED,
 		        "%s: its pooling leaves prompts out (include_prompt), which is not supported yet; "
 		        "leave %s out",
-		        c->model, c->query_prompt ? "query_prompt" : "document_prompt");
+		        c->model,
+		        c->verb == VERB_EMBED ? "prompt_name"
+		        : c->query_prompt     ? "query_prompt"
+		                              : "document_prompt");
 	return rc;
 }
 
