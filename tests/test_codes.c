@@ -168,6 +168,8 @@ static int is_nearest(enum code code, int at, double x)
 	const float *value = code_values(code);
 	double error = fabs(x - (double)value[at]);
 
+	if (isnan(error)) /* of no number */
+		return 0;
 	for (int i = 0; i < 1 << code_bits(code); i++)
 		if (!isnan(value[i]) && fabs(x - (double)value[i]) < error)
 			return 0;

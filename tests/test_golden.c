@@ -37,10 +37,11 @@ static void reference_close(struct reference *r)
 	safetensors_close(r->tensors);
 }
 
-/* Models of the golden data that are not supported yet. */
+/* Models of the golden data that eval refuses: one is not supported, an encoder has no losses of tokens. */
 static const char *const later[] = {"bert", "more/deepseek_v3"};
+static const char *const says[] = {"encoder (bert)", "\"deepseek_v3\" is not supported"};
 
-/* Models of its folder modern/ that are. */
+/* Models of its folder modern/ that are supported. */
 static const char *const modern[] = {"modern/gemma4", "modern/gemma4_e", "modern/gemma4_moe",
         "modern/gemma4_unified", "modern/glm4_moe", "modern/lfm2", "modern/muse_glimmer", "modern/qwen2_moe",
         "modern/qwen3_5", "modern/qwen3_5_moe", "modern/qwen3_5_vl", "modern/qwen3_next"};
@@ -550,11 +551,9 @@ static void test_others_are_refused(void **state)
 	if (!golden)
 		skip();
 	for (size_t i = 0; i < sizeof(later) / sizeof(*later); i++) {
-		const char *slash = strrchr(later[i], '/');
-
 		assert_ferry(2, NULL, "eval model=%s/%s/hf data=%s/%s/eval.jsonl", golden, later[i], golden,
 		        later[i]);
-		assert_non_null(strstr(ferry_said(), slash ? slash + 1 : later[i]));
+		assert_non_null(strstr(ferry_said(), says[i]));
 	}
 }
 

@@ -96,11 +96,11 @@ static void golden_check(const char *golden, const char *name, const char *keys)
 
 static void test_golden(void **state)
 {
-	const char *golden = golden_dir("test_golden");
+	const char *golden = golden_dir("test_run_embed with golden models");
 
 	(void)state;
 	if (!golden)
-		return;
+		skip();
 	golden_check(golden, "modern/embed_qwen3", "prompt_name=query");
 	golden_check(golden, "embeddings/bert", "");
 }
