@@ -26,14 +26,6 @@ static double dot(const float *a, const float *b, int64_t width)
 	return sum;
 }
 
-double contrast_cosine(const float *a, const float *b, int64_t width)
-{
-	double lengths =
-	        fmax(sqrt(dot(a, a, width)), least_length) * fmax(sqrt(dot(b, b, width)), least_length);
-
-	return dot(a, b, width) / lengths;
-}
-
 /* ---- unit vectors ---- */
 
 /* The vectors divided by their lengths, and the gradients of these. */

@@ -38,7 +38,4 @@ struct contrast {
 /* ERR_NOMEM. */
 int contrast_losses(const struct contrast *c);
 
-/* The cosines of each row's first two texts. */
-double contrast_cosine(const float *a, const float *b, int64_t width);
-
 #endif

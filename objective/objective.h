@@ -52,7 +52,6 @@ struct judgement {
 struct vectors_pass {
 	int64_t (*width)(const struct model *model);
 	int (*judge)(struct judgement *j);
-	int is_of_step; /* 1: documents of a step are compared, so that all of its micro-batches go together */
 };
 
 struct objective {
@@ -69,10 +68,10 @@ struct objective {
 	                                                first step; NULL: it never does */
 	int (*check)(const struct model *model);     /* ERR_UNSUPPORTED: cannot train it; NULL: always can */
 	const struct head_pass *head;                /* its losses: F32 [targets] */
-	const struct vectors_pass
-	        *vectors; /* losses on the host, from the head's vectors; NULL: the head has them.
-	                                       A document has one target then */
-	int sum_count;    /* sums over steps and ranks; the first is of the loss */
+	/* Losses on the host, from the head's vectors; a document has one target then. NULL: the head has
+	 * losses. */
+	const struct vectors_pass *vectors;
+	int sum_count; /* sums over steps and ranks; the first is of the loss */
 	void (*sums_add)(
 	        double *sums, const double *settings, const struct host_batch *batch, const float *losses);
 	const char *metrics[OBJECTIVE_METRICS_MAX]; /* names, up to the first NULL */
