@@ -133,6 +133,11 @@ static void test_new_head(void **state)
 	        "num_labels=3 max_steps=1",
 	        work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "has a head for 2 labels"));
+	assert_ferry(2, NULL,
+	        "train model=%s/new/model data=%s/rows.jsonl output_dir=%s/none objective=regression "
+	        "max_steps=1",
+	        work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "not for a number; set objective=classification"));
 }
 
 /* Adapters train the head beside them; a run goes on from its checkpoint. */
@@ -199,7 +204,10 @@ static void test_refusals(void **state)
 	} cases[] = {
 	        {"{\"text\":\"x\",\"label\":2}", "objective=classification",
 	                "\"label\" is 2, but the model has labels 0 to 1"},
-	        {"{\"text\":\"x\",\"label\":-1}", "objective=classification", "\"label\" is -1"},
+	        {"{\"text\":\"x\",\"label\":-1}", "objective=classification",
+	                "labels 0 to 1; remove the row"},
+	        {"{\"text\":\"x\",\"label\":\"\"}", "objective=classification",
+	                "\"label\" is empty; expected a label"},
 	        {"{\"text\":\"x\",\"label\":0.5}", "objective=classification", "expected a label"},
 	        {"{\"text\":\"x\",\"label\":null}", "objective=classification", "\"label\" is null"},
 	        {"{\"text\":\"x\",\"label\":\"yes\"}", "objective=classification",

@@ -33,8 +33,13 @@ static const json_t *first_text(const char **key, struct dataset_builder *b, con
 static int label_refuse(
         const struct dataset_builder *b, const char *key, const json_t *value, const char *expected)
 {
+	const char *text = json_string_value(value);
+
 	return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected %s", b->where, key,
-	        json_is_string(value) ? json_string_value(value) : json_kind_name(value), expected);
+	        !text   ? json_kind_name(value)
+	        : *text ? text
+	                : "empty",
+	        expected);
 }
 
 /* The class of a name. -1: none has it. */
@@ -53,9 +58,9 @@ static int class_read(float *label, const struct dataset_builder *b, const char 
 	char *end = NULL;
 	int64_t class = json_is_true(value) ? 1 : json_integer_value(value);
 
-	if (text) {
+	if (text && *text) {
 		class = class_named(l, text);
-		if (class < 0 && *text)
+		if (class < 0)
 			class = strtoll(text, &end, 10);
 		if (end && (end == text || *end))
 			return err_set(ERR_INPUT,
@@ -68,9 +73,9 @@ static int class_read(float *label, const struct dataset_builder *b, const char 
 	}
 	if (class < 0 || class >= l->count)
 		return err_set(ERR_INPUT,
-		        "%s: \"%s\" is %" PRId64 ", but the model has labels 0 to %" PRId64
-		        "; set num_labels to train more",
-		        b->where, key, class, l->count - 1);
+		        "%s: \"%s\" is %" PRId64 ", but the model has labels 0 to %" PRId64 "; %s", b->where,
+		        key, class, l->count - 1,
+		        class < 0 ? "remove the row" : "set num_labels to train more");
 	*label = (float)class;
 	return 0;
 }

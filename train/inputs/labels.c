@@ -53,6 +53,11 @@ static int count_find(struct labels *l, const struct config *c, const struct mod
 		return err_set(ERR_INPUT,
 		        "%s=%" PRId64 ", but %s has a head for %" PRId64 " labels; leave it out",
 		        config_where(c, "num_labels"), l->of.count, c->model, model->config.labels);
+	if (l->of.is_regression && l->of.count != 1 && model->config.is_classifier)
+		return err_set(ERR_INPUT,
+		        "%s has a head for %" PRId64
+		        " labels, not for a number; set objective=classification",
+		        c->model, l->of.count);
 	if (l->of.is_regression && l->of.count != 1)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s: regression of %" PRId64 " numbers is not supported yet; set num_labels=1",
