@@ -124,6 +124,42 @@ static void test_formulas(void **state)
 	assert_true(fabs(both - (one + other) / 2) < 1e-6 * both);
 }
 
+/* Losses of a cosine, row by row: its square distance from the score; by the label, that of the distance from
+ * 0 or from the margin, halved. */
+static void test_cosines(void **state)
+{
+	struct contrast cosine = {.kind = CONTRAST_COSINE, .each = 2, .score = scores},
+	                contrastive = {.kind = CONTRAST_CONTRASTIVE, .each = 2, .score = labels};
+	double want[3] = {0};
+	float x[COUNT];
+
+	(void)state;
+	vectors_make(x, 2);
+	for (int row = 0; row < ROWS; row++) {
+		double dot = 0, square[2] = {0}, distance, y = (double)labels[row];
+
+		for (int i = 0; i < WIDTH; i++) {
+			const double a = (double)x[row * 2 * WIDTH + i],
+			             b = (double)x[(row * 2 + 1) * WIDTH + i];
+
+			dot += a * b;
+			square[0] += a * a;
+			square[1] += b * b;
+		}
+		distance = 1 - dot / sqrt(square[0] * square[1]);
+		want[0] += pow(1 - distance - (double)scores[row], 2) / ROWS;
+		for (int i = 0; i < 2; i++) {
+			double left = fmax(0, (i ? 1.5 : 0.5) - distance);
+
+			want[1 + i] += 0.5 * (y * distance * distance + (1 - y) * left * left) / ROWS;
+		}
+	}
+	assert_true(fabs(loss_of(&cosine, x, NULL) - want[0]) < 1e-6);
+	assert_true(fabs(loss_of(&contrastive, x, NULL) - want[1]) < 1e-6);
+	contrastive.margin = 1.5;
+	assert_true(fabs(loss_of(&contrastive, x, NULL) - want[2]) < 1e-6);
+}
+
 static void test_gradients(void **state)
 {
 	(void)state;
@@ -209,7 +245,8 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_formulas),
-	        cmocka_unit_test(test_gradients), cmocka_unit_test(test_nan), cmocka_unit_test(test_many)};
+	        cmocka_unit_test(test_cosines), cmocka_unit_test(test_gradients), cmocka_unit_test(test_nan),
+	        cmocka_unit_test(test_many)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
