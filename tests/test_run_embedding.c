@@ -15,14 +15,14 @@ static void remove_in(const char *name)
 
 static void test_golden(void **state)
 {
-	const char *golden = golden_dir("test_golden");
+	const char *golden = golden_dir("test_run_embedding, test_golden");
 	char *dir;
 	json_t *ref = NULL;
 	const json_t *trace;
 
 	(void)state;
 	if (!golden)
-		return;
+		skip();
 	dir = mem_printf("%s/modern/embed_qwen3", golden);
 	assert_non_null(dir);
 	{
@@ -75,13 +75,13 @@ static void test_golden(void **state)
 /* BERT: mean pooling, norms behind the sums, WordPiece; offload changes no bit. */
 static void test_bert(void **state)
 {
-	const char *golden = golden_dir("test_bert");
+	const char *golden = golden_dir("test_run_embedding, test_bert");
 	char *dir, *path;
 	json_t *ref = NULL;
 
 	(void)state;
 	if (!golden)
-		return;
+		skip();
 	dir = mem_printf("%s/embeddings/bert", golden);
 	path = mem_printf("%s/ref.json", dir);
 	assert_int_equal(json_read_file(&ref, path, 1 << 26), 0);
