@@ -2,9 +2,6 @@
 #ifndef FERRY_DEVICE_POOL_MODE_H
 #define FERRY_DEVICE_POOL_MODE_H
 
-/* The function between the pooled states and the classes. */
-enum pool_act { POOL_ACT_LINEAR, POOL_ACT_TANH, POOL_ACT_RELU, POOL_ACT_GELU };
-
 enum pool_mode { POOL_NONE, POOL_CLS, POOL_LASTTOKEN, POOL_MEAN, POOL_MEAN_SQRT_LEN };
 
 #endif

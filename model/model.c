@@ -43,8 +43,6 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum ten
 		return c->max_positions + c->position_offset;
 	case DIM_TYPES:
 		return c->types;
-	case DIM_POOLED:
-		return c->pooled ? c->pooled : c->C;
 	case DIM_LABELS:
 		return c->labels;
 	case DIM_HEADS:

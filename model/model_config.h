@@ -171,8 +171,6 @@ struct model_config {
 	int tied;               /* the head is the embedding */
 	int64_t pad_id;         /* embedding row without input-side gradient; -1: none */
 	double adapter_dropout; /* share of the elements of an adapter's input that a training step drops */
-	enum pool_act pool_act; /* behind POOL_W */
-	int64_t pooled;         /* rows of POOL_W; 0: hidden_size */
 	int64_t labels;         /* rows of CLASS_W */
 	int64_t types;          /* rows of TYPE */
 	int norm_after_sum;     /* POST_NORM1 and POST_NORM2 are over the sum of stream and branch (BERT) */

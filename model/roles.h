@@ -28,11 +28,11 @@
  *   stage  the kind of stage that reads it, or a kind that stands in for that one
  *   out, in  sizes, see model_dim
  *
- * TYPE are the embeddings of the first and the second text of a pair. POOL is a layer behind pooled states,
- * CLASS gives the logits of classes. EMBED_NORM comes after the embedding. NORM1 and NORM2 come before
- * attention and the MLP, POST_NORM1 and POST_NORM2 after them, before the sum, or over the sum with
- * norm_after_sum. The sigmoid of ATTN_GATE's product multiplies attention's output. SINKS are one more score
- * of each head, without a value (device/op_attention.h).
+ * TYPE are the embeddings of the first and the second text of a pair. POOL is a layer and a tanh behind
+ * pooled states, CLASS gives the logits of classes. EMBED_NORM comes after the embedding. NORM1 and NORM2
+ * come before attention and the MLP, POST_NORM1 and POST_NORM2 after them, before the sum, or over the sum
+ * with norm_after_sum. The sigmoid of ATTN_GATE's product multiplies attention's output. SINKS are one more
+ * score of each head, without a value (device/op_attention.h).
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
  * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses; ROUTER_CHOICE_B is added for the choice
@@ -169,9 +169,9 @@
 	ROW(INPUT_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, HIDDEN, RANK)                                      \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
-	ROW(POOL_W, MODEL, POOLER, TABLE, HEAD, POOLED, HIDDEN)                                              \
-	ROW(POOL_B, MODEL, POOLER, BIAS, HEAD, POOLED, ONE)                                                  \
-	ROW(CLASS_W, MODEL, HEAD, TABLE, HEAD, LABELS, POOLED)                                               \
+	ROW(POOL_W, MODEL, POOLER, TABLE, HEAD, HIDDEN, HIDDEN)                                              \
+	ROW(POOL_B, MODEL, POOLER, BIAS, HEAD, HIDDEN, ONE)                                                  \
+	ROW(CLASS_W, MODEL, HEAD, TABLE, HEAD, LABELS, HIDDEN)                                               \
 	ROW(CLASS_B, MODEL, HEAD, BIAS, HEAD, LABELS, ONE)                                                   \
 	ROW(HEAD_W, MODEL, HEAD, TABLE, HEAD, VOCAB, HIDDEN)                                                 \
 	ROW(HEAD_B, MODEL, HEAD, BIAS, HEAD, VOCAB, ONE)
@@ -289,7 +289,6 @@ enum model_dim {
 	DIM_HIDDEN,
 	DIM_POSITIONS,
 	DIM_TYPES,
-	DIM_POOLED,
 	DIM_LABELS,
 	DIM_HEADS,
 	DIM_Q,

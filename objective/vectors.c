@@ -33,7 +33,6 @@ void vectors_add(struct micro_batch *mb, const struct batch_document *document)
 	}
 	memcpy((float *)mb->own[VECTORS_LABEL] + d, &bits, sizeof(bits));
 	((float *)mb->own[VECTORS_TOKENS])[d] = (float)count;
-	((float *)mb->own[VECTORS_SHARE])[d] = 1 / (float)count;
 	((float *)mb->own[VECTORS_PLACE])[d] = (float)document->place;
 	last[d] = document->first_token + count - 1;
 	mb->target_rows[mb->target_count++] = document->first_token;
@@ -50,19 +49,12 @@ int64_t vectors_width(const struct model *model)
 {
 	const struct model_config *c = &model->config;
 
-	return c->has[ROLE_CLASS_W] ? c->labels : c->has[ROLE_POOL_W] && c->pooled ? c->pooled : c->C;
-}
-
-/* Layers behind the pooling take means, not sums. */
-static int has_layers(const struct model_config *c)
-{
-	return c->has[ROLE_CLASS_W] || c->has[ROLE_POOL_W];
+	return c->has[ROLE_CLASS_W] ? c->labels : c->C;
 }
 
 double vectors_scale(const struct model *model, double tokens)
 {
-	return has_layers(&model->config)                 ? 1
-	       : model->config.pool == POOL_MEAN          ? 1 / tokens
+	return model->config.pool == POOL_MEAN            ? 1 / tokens
 	       : model->config.pool == POOL_MEAN_SQRT_LEN ? 1 / sqrt(tokens)
 	                                                  : 1;
 }
@@ -74,8 +66,8 @@ struct places {
 	int64_t rows;
 	int64_t picked, states, rstd, mean; /* compute dtype [N, C], [rows, C]; [rows] */
 	int64_t pooled, wide;               /* [N, C], [tokens, C] */
-	int64_t input, hidden, act, spare;  /* with layers, compute dtype: [N, C], [N, P], [N, P], [N, P] */
-	int64_t dvector, dact;              /* compute dtype [N, width], [N, P] */
+	int64_t input, hidden, act, spare;  /* with classes, compute dtype [N, C] */
+	int64_t dvector, dact;              /* compute dtype [N, width], [N, C] */
 	int64_t partial, sink, zeros, sort; /* scratch of ops */
 	int64_t bytes;
 };
@@ -100,15 +92,13 @@ static struct places places_of(const struct stage_call *call)
 	p.sink = layout_take(&end, norm_sink_count(call->model), 4);
 	p.zeros = layout_take(&end, call->c->norm_zeros, e);
 	p.sort = layout_take(&end, embed_grad_scratch_count(call->tokens, N), 4);
-	if (has_layers(call->c)) {
-		int64_t P = call->c->pooled ? call->c->pooled : C, width = vectors_width(call->model);
-
+	if (call_has(call, ROLE_CLASS_W)) {
 		p.input = layout_take(&end, N * C, e);
-		p.hidden = layout_take(&end, N * P, e);
-		p.act = layout_take(&end, N * P, e);
-		p.spare = layout_take(&end, N * P, e);
-		p.dvector = layout_take(&end, N * width, e);
-		p.dact = layout_take(&end, N * P, e);
+		p.hidden = layout_take(&end, N * C, e);
+		p.act = layout_take(&end, N * C, e);
+		p.spare = layout_take(&end, N * C, e);
+		p.dvector = layout_take(&end, N * call->c->labels, e);
+		p.dact = layout_take(&end, N * C, e);
 	}
 	p.bytes = end;
 	return p;
@@ -171,18 +161,6 @@ static dev_addr states_find(struct stage_call *call, const struct places *p, dev
 	return scratch_at(call, p->states);
 }
 
-/* x *= 1 / tokens of each document, F32 [N, C]. */
-static void mean_scale(struct stage_call *call, dev_addr x)
-{
-	call_op(call, &(struct op){.kind = OP_WEIGH,
-	                      .weigh = {.x = x,
-	                              .weights = call->batch->own[VECTORS_SHARE],
-	                              .slot = DEV_NONE,
-	                              .rows = call->documents,
-	                              .cols = call->c->C,
-	                              .dtype = DTYPE_F32}});
-}
-
 /* The pooled states as F32 rows. */
 static void pool(struct stage_call *call, const struct places *p, struct rows to, enum dtype dtype)
 {
@@ -197,8 +175,6 @@ static void pool(struct stage_call *call, const struct places *p, struct rows to
 	call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
 	                      .embed_grad = {pooled, states, call->batch->own[VECTORS_DOCUMENT],
 	                              scratch_at(call, p->sort), call->tokens, C, N, -1, call->dtype}});
-	if (has_layers(call->c) && call->c->pool == POOL_MEAN)
-		mean_scale(call, pooled);
 	columns(call, to, dtype, (struct rows){pooled, N, C}, DTYPE_F32, C);
 }
 
@@ -206,42 +182,25 @@ static void pool(struct stage_call *call, const struct places *p, struct rows to
 
 static struct linear pool_layer(const struct stage_call *call)
 {
-	return (struct linear){ROLE_POOL_W, ROLE_POOL_B, call->c->pooled ? call->c->pooled : call->c->C,
-	        call->c->C, 0, 0, 0};
+	return (struct linear){ROLE_POOL_W, ROLE_POOL_B, call->c->C, call->c->C, 0, 0, 0};
 }
 
 static struct linear class_layer(const struct stage_call *call)
 {
-	int64_t P = call->c->has[ROLE_POOL_W] && call->c->pooled ? call->c->pooled : call->c->C;
-
-	return (struct linear){ROLE_CLASS_W, ROLE_CLASS_B, call->c->labels, P, 0, 0, 0};
+	return (struct linear){ROLE_CLASS_W, ROLE_CLASS_B, call->c->labels, call->c->C, 0, 0, 0};
 }
 
-static enum act_kind act_of(const struct stage_call *call)
-{
-	return call->c->pool_act == POOL_ACT_RELU   ? ACT_RELU
-	       : call->c->pool_act == POOL_ACT_GELU ? ACT_GELU
-	                                            : ACT_LINEAR;
-}
-
+/* out = tanh(x) */
 static void activate(struct stage_call *call, dev_addr out, dev_addr x, int64_t count)
 {
-	if (call->c->pool_act == POOL_ACT_TANH)
-		call_op(call, &(struct op){.kind = OP_SCALE,
-		                      .scale = {.dst = out,
-		                              .src = x,
-		                              .by = DEV_NONE,
-		                              .count = count,
-		                              .factor = 1,
-		                              .cap = 1,
-		                              .dtype = call->dtype}});
-	else
-		call_op(call, &(struct op){.kind = OP_ACT,
-		                      .act = {.out = out,
-		                              .x = x,
-		                              .count = count,
-		                              .act = act_of(call),
-		                              .dtype = call->dtype}});
+	call_op(call, &(struct op){.kind = OP_SCALE,
+	                      .scale = {.dst = out,
+	                              .src = x,
+	                              .by = DEV_NONE,
+	                              .count = count,
+	                              .factor = 1,
+	                              .cap = 1,
+	                              .dtype = call->dtype}});
 }
 
 static void product(struct stage_call *call, dev_addr out, dev_addr a, dev_addr b, int64_t count)
@@ -255,24 +214,14 @@ static void product(struct stage_call *call, dev_addr out, dev_addr a, dev_addr 
 	                              .dtype = call->dtype}});
 }
 
-/* d := d * act'(x); y is act(x). Of tanh that is d - d y^2. */
+/* d -= d y^2: from the gradient of y = tanh(x) that of x, in its place. Overwrites x. */
 static void activate_backward(
         struct stage_call *call, const struct places *p, dev_addr d, dev_addr y, dev_addr x, int64_t count)
 {
 	dev_addr spare = scratch_at(call, p->spare);
 
-	if (call->c->pool_act != POOL_ACT_TANH) {
-		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
-		                      .act_grad = {.dx = d,
-		                              .dout = d,
-		                              .x = x,
-		                              .count = count,
-		                              .act = act_of(call),
-		                              .dtype = call->dtype}});
-		return;
-	}
 	product(call, spare, y, y, count);
-	product(call, x, spare, d, count); /* x is not needed any more */
+	product(call, x, spare, d, count);
 	call_scale(call, x, x, count, -1);
 	call_add(call, d, d, x, count);
 }
@@ -280,7 +229,7 @@ static void activate_backward(
 /* From `input` to the vectors; leaves hidden and act for backward. Returns the input of the last layer. */
 static dev_addr layers_forward(struct stage_call *call, const struct places *p)
 {
-	int64_t C = call->c->C, N = call->documents, P = pool_layer(call).out;
+	int64_t C = call->c->C, N = call->documents;
 	dev_addr input = scratch_at(call, p->input), hidden = scratch_at(call, p->hidden),
 	         act = scratch_at(call, p->act);
 	struct linear layer = pool_layer(call);
@@ -288,8 +237,8 @@ static dev_addr layers_forward(struct stage_call *call, const struct places *p)
 	pool(call, p, (struct rows){input, N, C}, call->dtype);
 	if (!call_has(call, ROLE_POOL_W))
 		return input;
-	linear_forward(call, &layer, (struct rows){hidden, N, P}, call->dtype, (struct rows){input, N, C});
-	activate(call, act, hidden, N * P);
+	linear_forward(call, &layer, (struct rows){hidden, N, C}, call->dtype, (struct rows){input, N, C});
+	activate(call, act, hidden, N * C);
 	return act;
 }
 
@@ -300,16 +249,11 @@ static void vectors_find(struct stage_call *call, const struct places *p)
 	struct rows rows = {to, N, stride};
 	struct linear layer = class_layer(call);
 
-	if (!has_layers(call->c)) {
+	if (call_has(call, ROLE_CLASS_W))
+		linear_forward(
+		        call, &layer, rows, DTYPE_F32, (struct rows){layers_forward(call, p), N, layer.in});
+	else
 		pool(call, p, rows, DTYPE_F32);
-	} else {
-		dev_addr last = layers_forward(call, p);
-
-		if (call_has(call, ROLE_CLASS_W))
-			linear_forward(call, &layer, rows, DTYPE_F32, (struct rows){last, N, layer.in});
-		else
-			columns(call, rows, DTYPE_F32, (struct rows){last, N, width}, call->dtype, width);
-	}
 	for (int fact = 0; fact < VECTOR_FACTS; fact++)
 		columns(call, (struct rows){dev_at(to, 4 * (width + fact)), N, stride}, DTYPE_F32,
 		        (struct rows){call->batch->own[VECTORS_LABEL + fact], N, 1}, DTYPE_F32, 1);
@@ -318,30 +262,22 @@ static void vectors_find(struct stage_call *call, const struct places *p)
 /* The gradient of the pooled states, compute dtype [N, C], from that of the vectors. */
 static dev_addr layers_backward(struct stage_call *call, const struct places *p)
 {
-	int64_t C = call->c->C, N = call->documents, width = vectors_width(call->model);
+	int64_t C = call->c->C, N = call->documents, width = call->c->labels;
 	struct linear classes = class_layer(call), layer = pool_layer(call);
-	dev_addr last = layers_forward(call, p), dvector = scratch_at(call, p->dvector), d = dvector,
-	         input = scratch_at(call, p->input);
+	dev_addr last = layers_forward(call, p), input = scratch_at(call, p->input);
+	int has_pool = call_has(call, ROLE_POOL_W);
+	struct rows dvector = {scratch_at(call, p->dvector), N, width},
+	            dlast = {has_pool ? scratch_at(call, p->dact) : input, N, C};
 
-	columns(call, (struct rows){dvector, N, width}, call->dtype,
-	        (struct rows){call->memory->vectors, N, width + VECTOR_FACTS}, DTYPE_F32, width);
-	if (call_has(call, ROLE_CLASS_W)) {
-		struct rows dy = {dvector, N, width};
-
-		d = call_has(call, ROLE_POOL_W) ? scratch_at(call, p->dact) : input;
-		linear_backward_weight(call, &classes, dy, (struct rows){last, N, classes.in});
-		linear_backward_input(
-		        call, &classes, (struct rows){d, N, classes.in}, call->dtype, LINEAR_WRITE, dy);
-	}
-	if (call_has(call, ROLE_POOL_W)) {
-		struct rows dy = {d, N, layer.out};
-
-		activate_backward(
-		        call, p, d, scratch_at(call, p->act), scratch_at(call, p->hidden), N * layer.out);
-		linear_backward_weight(call, &layer, dy, (struct rows){input, N, C});
-		linear_backward_input(
-		        call, &layer, (struct rows){input, N, C}, call->dtype, LINEAR_WRITE, dy);
-	}
+	columns(call, dvector, call->dtype, (struct rows){call->memory->vectors, N, width + VECTOR_FACTS},
+	        DTYPE_F32, width);
+	linear_backward_weight(call, &classes, dvector, (struct rows){last, N, C});
+	linear_backward_input(call, &classes, dlast, call->dtype, LINEAR_WRITE, dvector);
+	if (!has_pool)
+		return input;
+	activate_backward(call, p, dlast.base, scratch_at(call, p->act), scratch_at(call, p->hidden), N * C);
+	linear_backward_weight(call, &layer, dlast, (struct rows){input, N, C});
+	linear_backward_input(call, &layer, (struct rows){input, N, C}, call->dtype, LINEAR_WRITE, dlast);
 	return input;
 }
 
@@ -357,8 +293,6 @@ static void states_gradient(
 		return;
 	}
 	columns(call, (struct rows){pooled, N, C}, DTYPE_F32, from, dtype, C);
-	if (has_layers(call->c) && call->c->pool == POOL_MEAN)
-		mean_scale(call, pooled);
 	call_op(call, &(struct op){.kind = OP_GATHER,
 	                      .gather = {wide, pooled, call->batch->own[VECTORS_DOCUMENT], call->tokens, C, N,
 	                              DTYPE_F32, 0}});
@@ -375,7 +309,7 @@ static void gradients_find(struct stage_call *call, const struct places *p)
 	        call->memory->vectors, call->documents, vectors_width(call->model) + VECTOR_FACTS};
 	enum dtype dtype = DTYPE_F32;
 
-	if (has_layers(call->c)) {
+	if (call_has(call, ROLE_CLASS_W)) {
 		from = (struct rows){layers_backward(call, p), call->documents, C};
 		dtype = call->dtype;
 	}

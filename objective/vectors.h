@@ -9,15 +9,7 @@
 
 /* The arrays of a micro-batch. LABEL is the first label of the row as it is stored, 32 bits of a float; the
  * second one is where the second text of a pair begins. */
-enum {
-	VECTORS_LABEL,
-	VECTORS_TOKENS,
-	VECTORS_PLACE,
-	VECTORS_DOCUMENT,
-	VECTORS_LAST,
-	VECTORS_TYPE,
-	VECTORS_SHARE
-};
+enum { VECTORS_LABEL, VECTORS_TOKENS, VECTORS_PLACE, VECTORS_DOCUMENT, VECTORS_LAST, VECTORS_TYPE };
 #define VECTORS_BATCH                                                                                        \
 	{                                                                                                    \
 		.array = {[VECTORS_LABEL] = {"label", DTYPE_F32, PER_DOCUMENT},                              \
@@ -25,8 +17,7 @@ enum {
 		        [VECTORS_PLACE] = {"place in its row", DTYPE_F32, PER_DOCUMENT},                     \
 		        [VECTORS_DOCUMENT] = {"document", DTYPE_I32, PER_TOKEN},                             \
 		        [VECTORS_LAST] = {"last token", DTYPE_I32, PER_DOCUMENT},                            \
-		        [VECTORS_TYPE] = {"type", DTYPE_I32, PER_TOKEN},                                     \
-		        [VECTORS_SHARE] = {"1 / length", DTYPE_F32, PER_DOCUMENT}},                          \
+		        [VECTORS_TYPE] = {"type", DTYPE_I32, PER_TOKEN}},                                    \
 		.types = VECTORS_TYPE + 1, .targets = vectors_targets, .add = vectors_add                    \
 	}
 

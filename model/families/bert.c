@@ -63,7 +63,6 @@ static void bert_read(struct config_reader *r, struct model_config *c)
 	config_read_int(r, "type_vocab_size", &c->types, 1, CONFIG_SIZE_MAX);
 	c->tied = 0;
 	c->norm_after_sum = 1;
-	c->pool_act = POOL_ACT_TANH;
 	for (int64_t l = 0; l < c->L; l++)
 		c->block[l].mask = MASK_BIDIRECTIONAL;
 }
