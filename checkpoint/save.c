@@ -258,7 +258,7 @@ static int is_own(const char *path, const char *name)
 
 static int is_own_in_hf(const char *path, const char *name)
 {
-	return *name == '.' || (file_kind_of(path) == FILE_REGULAR && result_dir_writes(name));
+	return *name == '.' || result_dir_owns(path, name);
 }
 
 int checkpoint_check_own(const char *path)

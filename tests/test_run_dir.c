@@ -271,6 +271,10 @@ static void test_foreign(void **state)
 	        strstr(ferry_said(), "model contains README.md, which ferry did not write; keeping it as "));
 	assert_true(run_has("foreign/model/config.json") && !run_has("foreign/model/README.md") &&
 	            run_has("foreign/model.replaced-1/README.md"));
+	make("foreign/model/2024_notes/x"); /* called as a folder of sentence-transformers */
+	assert_ferry(
+	        0, NULL, "train %s/foreign/config.yaml resume_from_checkpoint=auto max_steps=4", work_dir);
+	assert_true(run_has("foreign/model.replaced-2/2024_notes/x"));
 
 	make("foreign/model/README.md");
 	path_of(path, "foreign/model");

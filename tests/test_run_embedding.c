@@ -104,7 +104,7 @@ static void test_bert(void **state)
 /* The result is a directory of sentence-transformers, of an embedder or of a plain model. */
 static void test_result(void **state)
 {
-	char *text, *again;
+	char *text, *again, path[400];
 
 	(void)state;
 	write_file("pairs.jsonl", "%s",
@@ -138,6 +138,17 @@ static void test_result(void **state)
 	        "pooling=cls max_steps=1",
 	        work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "pooling=cls, but modules.json of"));
+	/* an embedder's directory is ferry's own, but not a folder with notes that is called as a module */
+	assert_ferry(0, NULL,
+	        "export checkpoint=%s/more/checkpoint-000001 output_dir=%s/exported overwrite_output_dir=on",
+	        work_dir, work_dir);
+	path_of(path, "exported/2024_notes");
+	assert_int_equal(file_make_dir(path), 0);
+	write_file("exported/2024_notes/notes.txt", "mine");
+	assert_ferry(2, NULL,
+	        "export checkpoint=%s/more/checkpoint-000001 output_dir=%s/exported overwrite_output_dir=on",
+	        work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "contains 2024_notes"));
 }
 
 /* What is wrong is refused by its name, and nothing is written. */

@@ -28,7 +28,7 @@ static int is_shard(const char *name)
 	       !strncmp(name + 11, form + 11, 4) && is_digits(name + 15, 5) && !strcmp(name + 20, form + 20);
 }
 
-int result_dir_writes(const char *name)
+static int writes(const char *name)
 {
 	static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
 	        "adapter_model.safetensors", "adapter_config.json"};
@@ -36,18 +36,32 @@ int result_dir_writes(const char *name)
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))
 			return 1;
-	return is_shard(name) || side_file_is(name) || side_folder_is(name);
+	return is_shard(name) || side_file_is(name);
 }
 
-static int is_own(const char *path, const char *name)
+/* Whether a folder holds what ferry writes into a module's: config.json alone. */
+static int is_own_folder(const char *path)
 {
-	return result_dir_writes(name) &&
-	       file_kind_of(path) == (side_folder_is(name) ? FILE_DIR : FILE_REGULAR);
+	char **names = NULL;
+	size_t count = 0;
+	int is_own = !file_list_dir(path, &names, &count) && count <= 1 &&
+	             (!count || !strcmp(names[0], config_name));
+
+	file_list_free(names, count);
+	return is_own;
+}
+
+int result_dir_owns(const char *path, const char *name)
+{
+	enum file_kind kind = file_kind_of(path);
+
+	return kind == FILE_DIR ? side_folder_is(name) && is_own_folder(path)
+	                        : kind == FILE_REGULAR && writes(name);
 }
 
 int result_dir_check(const char *dir)
 {
-	return temp_dir_check(dir, is_own);
+	return temp_dir_check(dir, result_dir_owns);
 }
 
 /* ---- the place ---- */
@@ -133,6 +147,25 @@ static int remove_second(const char *unused, const char *path)
 	return file_remove_tree(path);
 }
 
+static int remove_if_own(const char *unused, const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	(void)unused;
+	return name && result_dir_owns(path, name + 1) ? file_remove_tree(path) : 0;
+}
+
+/* Makes way for a module's folder. */
+static int remove_folder(const char *unused, const char *path)
+{
+	int err = remove_if_own(unused, path);
+
+	if (err || file_kind_of(path) == FILE_NONE)
+		return err;
+	(void)!err_set(ERR_INPUT, "%s holds files that ferry did not write", path);
+	return temp_dir_set_aside(path);
+}
+
 static int has(char **names, size_t count, const char *name)
 {
 	for (size_t i = 0; i < count; i++)
@@ -149,8 +182,8 @@ static int remove_stale(const struct result_dir *r, char **made, size_t made_cou
 	int err = file_list_dir(r->final, &names, &count);
 
 	for (size_t i = 0; i < count && !err; i++)
-		if (result_dir_writes(names[i]) && !has(made, made_count, names[i]))
-			err = in_both(remove_second, r->temp, r->final, names[i]);
+		if (!has(made, made_count, names[i]))
+			err = in_both(remove_if_own, r->temp, r->final, names[i]);
 	file_list_free(names, count);
 	return err;
 }
@@ -168,7 +201,7 @@ static int fill(const struct result_dir *r)
 		err = file_sync_dir(r->final);
 	for (size_t i = 0; i < count && !err; i++) {
 		if (side_folder_is(names[i]))
-			err = in_both(remove_second, r->temp, r->final, names[i]);
+			err = in_both(remove_folder, r->temp, r->final, names[i]);
 		if (!err && strcmp(names[i], config_name))
 			err = in_both(file_rename, r->temp, r->final, names[i]);
 	}

@@ -29,8 +29,8 @@ int result_dir_commit(struct result_dir *r);
 /* Removes the temporary directory if it was not committed. */
 void result_dir_close(struct result_dir *r);
 
-/* 1 if ferry writes files of this name into such a directory. */
-int result_dir_writes(const char *name);
+/* 1 if ferry writes such a file or folder, called `name`, into such a directory. */
+int result_dir_owns(const char *path, const char *name);
 
 /* 0 if ferry wrote all files, or ERR_INPUT that names another one. */
 int result_dir_check(const char *dir);

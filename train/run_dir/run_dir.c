@@ -216,7 +216,7 @@ static int check_replace(const struct config *c, char **names, size_t count)
 
 		if (!path)
 			return ERR_NOMEM;
-		if (file_kind_of(path) != FILE_REGULAR || (!other && !result_dir_writes(names[i])))
+		if (!other && !result_dir_owns(path, names[i]))
 			other = names[i];
 		mem_free(path);
 	}
