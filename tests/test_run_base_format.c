@@ -130,7 +130,7 @@ static void test_refused(void **state)
 {
 	(void)state;
 	assert_refused("base_format=nf4", "base_format=nf4: quantized weights cannot be trained");
-	assert_refused("base_format=nf4 lora_rank=2 init_weights=random", "init_weights=random is not");
+	assert_refused("base_format=nf4 lora_rank=2 init_weights=random", "but init_weights=random has none");
 	assert_refused("base_format=nf4 lora_rank=2 base_block_size=100", "is not a power of two");
 	assert_refused("base_format=nf4 lora_rank=2 base_block_size=16", "base_block_size");
 	assert_refused(
