@@ -117,6 +117,10 @@ const char *config_text(const struct config *c, const char *key);
 /* The value of a switch, a number or an enum. */
 double config_number(const struct config *c, const char *key);
 
+/* The numbers of a list such as "768,512" or "[1, 0.5]": how many, at most `most`. -1: it is none, or
+ * longer. */
+int config_numbers(double *out, int most, const char *text);
+
 /* 1 if the key's value is the default, whether it was set or not. */
 int config_is_default(const struct config *c, const char *key);
 

@@ -8,12 +8,16 @@
 
 #include <string.h>
 
-struct embedding_rows embedding_rows_of(const struct config *c)
+struct dataset_texts embedding_rows_of(const struct config *c)
 {
-	return (struct embedding_rows){.texts = c->verb == VERB_EMBED                   ? 1
-	                                        : c->embedding_loss == CONTRAST_TRIPLET ? 3
-	                                                                                : 2,
-	        .has_score = contrast_has_score((enum contrast_kind)c->embedding_loss)};
+	const struct contrast_facts facts = contrast_facts((enum contrast_kind)c->embedding_loss);
+
+	return (struct dataset_texts){.wanted_by = config_where(c, "embedding_loss"),
+	        .least = c->verb == VERB_EMBED ? 1 : facts.texts,
+	        .needs_score = facts.score != SCORE_NONE,
+	        .may_lack_score = facts.score == SCORE_ONE_OR_TEXTS,
+	        .scores_negatives = facts.score == SCORE_EACH_NEGATIVE,
+	        .prompt = {c->query_prompt, c->document_prompt}};
 }
 
 int embedding_is_regression(const struct config *c)
@@ -26,16 +30,88 @@ static int embedding_refuse(const struct config *c, const char *key, const char 
 	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
 }
 
+/* Keys that only change embedding_loss. */
+static const char *const loss_keys[] = {"embedding_scale", "embedding_margin", "embedding_similarity",
+        "embedding_directions", "embedding_partition", "embedding_hardness", "embedding_hardness_strength",
+        "matryoshka_dims", "matryoshka_weights", "pooling", "query_prompt", "document_prompt"};
+
+static int similarity_check(const struct config *c)
+{
+	const struct contrast_facts facts = contrast_facts((enum contrast_kind)c->embedding_loss);
+
+	if (c->embedding_similarity & ~(int)facts.all)
+		return embedding_refuse(c, "embedding_similarity",
+		        facts.all == SIMILARITY_COSINE ? "is not for this embedding_loss; supported: cosine"
+		        : facts.all == SIMILARITY_PRODUCTS
+		                ? "is not for this embedding_loss; supported: cosine, dot"
+		                : "is not for this embedding_loss; supported: cosine, euclidean, manhattan");
+	return 0;
+}
+
+/* Settings of a ranking. */
+static int ranking_check(const struct config *c)
+{
+	static const char *const keys[] = {"embedding_directions", "embedding_partition",
+	        "embedding_hardness", "embedding_hardness_strength"};
+	int same_kind = DIRECTION_QUERY_TO_QUERY | DIRECTION_DOC_TO_DOC;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && c->embedding_loss != CONTRAST_MNRL; i++)
+		if (!config_is_default(c, keys[i]))
+			return embedding_refuse(
+			        c, keys[i], "is only for embedding_loss=mnrl; leave it out, or set that");
+	if (!(c->embedding_directions & DIRECTION_QUERY_TO_DOC))
+		return embedding_refuse(
+		        c, "embedding_directions", "lacks query_to_doc, which has the right answers; add it");
+	if (c->embedding_partition == CONFIG_EMBEDDING_PARTITION_PER_DIRECTION &&
+	        (c->embedding_directions & same_kind))
+		return embedding_refuse(c, "embedding_partition",
+		        "needs the right answer in each direction, which query_to_query and doc_to_doc lack; "
+		        "set joint");
+	if (!c->embedding_hardness != (c->embedding_hardness_strength == 0))
+		return embedding_refuse(c,
+		        c->embedding_hardness ? "embedding_hardness" : "embedding_hardness_strength",
+		        c->embedding_hardness
+		                ? "has no effect without embedding_hardness_strength; set it, as to 9"
+		                : "has no effect without embedding_hardness; set it, as to "
+		                  "in_batch_negatives");
+	return 0;
+}
+
+_Static_assert((int)EMBEDDING_DIMS_MAX == (int)CONTRAST_DIMS_MAX, "all have room");
+
+static int matryoshka_check(const struct config *c)
+{
+	double dims[EMBEDDING_DIMS_MAX], weights[EMBEDDING_DIMS_MAX];
+	int count = config_numbers(dims, EMBEDDING_DIMS_MAX, config_text(c, "matryoshka_dims")),
+	    weight_count = config_numbers(weights, EMBEDDING_DIMS_MAX, config_text(c, "matryoshka_weights"));
+
+	if (count < 0)
+		return embedding_refuse(
+		        c, "matryoshka_dims", "is no list of at most 16 numbers; set it as in 768,512,256");
+	for (int i = 0; i < count; i++)
+		if (dims[i] < 1 || dims[i] != (double)(int32_t)dims[i])
+			return embedding_refuse(
+			        c, "matryoshka_dims", "has a length that is not whole and positive");
+	if (weight_count < 0)
+		return embedding_refuse(
+		        c, "matryoshka_weights", "is no list of at most 16 numbers; set it as in 1,1,0.5");
+	if (weight_count && weight_count != count)
+		return embedding_refuse(c, "matryoshka_weights",
+		        count ? "has another number of entries than matryoshka_dims"
+		              : "has no effect without matryoshka_dims; set it");
+	return 0;
+}
+
 /* Settings of an embedder's loss that this run does not compute, or that would change it. */
 int embedding_check(const struct config *c)
 {
-	static const char *const keys[] = {
-	        "embedding_scale", "embedding_margin", "pooling", "query_prompt", "document_prompt"};
+	int rc;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-		if (!c->embedding_loss &&
-		        strcmp(config_text(c, keys[i]), config_key_find(keys[i])->default_text) != 0)
-			return embedding_refuse(c, keys[i], "has no effect without embedding_loss; set it");
+	for (size_t i = 0; i < sizeof(loss_keys) / sizeof(*loss_keys); i++)
+		if (!c->embedding_loss && strcmp(config_text(c, loss_keys[i]),
+		                                  config_key_find(loss_keys[i])->default_text) != 0)
+			return embedding_refuse(
+			        c, loss_keys[i], "has no effect without embedding_loss; set it");
 	if (c->objective && (c->embedding_loss || c->preference_loss))
 		return embedding_refuse(c, c->embedding_loss ? "embedding_loss" : "preference_loss",
 		        "and objective are both set; choose one");
@@ -61,9 +137,11 @@ int embedding_check(const struct config *c)
 		        "ends one micro-batch before the next, but embedding_loss compares all rows of a "
 		        "step; set "
 		        "schedule=layer_major");
-	if (c->embedding_margin > 0 && c->embedding_loss != CONTRAST_CONTRASTIVE &&
-	        c->embedding_loss != CONTRAST_TRIPLET)
+	rc = similarity_check(c);
+	rc = rc ? rc : ranking_check(c);
+	rc = rc ? rc : matryoshka_check(c);
+	if (c->embedding_margin > 0 && contrast_facts((enum contrast_kind)c->embedding_loss).margin == 0)
 		log_warn("%s has no effect with embedding_loss=%s", config_where(c, "embedding_margin"),
 		        config_text(c, "embedding_loss"));
-	return 0;
+	return rc;
 }

@@ -3,12 +3,12 @@
 #define FERRY_CONFIG_EMBEDDING_H
 
 #include "config/config.h"
+#include "data/rows/dataset.h"
 
-/* What embedding_loss needs of each row: at least so many texts, and a score. */
-struct embedding_rows {
-	int texts, has_score;
-};
-struct embedding_rows embedding_rows_of(const struct config *c);
+enum { EMBEDDING_DIMS_MAX = 16 }; /* of matryoshka_dims */
+
+/* What embedding_loss needs of each row. */
+struct dataset_texts embedding_rows_of(const struct config *c);
 
 /* objective=regression */
 int embedding_is_regression(const struct config *c);

@@ -478,3 +478,23 @@ double config_number(const struct config *c, const char *name)
 		return 0;
 	}
 }
+
+int config_numbers(double *out, int most, const char *text)
+{
+	int count = 0;
+
+	for (text += strspn(text, " ["); *text && *text != ']';) {
+		char *end = NULL;
+		double value = strtod(text, &end);
+
+		if (end == text || !isfinite(value) || count == most)
+			return -1;
+		out[count++] = value;
+		text = end + strspn(end, " ");
+		if (*text == ',')
+			text += 1 + strspn(text + 1, " ");
+		else if (*text && *text != ']')
+			return -1;
+	}
+	return *text && text[1 + strspn(text + 1, " ")] ? -1 : count;
+}

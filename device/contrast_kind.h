@@ -5,15 +5,53 @@
 /* Values of the key objective. */
 enum { OBJECTIVE_AUTO, OBJECTIVE_CLASSIFICATION, OBJECTIVE_REGRESSION };
 
-/* Identifier, name, other names, whether rows have a score, the margin if none is set (0: it has none), and
- * whether it compares rows with each other. */
+/* What is compared of two texts: bits, so that a loss lists those that it can take. */
+enum contrast_similarity {
+	SIMILARITY_AUTO,
+	SIMILARITY_COSINE = 1,
+	SIMILARITY_DOT = 2,
+	SIMILARITY_EUCLIDEAN = 4,
+	SIMILARITY_MANHATTAN = 8,
+	SIMILARITY_PRODUCTS = SIMILARITY_COSINE | SIMILARITY_DOT,
+	SIMILARITY_DISTANCES = SIMILARITY_COSINE | SIMILARITY_EUCLIDEAN | SIMILARITY_MANHATTAN
+};
+
+/* Comparisons of a ranking, as bits: of each anchor with all texts or anchors, of each positive with them. */
+enum contrast_direction {
+	DIRECTION_QUERY_TO_DOC = 1,
+	DIRECTION_QUERY_TO_QUERY = 2,
+	DIRECTION_DOC_TO_QUERY = 4,
+	DIRECTION_DOC_TO_DOC = 8
+};
+
+/* Which negatives of an anchor count more, the more they are like it: texts of other rows, own ones, as bits.
+ */
+enum contrast_hardness {
+	HARDNESS_OFF,
+	HARDNESS_IN_BATCH_NEGATIVES = 1,
+	HARDNESS_HARD_NEGATIVES = 2,
+	HARDNESS_ALL_NEGATIVES = 3
+};
+
+/* Scores of a row: none; one; one, which is 1 where a row of more than two texts has none; one a negative, or
+ * one a text behind the anchor. */
+enum contrast_score { SCORE_NONE, SCORE_ONE, SCORE_ONE_OR_TEXTS, SCORE_EACH_NEGATIVE };
+
+/* Identifier, name, other names, scores, the margin if none is set (0: it has none), whether it compares rows
+ * with each other, texts of a row at least, the similarity if none is set, all that it takes. */
 #define CONTRAST_LOSSES(ROW)                                                                                 \
-	ROW(MNRL, "mnrl", "multiple_negatives_ranking cached_mnrl infonce info_nce", 0, 0, 1)                \
-	ROW(SYMMETRIC_MNRL, "symmetric_mnrl", "multiple_negatives_symmetric_ranking", 0, 0, 1)               \
-	ROW(COSENT, "cosent", NULL, 1, 0, 1)                                                                 \
-	ROW(COSINE, "cosine", "cosine_similarity", 1, 0, 0)                                                  \
-	ROW(CONTRASTIVE, "contrastive", NULL, 1, 0.5, 0)                                                     \
-	ROW(TRIPLET, "triplet", NULL, 0, 5, 0)
+	ROW(MNRL, "mnrl", "multiple_negatives_ranking cached_mnrl infonce info_nce", SCORE_NONE, 0, 1, 2,    \
+	        SIMILARITY_COSINE, SIMILARITY_PRODUCTS)                                                      \
+	ROW(SYMMETRIC_MNRL, "symmetric_mnrl", "multiple_negatives_symmetric_ranking", SCORE_NONE, 0, 1, 2,   \
+	        SIMILARITY_COSINE, SIMILARITY_PRODUCTS)                                                      \
+	ROW(COSENT, "cosent", NULL, SCORE_ONE, 0, 1, 2, SIMILARITY_COSINE, SIMILARITY_PRODUCTS)              \
+	ROW(ANGLE, "angle", "angle_loss", SCORE_ONE_OR_TEXTS, 0, 1, 2, SIMILARITY_COSINE, SIMILARITY_COSINE) \
+	ROW(COSINE, "cosine", "cosine_similarity", SCORE_ONE, 0, 0, 2, SIMILARITY_COSINE, SIMILARITY_COSINE) \
+	ROW(CONTRASTIVE, "contrastive", NULL, SCORE_ONE, 0.5, 0, 2, SIMILARITY_COSINE, SIMILARITY_DISTANCES) \
+	ROW(ONLINE_CONTRASTIVE, "online_contrastive", NULL, SCORE_ONE, 0.5, 1, 2, SIMILARITY_COSINE,         \
+	        SIMILARITY_DISTANCES)                                                                        \
+	ROW(TRIPLET, "triplet", NULL, SCORE_NONE, 5, 0, 3, SIMILARITY_EUCLIDEAN, SIMILARITY_DISTANCES)       \
+	ROW(MARGIN_MSE, "margin_mse", NULL, SCORE_EACH_NEGATIVE, 0, 0, 3, SIMILARITY_DOT, SIMILARITY_PRODUCTS)
 
 enum contrast_kind {
 	CONTRAST_OFF,
@@ -22,20 +60,24 @@ enum contrast_kind {
 #undef CONTRAST_ENUM
 };
 
-static inline int contrast_has_score(enum contrast_kind kind)
+/* What the list says of a loss. */
+struct contrast_facts {
+	enum contrast_score score;
+	double margin;
+	int compares_rows, texts;
+	enum contrast_similarity usual, all;
+};
+
+static inline struct contrast_facts contrast_facts(enum contrast_kind kind)
 {
-#define CONTRAST_SCORE(id, name, others, score, ...) [CONTRAST_##id] = score,
-	static const int has[] = {0, CONTRAST_LOSSES(CONTRAST_SCORE)};
-#undef CONTRAST_SCORE
-	return has[kind];
+#define CONTRAST_FACTS(id, name, others, score, margin, rows, texts, usual, all)                             \
+	[CONTRAST_##id] = {score, margin, rows, texts, usual, all},
+	static const struct contrast_facts facts[] = {
+	        {SCORE_NONE, 0, 0, 2, SIMILARITY_AUTO, SIMILARITY_AUTO}, CONTRAST_LOSSES(CONTRAST_FACTS)};
+#undef CONTRAST_FACTS
+	return facts[kind];
 }
 
-static inline int contrast_compares_rows(enum contrast_kind kind)
-{
-#define CONTRAST_ROWS(id, name, others, score, margin, rows) [CONTRAST_##id] = rows,
-	static const int compares[] = {0, CONTRAST_LOSSES(CONTRAST_ROWS)};
-#undef CONTRAST_ROWS
-	return compares[kind];
-}
+enum { CONTRAST_DIMS_MAX = 16 };
 
 #endif

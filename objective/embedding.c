@@ -9,7 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const keys[] = {"embedding_loss", "embedding_scale", "embedding_margin", NULL};
+enum { LOSS, SCALE, MARGIN, SIMILARITY, DIRECTIONS, PARTITION, HARDNESS, STRENGTH };
+static const char *const keys[] = {"embedding_loss", "embedding_scale", "embedding_margin",
+        "embedding_similarity", "embedding_directions", "embedding_partition", "embedding_hardness",
+        "embedding_hardness_strength", NULL};
 
 /* The texts of each row. ERR_INTERNAL: a row is not whole. */
 static int row_texts(int64_t *each, const struct judgement *j)
@@ -43,31 +46,50 @@ static void losses_give(const struct judgement *j, const double *loss, int64_t e
 			*j->loss[n] = n % each ? 0 : (float)loss[n / each];
 }
 
+static struct contrast contrast_of(const struct judgement *j)
+{
+	const double *set = j->settings;
+	const struct objective_list *dims = &j->lists[0], *weights = &j->lists[1];
+	struct contrast c = {.kind = (enum contrast_kind)set[LOSS],
+	        .scale = set[SCALE],
+	        .margin = set[MARGIN],
+	        .similarity = (enum contrast_similarity)set[SIMILARITY],
+	        .directions = (int)set[DIRECTIONS],
+	        .is_per_direction = set[PARTITION] != 0,
+	        .hardness = (enum contrast_hardness)set[HARDNESS],
+	        .hardness_strength = set[STRENGTH],
+	        .dim_count = dims->count,
+	        .width = j->width,
+	        .stride = j->width,
+	        .gradient = j->gradient,
+	        .weight = j->grad_scale,
+	        .pool = j->pool,
+	        .each_task = j->each};
+
+	for (int i = 0; i < dims->count; i++) {
+		c.dim[i] = (int64_t)dims->value[i];
+		c.dim_weight[i] = weights->count ? weights->value[i] : 1;
+	}
+	return c;
+}
+
 static int judge(struct judgement *j)
 {
 	float *vectors = mem_alloc((size_t)(j->count * j->width), sizeof(*vectors));
 	float *score = mem_alloc((size_t)j->count, sizeof(*score));
 	double *loss = mem_alloc((size_t)j->count, sizeof(*loss)),
 	       *factor = mem_alloc((size_t)j->count, sizeof(*factor));
-	struct contrast c = {.kind = (enum contrast_kind)j->settings[0],
-	        .scale = j->settings[1],
-	        .margin = j->settings[2],
-	        .width = j->width,
-	        .stride = j->width,
-	        .vectors = vectors,
-	        .score = score,
-	        .loss = loss,
-	        .gradient = j->gradient,
-	        .weight = j->grad_scale,
-	        .pool = j->pool,
-	        .each_task = j->each};
+	struct contrast c = contrast_of(j);
 	int rc = vectors && score && loss && factor ? row_texts(&c.each, j) : ERR_NOMEM;
 
 	if (!rc) {
 		c.rows = j->count / c.each;
+		c.vectors = vectors;
+		c.score = score;
+		c.loss = loss;
 		vectors_take(vectors, j, factor);
-		for (int64_t i = 0; i < c.rows; i++)
-			score[i] = j->row[i * c.each][j->width + VECTOR_LABEL];
+		for (int64_t n = 0; n < j->count; n++)
+			score[n] = j->row[n][j->width + VECTOR_LABEL];
 		rc = c.each > 1 ? contrast_losses(&c) : 0; /* of texts alone only vectors are wanted */
 	}
 	for (int64_t n = 0; !rc && j->gradient && n < j->count; n++)
@@ -95,6 +117,7 @@ static void sums_add(
 const struct objective objective_embedding = {
         .name = "embedding",
         .keys = keys,
+        .lists = {"matryoshka_dims", "matryoshka_weights"},
         .batch = VECTORS_BATCH,
         .row_documents = 2,
         .is_mean_of_rows = 1,

@@ -25,7 +25,14 @@
 	ROW(classification)                                                                                  \
 	ROW(regression)
 
-enum { OBJECTIVE_SETTINGS_MAX = 8, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
+enum { OBJECTIVE_SETTINGS_MAX = 16, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
+enum { OBJECTIVE_LISTS_MAX = 2, OBJECTIVE_LIST_MAX = 16 };
+
+/* The numbers of a key that is a list. */
+struct objective_list {
+	int count;
+	double value[OBJECTIVE_LIST_MAX];
+};
 
 /* What the losses of a step, or of an evaluation, come to. */
 struct objective_means {
@@ -38,6 +45,7 @@ struct objective_means {
 struct pool; /* host/pool.h */
 struct judgement {
 	const double *settings;
+	const struct objective_list *lists;
 	const struct model *model;
 	int64_t count, width;
 	float **row;     /* [count] a vector, then its facts */
@@ -59,7 +67,8 @@ struct objective {
 	/* Names of its keys, ending with NULL. The first chooses it, unless it is off, 0. The numbers of all
 	 * are the settings that a pass and sums get. NULL: none. */
 	const char *const *keys;
-	int chosen_by; /* the number of that key that chooses it; 0: any but 0 */
+	const char *lists[OBJECTIVE_LISTS_MAX]; /* names of keys that are lists, up to the first NULL */
+	int chosen_by;                          /* the number of that key that chooses it; 0: any but 0 */
 	struct batch_rule batch;
 	int row_documents;      /* of a row that is drawn; 0: rows may be packed, and have any number */
 	int is_mean_of_rows;    /* 1: the loss is a mean over rows; 0: over targets */
@@ -91,6 +100,7 @@ extern const int objective_count;
 struct objective_use {
 	const struct objective *type;
 	double settings[OBJECTIVE_SETTINGS_MAX];
+	struct objective_list lists[OBJECTIVE_LISTS_MAX];
 };
 
 static inline const struct objective *objective_type(const struct objective_use *use)

@@ -17,6 +17,9 @@ struct objective_use objective_of_config(const struct config *c)
 	}
 	for (int i = 0; use.type->keys && use.type->keys[i]; i++)
 		use.settings[i] = config_number(c, use.type->keys[i]);
+	for (int i = 0; i < OBJECTIVE_LISTS_MAX && use.type->lists[i]; i++)
+		use.lists[i].count = config_numbers(
+		        use.lists[i].value, OBJECTIVE_LIST_MAX, config_text(c, use.type->lists[i]));
 	return use;
 }
 

@@ -398,7 +398,9 @@ static const char *beside(const char *key)
 {
 	if (!strcmp(key, "merge_base") || (!strncmp(key, "lora_", 5) && strcmp(key, "lora_rank")))
 		return "lora_rank=1";
-	return strstr(key, "_prompt") ? "embedding_loss=mnrl" : "";
+	if (!strcmp(key, "matryoshka_weights"))
+		return "embedding_loss=mnrl matryoshka_dims=8";
+	return strstr(key, "_prompt") || strstr(key, "matryoshka") ? "embedding_loss=mnrl" : "";
 }
 
 /* A command of train is one of plan with another verb; keys of other verbs are still refused. */
@@ -410,7 +412,9 @@ static void test_plan_takes_keys_of_train(void **state)
 	(void)state;
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
-		const char *text = strstr(key->name, "_date") ? "2026-11-27" : "test";
+		const char *text = strstr(key->name, "_date")        ? "2026-11-27"
+		                   : strstr(key->name, "matryoshka") ? "8"
+		                                                     : "test";
 		const char *value = *key->default_text ? key->default_text : text;
 		int is_known = (key->verbs >> VERB_TRAIN & 1) || (key->verbs >> VERB_PLAN & 1), err;
 

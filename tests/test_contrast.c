@@ -10,7 +10,13 @@
 #include <string.h>
 
 enum { ROWS = 4, WIDTH = 16, EACH = 3, COUNT = ROWS * EACH * WIDTH };
-static const float scores[ROWS] = {0.1f, 0.9f, 0.5f, 0.3f}, labels[ROWS] = {1, 0, 0, 1};
+/* At the first text of each row. */
+static const float scores[ROWS * 2] = {0.1f, 0, 0.9f, 0, 0.5f, 0, 0.3f},
+                                 labels[ROWS * 2] = {1, 0, 0, 0, 0, 0, 1};
+
+static const float turned[ROWS * 2] = {0, 0, 1, 0, 1};
+/* At the negative of each. */
+static const float margins[ROWS * EACH] = {0, 0, 0.1f, 0, 0, -1, 0, 0, 2, 0, 0, 0.3f};
 
 /* q = sin(1 + k), p = cos(k / 2), n = sin(2 + 0.7 k) with k = 16 * row + column. */
 static void vectors_make(float *to, int each)
@@ -62,6 +68,9 @@ static const struct {
         {{.kind = CONTRAST_COSINE, .each = 2, .score = scores}, 0},
         {{.kind = CONTRAST_CONTRASTIVE, .each = 2, .score = labels}, 0},
         {{.kind = CONTRAST_CONTRASTIVE, .each = 2, .score = labels, .margin = 1.5}, 0},
+        {{.kind = CONTRAST_ONLINE_CONTRASTIVE, .each = 2, .score = turned, .margin = 1.5}, 0},
+        {{.kind = CONTRAST_ANGLE, .scale = 2, .each = 2, .score = scores}, 0},
+        {{.kind = CONTRAST_MARGIN_MSE, .each = 3, .score = margins}, 0},
         {{.kind = CONTRAST_TRIPLET, .each = 3}, 0},
         {{.kind = CONTRAST_TRIPLET, .each = 3, .margin = 0.25}, 0},
 };
@@ -136,7 +145,7 @@ static void test_cosines(void **state)
 	(void)state;
 	vectors_make(x, 2);
 	for (int row = 0; row < ROWS; row++) {
-		double dot = 0, square[2] = {0}, distance, y = (double)labels[row];
+		double dot = 0, square[2] = {0}, distance, y = (double)labels[2 * row];
 
 		for (int i = 0; i < WIDTH; i++) {
 			const double a = (double)x[row * 2 * WIDTH + i],
@@ -147,7 +156,7 @@ static void test_cosines(void **state)
 			square[1] += b * b;
 		}
 		distance = 1 - dot / sqrt(square[0] * square[1]);
-		want[0] += pow(1 - distance - (double)scores[row], 2) / ROWS;
+		want[0] += pow(1 - distance - (double)scores[2 * row], 2) / ROWS;
 		for (int i = 0; i < 2; i++) {
 			double left = fmax(0, (i ? 1.5 : 0.5) - distance);
 

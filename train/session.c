@@ -264,8 +264,8 @@ static void untrained_report(const struct session_rows *r, const struct config *
 /* Warns of steps of one row whose loss compares rows, and finds no other text to compare. */
 static void lone_rows_report(const struct session_rows *r, const struct config *c)
 {
-	if (!contrast_compares_rows(c->embedding_loss) || r->source.sampler.step_rows > 1 ||
-	        dataset_unit_rows(r->data) > 2)
+	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
+	        r->source.sampler.step_rows > 1 || dataset_unit_rows(r->data) > 2)
 		return;
 	log_warn("%s=%s compares the rows of a step, and each step has one: the loss is 0 and nothing is "
 	         "learned; set gradient_accumulation_steps=16 or more",

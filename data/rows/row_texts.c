@@ -120,7 +120,7 @@ static int texts_check(const struct texts_record *r, struct dataset_builder *b, 
 		return err_set(ERR_INPUT,
 		        "%s: the row has %lld texts and earlier rows have %lld; all must have the same",
 		        b->where, (long long)r->count, (long long)b->d->texts);
-	if (b->options->texts.needs_score && !r->score)
+	if (b->options->texts.needs_score && !r->score && !(b->options->texts.may_lack_score && r->count > 2))
 		return err_set(ERR_INPUT,
 		        "%s: %s needs a score in each row; the row has %s; set field_score to the column "
 		        "that holds it",
@@ -129,25 +129,65 @@ static int texts_check(const struct texts_record *r, struct dataset_builder *b, 
 }
 
 /* A number, also as a text, as in a CSV cell. */
-static int score_read(float *score, const struct texts_record *r, const struct dataset_builder *b)
+static int number_read(
+        double *value, const json_t *from, const struct texts_record *r, const struct dataset_builder *b)
 {
-	const char *text = json_string_value(r->score);
+	const char *text = json_string_value(from);
 	char *end = NULL;
-	double value = json_number_value(r->score);
 
-	*score = 0;
-	if (!r->score || !b->options->texts.needs_score)
-		return 0;
-	if (json_is_boolean(r->score))
-		value = json_is_true(r->score);
-	else if (text)
-		value = strtod(text, &end);
-	if ((!json_is_number(r->score) && !json_is_boolean(r->score) && !text) ||
-	        (text && (end == text || end[strspn(end, " \t")])) || !isfinite((float)value))
+	*value = json_is_boolean(from) ? json_is_true(from) : json_number_value(from);
+	if (text)
+		*value = strtod(text, &end);
+	if ((!json_is_number(from) && !json_is_boolean(from) && !text) ||
+	        (text && (end == text || end[strspn(end, " \t")])) || !isfinite((float)*value))
 		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected a number", b->where, r->score_key,
-		        text ? text : json_kind_name(r->score));
-	*score = (float)value;
+		        text ? text : json_kind_name(from));
 	return 0;
+}
+
+/* Margins of the negatives: as they are, or the score of the positive minus those of the negatives. */
+static int margins_read(float *score, const struct texts_record *r, const struct dataset_builder *b)
+{
+	int64_t count = json_is_array(r->score) ? (int64_t)json_array_size(r->score) : 1,
+	        negatives = r->count - 2, margins = count == negatives;
+	double positive = 0, value;
+	int rc = 0;
+
+	if (!margins && count != negatives + 1)
+		return err_set(ERR_INPUT,
+		        "%s: \"%s\" has %lld numbers; the row has %lld negatives: expected a margin for "
+		        "each, or a score for the positive and each negative",
+		        b->where, r->score_key, (long long)count, (long long)negatives);
+	if (!margins)
+		rc = number_read(&positive, json_array_get(r->score, 0), r, b);
+	for (int64_t i = 0; i < negatives && !rc; i++) {
+		const json_t *from =
+		        json_is_array(r->score) ? json_array_get(r->score, (size_t)(i + !margins)) : r->score;
+
+		rc = number_read(&value, from, r, b);
+		score[i + 2] = (float)(margins ? value : positive - value);
+	}
+	return rc;
+}
+
+/* The score of each text, 0 for those that have none. */
+static int scores_read(float *score, const struct texts_record *r, const struct dataset_builder *b)
+{
+	double value;
+	int rc;
+
+	if (!b->options->texts.needs_score)
+		return 0;
+	if (!r->score) {
+		score[0] = 1; /* texts_check has seen that it may be missing */
+		return 0;
+	}
+	if (b->options->texts.scores_negatives)
+		return margins_read(score, r, b);
+	rc = number_read(&value, r->score, r, b);
+	if (!rc)
+		score[0] = (float)value;
+	return rc;
 }
 
 /* The tokens that the tokenizer puts around any text: `before` of them first. */
@@ -206,7 +246,7 @@ int row_texts_read(struct dataset_builder *b, const json_t *record)
 	struct texts_record r = {0};
 	struct token_list around = {0};
 	int64_t before = 0, end[TEXTS_MAX + 1] = {0}, dropped = b->d->counts.dropped;
-	float score = 0;
+	float score[TEXTS_MAX] = {0};
 	int rc = dataset_builder_need_tokenizer(b);
 
 	if (!rc)
@@ -214,7 +254,7 @@ int row_texts_read(struct dataset_builder *b, const json_t *record)
 	if (!rc)
 		rc = texts_check(&r, b, record);
 	if (!rc)
-		rc = score_read(&score, &r, b);
+		rc = scores_read(score, &r, b);
 	if (!rc)
 		rc = around_find(&around, &before, b->options->tokenizer);
 	for (int64_t i = 0; i < r.count && !rc; i++) {
@@ -237,7 +277,7 @@ int row_texts_read(struct dataset_builder *b, const json_t *record)
 	b->d->texts = r.count;
 	for (int64_t i = 0; i < r.count && !rc; i++)
 		rc = dataset_builder_add_text(
-		        b, b->ids->ids + end[i], end[i + 1] - end[i], i ? 0 : score, end[i + 1] - end[i]);
+		        b, b->ids->ids + end[i], end[i + 1] - end[i], score[i], end[i + 1] - end[i]);
 	return rc;
 }
 

@@ -196,10 +196,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                 : c->verb == VERB_DATA                       ? DATASET_PAIRS_ANY
 	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
 	                                                              : DATASET_PAIRS_NONE,
-	        .texts = {.wanted_by = config_where(c, "embedding_loss"),
-	                .least = embedding_rows_of(c).texts,
-	                .needs_score = embedding_rows_of(c).has_score,
-	                .prompt = {c->query_prompt, c->document_prompt}},
+	        .texts = embedding_rows_of(c),
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "config/embedding.h"
 
 static int pooling_find(struct sentence_dir *s, const struct config *c, enum pool_mode otherwise)
 {
@@ -30,6 +31,29 @@ static void prompt_warn(
 		        c->model, name, key, name);
 }
 
+/* Lengths that the model's vectors do not have, and the full one, which should be among them. */
+static int dims_check(const struct config *c, const struct model *model)
+{
+	double dims[EMBEDDING_DIMS_MAX];
+	const char *text = config_text(c, "matryoshka_dims");
+	int count = config_numbers(dims, EMBEDDING_DIMS_MAX, text), has_all = 0;
+	int64_t width = model->config.C;
+
+	for (int i = 0; i < count; i++) {
+		if (dims[i] > (double)width)
+			return err_set(ERR_INPUT,
+			        "%s=%s has %.0f, but the vectors of %s have %lld components",
+			        config_where(c, "matryoshka_dims"), text, dims[i], c->model,
+			        (long long)width);
+		has_all |= dims[i] == (double)width;
+	}
+	if (count > 0 && !has_all && c->verb == VERB_TRAIN)
+		log_warn("%s=%s lacks %lld, the length of the model's vectors: they are not trained whole; "
+		         "add it",
+		        config_where(c, "matryoshka_dims"), text, (long long)width);
+	return 0;
+}
+
 int sentence_open(struct sentence_dir *s, const struct config *c, const struct model *model)
 {
 	char *dir = file_kind_of(c->model) == FILE_DIR ? mem_strdup(c->model) : file_dir_of(c->model);
@@ -38,6 +62,8 @@ int sentence_open(struct sentence_dir *s, const struct config *c, const struct m
 	mem_free(dir);
 	if (!rc)
 		rc = pooling_find(s, c, model->config.is_encoder ? POOL_MEAN : POOL_LASTTOKEN);
+	if (!rc)
+		rc = dims_check(c, model);
 	if (!rc && c->verb == VERB_TRAIN) {
 		prompt_warn(s, c, "query_prompt", "query");
 		prompt_warn(s, c, "document_prompt", "document");

@@ -1,0 +1,328 @@
+/* Losses of pairs of texts in a row: scores, distances, margins. */
+#include "objective/contrast_units.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <math.h>
+
+/* Pairs of documents: their similarity or distance, and the loss's slope by it. */
+struct pairs {
+	const struct units *u;
+	int64_t count;
+	int64_t *a, *b;               /* documents */
+	double *value, *slope, *sign; /* sign: of a value that is an absolute one */
+	float *score;                 /* the label of each */
+};
+
+/* ---- similarities and distances ---- */
+
+static double sign_of(double x)
+{
+	return x > 0 ? 1 : x < 0 ? -1 : 0;
+}
+
+/* torch's pairwise_distance adds 1e-6 to each difference; the triplet loss does not. */
+static double epsilon_of(const struct contrast *c)
+{
+	return c->kind == CONTRAST_TRIPLET ? 0 : 1e-6;
+}
+
+static double distance(const struct units *u, int64_t a, int64_t b)
+{
+	const float *x = units_of(u, a), *y = units_of(u, b);
+	double sum = 0, epsilon = epsilon_of(u->c);
+
+	if (contrast_similarity(u->c) == SIMILARITY_COSINE)
+		return 1 - units_dot(x, y, u->c->width);
+	for (int64_t i = 0; i < u->c->width; i++) {
+		double d = (double)x[i] - (double)y[i] + epsilon;
+
+		sum += contrast_similarity(u->c) == SIMILARITY_MANHATTAN ? fabs(d) : d * d;
+	}
+	return contrast_similarity(u->c) == SIMILARITY_MANHATTAN ? sum : sqrt(sum);
+}
+
+/* Adds the gradients of `slope` times a distance, whose value is `far`. */
+static void distance_push(const struct units *u, int64_t a, int64_t b, double far, double slope)
+{
+	const float *x = units_of(u, a), *y = units_of(u, b);
+	int64_t width = u->c->width;
+	double epsilon = epsilon_of(u->c);
+
+	if (!u->grad)
+		return;
+	if (contrast_similarity(u->c) == SIMILARITY_COSINE) {
+		units_push(u, a, b, -slope);
+		units_push(u, b, a, -slope);
+		return;
+	}
+	for (int64_t i = 0; i < width && far != 0; i++) {
+		double d = (double)x[i] - (double)y[i] + epsilon;
+		double by =
+		        slope * (contrast_similarity(u->c) == SIMILARITY_MANHATTAN ? sign_of(d) : d / far);
+
+		u->grad[a * width + i] += (float)by;
+		u->grad[b * width + i] -= (float)by;
+	}
+}
+
+/* Components of the first half are real parts, those of the second imaginary ones; a missing last one is
+ * 0. */
+static double sine(const struct units *u, int64_t a, int64_t b)
+{
+	const float *x = units_of(u, a), *y = units_of(u, b);
+	int64_t width = u->c->width, half = (width + 1) / 2;
+	double sum = 0;
+
+	for (int64_t i = 0; i + half < width; i++)
+		sum += (double)x[i + half] * (double)y[i] - (double)x[i] * (double)y[i + half];
+	return sum;
+}
+
+static void sine_push(const struct units *u, int64_t a, int64_t b, double slope)
+{
+	const float *x = units_of(u, a), *y = units_of(u, b);
+	int64_t width = u->c->width, half = (width + 1) / 2;
+
+	for (int64_t i = 0; u->grad && i + half < width; i++) {
+		u->grad[a * width + i + half] += (float)(slope * (double)y[i]);
+		u->grad[b * width + i] += (float)(slope * (double)x[i + half]);
+		u->grad[a * width + i] -= (float)(slope * (double)y[i + half]);
+		u->grad[b * width + i + half] -= (float)(slope * (double)x[i]);
+	}
+}
+
+/* ---- pairs with a score ---- */
+
+/* Each row's loss is the whole one, so that their mean is it. Two passes over pairs: none is kept. */
+static void cosent(struct pairs *p)
+{
+	const struct contrast *c = p->u->c;
+	double top = 0, sum, loss;
+
+	for (int64_t i = 0; i < p->count; i++)
+		for (int64_t j = 0; j < p->count; j++)
+			if (p->score[i] < p->score[j])
+				top = fmax(top, c->scale * (p->value[i] - p->value[j]));
+	sum = exp(-top);
+	for (int64_t i = 0; i < p->count; i++)
+		for (int64_t j = 0; j < p->count; j++)
+			if (p->score[i] < p->score[j]) {
+				double e = exp(c->scale * (p->value[i] - p->value[j]) - top);
+
+				sum += e;
+				p->slope[i] += e;
+				p->slope[j] -= e;
+			}
+	loss = log(sum) + top;
+	for (int64_t i = 0; i < c->rows; i++)
+		c->loss[i] += loss;
+	for (int64_t i = 0; i < p->count; i++)
+		p->slope[i] *= c->scale * (double)c->rows / sum;
+}
+
+static void cosent_find(struct pairs *p)
+{
+	const struct units *u = p->u;
+	const struct contrast *c = u->c;
+	int has_sine = c->kind == CONTRAST_ANGLE;
+
+	for (int64_t i = 0; i < p->count; i++) {
+		double sim = units_dot(units_of(u, p->a[i]), units_of(u, p->b[i]), c->width);
+
+		sim += has_sine ? sine(u, p->a[i], p->b[i]) : 0;
+		p->sign[i] = has_sine && sim < 0 ? -1 : 1;
+		p->value[i] = p->sign[i] * sim;
+	}
+	cosent(p);
+	for (int64_t i = 0; i < p->count; i++) {
+		double by = c->weight * p->sign[i] * p->slope[i];
+
+		units_push(u, p->a[i], p->b[i], by);
+		units_push(u, p->b[i], p->a[i], by);
+		if (has_sine)
+			sine_push(u, p->a[i], p->b[i], by);
+	}
+}
+
+/* ---- pairs by a distance ---- */
+
+static double margin_of(const struct contrast *c)
+{
+	return c->margin > 0 ? c->margin : contrast_facts(c->kind).margin;
+}
+
+/* Half of d^2 by the label, and of what d lacks to the margin by 1 minus the label. */
+static void contrastive(struct pairs *p, int64_t i)
+{
+	double score = (double)p->score[i], far = p->value[i], near = fmax(0, margin_of(p->u->c) - far);
+
+	p->u->c->loss[i] += 0.5 * (score * far * far + (1 - score) * near * near);
+	p->slope[i] = score * far - (1 - score) * near;
+}
+
+/* Where the pairs of the other label end: the largest distance of label 1, the least of label 0; the mean
+ * of the own ones if there is none. */
+static double border(const struct pairs *p, float label)
+{
+	double edge = label != 0 ? INFINITY : -INFINITY, sum = 0;
+	int64_t others = 0, own = 0;
+
+	for (int64_t i = 0; i < p->count; i++) {
+		if (p->score[i] == label) {
+			own++;
+			sum += p->value[i];
+		} else if (p->score[i] == 1 - label) {
+			others++;
+			edge = label != 0 ? fmin(edge, p->value[i]) : fmax(edge, p->value[i]);
+		}
+	}
+	return others ? edge : sum / (double)own;
+}
+
+/* A sum over rows, which is their mean times their number. */
+static void online_contrastive(struct pairs *p)
+{
+	const struct contrast *c = p->u->c;
+	double edge[2] = {border(p, 0), border(p, 1)}, rows = (double)c->rows;
+
+	for (int64_t i = 0; i < p->count; i++) {
+		double far = p->value[i], near = fmax(0, margin_of(c) - far);
+
+		if (isnan(far)) {
+			c->loss[i] += far;
+			p->slope[i] = far;
+		} else if (p->score[i] == 1 && far > edge[1]) {
+			c->loss[i] += rows * far * far;
+			p->slope[i] = rows * 2 * far;
+		} else if (p->score[i] == 0 && far < edge[0]) {
+			c->loss[i] += rows * near * near;
+			p->slope[i] = -rows * 2 * near;
+		}
+	}
+}
+
+static void distances_find(struct pairs *p)
+{
+	const struct contrast *c = p->u->c;
+
+	for (int64_t i = 0; i < p->count; i++)
+		p->value[i] = distance(p->u, p->a[i], p->b[i]);
+	if (c->kind == CONTRAST_ONLINE_CONTRASTIVE)
+		online_contrastive(p);
+	for (int64_t i = 0; i < p->count; i++) {
+		double wrong = 1 - p->value[i] - (double)p->score[i];
+
+		if (c->kind == CONTRAST_CONTRASTIVE)
+			contrastive(p, i);
+		if (c->kind == CONTRAST_COSINE) {
+			c->loss[i] += wrong * wrong;
+			p->slope[i] = -2 * wrong;
+		}
+		distance_push(p->u, p->a[i], p->b[i], p->value[i], c->weight * p->slope[i]);
+	}
+}
+
+/* ---- all pairs of the rows ---- */
+
+static void pairs_free(struct pairs *p)
+{
+	mem_free(p->a);
+	mem_free(p->value);
+	mem_free(p->score);
+}
+
+/* The anchor with each text behind it, for AnglE; else with the first of them. */
+static int pairs_make(struct pairs *p, const struct units *u)
+{
+	const struct contrast *c = u->c;
+	int64_t sets = c->kind == CONTRAST_ANGLE ? c->each - 1 : 1;
+	size_t count = (size_t)(sets * c->rows);
+
+	*p = (struct pairs){.u = u, .count = sets * c->rows};
+	p->a = mem_alloc(2 * count, sizeof(*p->a));
+	p->value = mem_alloc(3 * count, sizeof(*p->value));
+	p->score = mem_alloc(count, sizeof(*p->score));
+	if (!p->a || !p->value || !p->score) {
+		pairs_free(p);
+		return ERR_NOMEM;
+	}
+	p->b = p->a + count;
+	p->slope = p->value + count;
+	p->sign = p->slope + count;
+	for (int64_t i = 0; i < p->count; i++) {
+		int64_t row = i % c->rows, set = i / c->rows;
+
+		p->a[i] = row * c->each;
+		p->b[i] = row * c->each + 1 + set;
+		p->score[i] = set ? 1 - c->score[row * c->each] : c->score[row * c->each];
+	}
+	return 0;
+}
+
+static int scored(const struct units *u)
+{
+	struct pairs p;
+	int rc = pairs_make(&p, u);
+
+	if (rc)
+		return rc;
+	if (u->c->kind == CONTRAST_COSENT || u->c->kind == CONTRAST_ANGLE)
+		cosent_find(&p);
+	else
+		distances_find(&p);
+	pairs_free(&p);
+	return 0;
+}
+
+/* ---- an anchor, a positive and negatives ---- */
+
+static void triplet_row(void *context, int64_t n, int worker)
+{
+	const struct units *u = context;
+	const struct contrast *c = u->c;
+	int64_t a = n * c->each;
+	double to[2] = {distance(u, a, a + 1), distance(u, a, a + 2)}, loss = to[0] - to[1] + margin_of(c);
+
+	(void)worker;
+	if (loss <= 0) /* NaN passes on */
+		return;
+	c->loss[n] += loss;
+	distance_push(u, a, a + 1, to[0], c->weight);
+	distance_push(u, a, a + 2, to[1], -c->weight);
+}
+
+static void margins_row(void *context, int64_t n, int worker)
+{
+	const struct units *u = context;
+	const struct contrast *c = u->c;
+	int64_t a = n * c->each, negatives = c->each - 2;
+	double own = units_dot(units_of(u, a), units_of(u, a + 1), c->width);
+
+	(void)worker;
+	for (int64_t b = a + 2; b < a + c->each; b++) {
+		double wrong = own - units_dot(units_of(u, a), units_of(u, b), c->width) -
+		               (double)c->score[b],
+		       slope = 2 * c->weight * wrong / (double)negatives;
+
+		c->loss[n] += wrong * wrong / (double)negatives;
+		units_push(u, a, a + 1, slope);
+		units_push(u, a + 1, a, slope);
+		units_push(u, a, b, -slope);
+		units_push(u, b, a, -slope);
+	}
+}
+
+int contrast_pairs(const struct units *u)
+{
+	const struct contrast *c = u->c;
+
+	if (c->kind == CONTRAST_TRIPLET)
+		c->each_task(c->pool, c->rows, triplet_row, (void *)(uintptr_t)u);
+	else if (c->kind == CONTRAST_MARGIN_MSE)
+		c->each_task(c->pool, c->rows, margins_row, (void *)(uintptr_t)u);
+	else
+		return scored(u);
+	return 0;
+}

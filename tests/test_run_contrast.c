@@ -1,0 +1,115 @@
+/* links: cli */
+/* Losses of embedders through the commands, beside runs of sentence-transformers' trainer, and refusals. */
+#include "tests/golden_trace.h"
+
+static void test_runs(void **state)
+{
+	const char *golden = golden_dir("test_run_contrast, test_runs"), *name;
+	char *path, *source = mem_printf("%s/tests/golden/contrast_runs", getenv("FERRY_SOURCE"));
+	json_t *runs = NULL, *run;
+
+	(void)state;
+	if (!golden) {
+		mem_free(source);
+		skip();
+	}
+	path = mem_printf("%s/runs.json", source);
+	assert_int_equal(json_read_file(&runs, path, 1 << 24), 0);
+	assert_true(json_object_size(runs) > 5);
+	json_object_foreach(runs, name, run)
+	{
+		const char *keys = json_string_value(json_object_get(run, "keys"));
+
+		if (!strcmp(name, "margin_mse") || !strcmp(name, "contrastive_euclidean"))
+			continue; /* vectors as they are, of a model whose last module makes them of length 1 */
+		for (int pieces = 0; pieces < 2; pieces++) {
+			char *dir = mem_printf("%s%s", name, pieces ? "_pieces" : "");
+
+			assert_ferry(0, NULL,
+			        "train model=%s/embeddings/bert/model data=%s/%s.jsonl "
+			        "output_dir=%s/%s " TRACE_KEYS " %s %s",
+			        golden, source, name, work_dir, dir, keys,
+			        pieces ? "per_device_train_batch_size=2 gradient_accumulation_steps=2 ranks=2"
+			               : "per_device_train_batch_size=8");
+			trace_check(dir, run, NULL);
+			mem_free(dir);
+		}
+	}
+	json_decref(runs);
+	mem_free(path);
+	mem_free(source);
+}
+
+/* What is wrong is refused by its name, and nothing is written. */
+static void test_refusals(void **state)
+{
+	static const char pair[] = "{\"a\":\"x\",\"b\":\"y\",\"score\":1}",
+	                  triple[] = "{\"a\":\"x\",\"b\":\"y\",\"c\":\"z\",\"label\":[1,2,3]}";
+	static const struct {
+		const char *rows, *keys, *says;
+	} cases[] = {
+	        {pair, "embedding_loss=triplet embedding_similarity=dot",
+	                "embedding_similarity=dot is not for this embedding_loss; supported: cosine, "
+	                "euclidean"},
+	        {pair, "embedding_loss=mnrl embedding_similarity=euclidean", "supported: cosine, dot"},
+	        {pair, "embedding_loss=cosent embedding_hardness=hard_negatives",
+	                "only for embedding_loss=mnrl"},
+	        {pair, "embedding_loss=mnrl embedding_hardness=hard_negatives",
+	                "no effect without embedding_hardness_strength"},
+	        {pair, "embedding_loss=mnrl embedding_hardness_strength=2",
+	                "no effect without embedding_hardness;"},
+	        {pair, "embedding_loss=mnrl embedding_directions=doc_to_query", "lacks query_to_doc"},
+	        {pair,
+	                "embedding_loss=mnrl embedding_directions=query_to_doc,doc_to_doc "
+	                "embedding_partition=per_direction",
+	                "set joint"},
+	        {pair, "embedding_loss=mnrl matryoshka_dims=8,x", "is no list"},
+	        {pair, "embedding_loss=mnrl matryoshka_dims=8,0", "not whole and positive"},
+	        {pair, "embedding_loss=mnrl matryoshka_dims=1000,8", "has 1000, but the vectors of"},
+	        {pair, "embedding_loss=mnrl matryoshka_weights=1,2", "no effect without matryoshka_dims"},
+	        {pair, "embedding_loss=mnrl matryoshka_dims=8,4 matryoshka_weights=1",
+	                "another number of entries"},
+	        {pair, "matryoshka_dims=8,4", "no effect without embedding_loss"},
+	        {pair, "embedding_loss=margin_mse", "needs 3 texts in a row"},
+	        {triple, "embedding_loss=margin_mse", "\"label\" has 3 numbers; the row has 1 negatives"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=angle", "needs a score in each row"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		write_file("rows.jsonl", "%s\n%s\n", cases[i].rows, cases[i].rows);
+		assert_ferry(2, NULL,
+		        "train model=%s/speaker data=%s/rows.jsonl output_dir=%s/refused max_steps=1 %s",
+		        work_dir, work_dir, work_dir, cases[i].keys);
+		if (!strstr(ferry_said(), cases[i].says))
+			fail_msg("%s: %s", cases[i].keys, ferry_said());
+	}
+}
+
+/* Lists in a file, and what is warned of; AnglE takes triples without a score. */
+static void test_lists(void **state)
+{
+	(void)state;
+	write_file("triples.jsonl",
+	        "{\"a\":\"x\",\"b\":\"y\",\"c\":\"z\"}\n{\"a\":\"u\",\"b\":\"v\",\"c\":\"w\"}\n");
+	write_file("run.yaml",
+	        "model: %s/speaker\ndata: %s/triples.jsonl\noutput_dir: %s/lists\nembedding_loss: angle\n"
+	        "matryoshka_dims: [8, 4]\nmatryoshka_weights: [1, 0.5]\nmax_steps: 1\n",
+	        work_dir, work_dir, work_dir);
+	assert_ferry(0, NULL, "train %s/run.yaml", work_dir);
+	assert_non_null(strstr(ferry_said(), "they are not trained whole"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_runs), cmocka_unit_test(test_refusals), cmocka_unit_test(test_lists)};
+
+	int failed;
+
+	ferry_run_begin("contrast");
+	speaker_make();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
