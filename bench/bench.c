@@ -24,7 +24,7 @@ static const struct bench table[] = {
                 bench_topo},
         {"step",
                 "training step on the host device, fp32 and offloaded, compared with one matrix product; "
-                "models: 15m, 134m, 1b-4l; micro_batch_tokens: rows x tokens, as 8x256; ways: bf16, "
+                "models: 15m, 134m, 1b-4l, hybrid; micro_batch_tokens: rows x tokens, as 8x256; ways: bf16, "
                 "resident, recompute; count: steps",
                 bench_step_model},
         {"kernels",

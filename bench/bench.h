@@ -94,6 +94,7 @@ struct bench_shape {
 	int64_t hidden, layers, heads, intermediate, vocab, row_tokens, rows;
 	int tied;
 	int64_t kv_heads; /* 0: as many as heads */
+	int64_t delta_heads; /* of Qwen3.5's linear attention, of 128, in three of four layers; 0: Llama's layers */
 };
 struct bench_variant {
 	enum dtype dtype;

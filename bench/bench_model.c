@@ -59,8 +59,8 @@ void bench_rows_close(struct bench_rows *rows)
 
 int bench_shape_find(const struct bench_shape **shape, const char *models)
 {
-	static const struct bench_shape usual = {512, 8, 8, 1408, 4000, 128, 1, 0, 0},
-	                                tiny = {64, 4, 4, 128, 500, 32, 1, 0, 0};
+	static const struct bench_shape usual = {512, 8, 8, 1408, 4000, 128, 1, 0, 0, 0},
+	                                tiny = {64, 4, 4, 128, 500, 32, 1, 0, 0, 0};
 	int is_named = models && *models, is_tiny = is_named && !strcmp(models, "tiny");
 
 	*shape = is_tiny ? &tiny : &usual;
@@ -121,6 +121,16 @@ int bench_speed_find(
 	return rc == ERR_FIT ? 0 : rc;
 }
 
+/* Three layers of linear attention, then one of attention with heads of 256. */
+static int hybrid_set(json_t *config, const struct bench_shape *s)
+{
+	return json_object_update_new(
+	        config, json_pack("{s:s, s:i, s:I, s:I, s:i, s:i, s:i}", "model_type", "qwen3_5_text",
+	                        "head_dim", 256, "linear_num_key_heads", (json_int_t)s->delta_heads,
+	                        "linear_num_value_heads", (json_int_t)s->delta_heads, "linear_key_head_dim",
+	                        128, "linear_value_head_dim", 128, "full_attention_interval", 4));
+}
+
 int bench_model_open(struct model **model, const struct bench_shape *s)
 {
 	json_t *config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "model_type", "llama",
@@ -129,8 +139,9 @@ int bench_model_open(struct model **model, const struct bench_shape *s)
 	        "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads",
 	        (json_int_t)(s->kv_heads ? s->kv_heads : s->heads), "max_position_embeddings",
 	        (json_int_t)(s->row_tokens > 2048 ? s->row_tokens : 2048), "tie_word_embeddings", s->tied);
-	int rc = config ? model_open(model, config, "benchmark")
-	                : err_set(ERR_NOMEM, "out of memory for a model");
+	int is_made = config && (!s->delta_heads || !hybrid_set(config, s));
+	int rc = is_made ? model_open(model, config, "benchmark")
+	                 : err_set(ERR_NOMEM, "out of memory for a model");
 
 	json_decref(config);
 	return rc;

@@ -20,8 +20,12 @@ static const struct {
 	const char *name;
 	struct bench_shape shape; /* with default rows and tokens */
 } models[] = {
-        {"15m", {288, 6, 6, 768, 32000, 256, 4, 1, 0}}, {"134m", {768, 12, 12, 2048, 32000, 512, 2, 0, 0}},
-        {"1b-4l", {2048, 4, 32, 8192, 128256, 512, 1, 1, 8}}, /* Llama 3.2 1B with a quarter of its blocks */
+        {"15m", {288, 6, 6, 768, 32000, 256, 4, 1, 0, 0}},
+        {"134m", {768, 12, 12, 2048, 32000, 512, 2, 0, 0, 0}},
+        {"1b-4l",
+                {2048, 4, 32, 8192, 128256, 512, 1, 1, 8, 0}}, /* Llama 3.2 1B with a quarter of its blocks */
+        {"hybrid",
+                {1024, 4, 8, 3584, 1024, 2048, 1, 1, 2, 16}}, /* layers of Qwen3.5-0.8B, a small vocabulary */
 };
 
 enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, PRODUCT = 1024 };
@@ -281,5 +285,5 @@ int bench_step_model(json_t **result, const struct bench_args *args)
 			rc = bench_batch_find(&shape.rows, &shape.row_tokens, args->tokens);
 			return rc ? rc : bench_step(result, args, &shape, variant);
 		}
-	return rc ? rc : err_set(ERR_INPUT, "unknown model '%s'; available: 15m, 134m, 1b-4l", name);
+	return rc ? rc : err_set(ERR_INPUT, "unknown model '%s'; available: 15m, 134m, 1b-4l, hybrid", name);
 }

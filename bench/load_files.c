@@ -71,13 +71,13 @@ static int64_t bytes_per_parameter(enum load_kind kind)
  * files. */
 static int model_make(struct model **model, int64_t parameters)
 {
-	struct bench_shape s = {2048, 0, 32, 5632, 32000, 256, 1, 1, 4};
+	struct bench_shape s = {2048, 0, 32, 5632, 32000, 256, 1, 1, 4, 0};
 	int64_t block;
 
 	if (parameters < 200 << 20)
-		s = (struct bench_shape){512, 0, 8, 1536, 8192, 256, 1, 1, 8};
+		s = (struct bench_shape){512, 0, 8, 1536, 8192, 256, 1, 1, 8, 0};
 	if (parameters < 8 << 20)
-		s = (struct bench_shape){64, 0, 4, 128, 512, 32, 1, 1, 4};
+		s = (struct bench_shape){64, 0, 4, 128, 512, 32, 1, 1, 4, 0};
 	block = 2 * s.hidden * s.hidden + 2 * s.hidden * s.hidden * s.kv_heads / s.heads +
 	        3 * s.hidden * s.intermediate;
 	s.layers = (parameters - s.vocab * s.hidden) / block;

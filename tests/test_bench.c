@@ -174,7 +174,7 @@ static void test_save(void **state)
  */
 static void test_step(void **state)
 {
-	const struct bench_shape shape = {64, 2, 4, 128, 500, 32, 2, 1, 0};
+	const struct bench_shape shape = {64, 2, 4, 128, 500, 32, 2, 1, 0, 0};
 	struct bench_args args = {.threads = 2, .count = 4};
 
 	(void)state;

@@ -3,11 +3,12 @@
     python3 torch_train.py --model 1b --tokens 16384 --mode plain
     python3 torch_train.py --model 1b --tokens 16384 --mode fsdp2-offload
     python3 torch_train.py --model 15m --rows 8 --row-tokens 256 --mode fp32 --keep --threads 1 --compile
+    python3 torch_train.py --model hybrid --rows 1 --row-tokens 2048 --mode fp32 --keep --threads 2
 
 plain: fp32 weights, bf16 autocast, AdamW fused, all on the device. fp32: the same without autocast. bf16: weights,
 gradients and optimizer state in bf16. --keep keeps activations, --compile compiles the model. fsdp2-offload: fully_shard with
 CPUOffloadPolicy and bf16 parameters for compute, AdamW fused on the CPU, in a world of one. Weights are random, the
-batch is fixed and must be learned. The head's logits are formed in pieces of rows in both, as ferry does. Prints one
+batch is fixed and must be learned. hybrid: transformers' Qwen3.5 with the same sizes as `ferry bench step`. The head's logits are formed in pieces of rows in both, as ferry does. Prints one
 JSON object with the keys of `ferry bench offload`.
 """
 import argparse
@@ -28,6 +29,7 @@ MODELS = {
     "15m": (288, 6, 6, 6, 768, 32000, 256, True),
     "134m": (768, 12, 12, 12, 2048, 32000, 512, False),
     "1b-4l": (2048, 4, 32, 8, 8192, 128256, 512, True),
+    "hybrid": (1024, 4, 8, 2, 3584, 1024, 2048, True),
     "1b": (2048, 16, 32, 8, 8192, 128256, 4096, True),
     "3b": (3072, 28, 24, 8, 8192, 128256, 4096, True),
     "8b-8l": (4096, 8, 32, 8, 14336, 128256, 4096, False),
@@ -93,8 +95,31 @@ class Llama(nn.Module):
         return F.cross_entropy(self.head(x).float(), labels, reduction="sum")
 
 
-def make_model(shape, mode, device, keep):
+class Hybrid(nn.Module):
+    """Three layers of the gated delta rule and one of gated attention, by transformers."""
+
+    def __init__(self, shape, keep):
+        from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+
+        super().__init__()
+        hidden, layers, heads, kv_heads, intermediate, vocab, _, tied = shape
+        self.model = Qwen3_5ForCausalLM(Qwen3_5TextConfig(
+            hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
+            head_dim=256, intermediate_size=intermediate, vocab_size=vocab, linear_num_key_heads=16,
+            linear_num_value_heads=16, linear_key_head_dim=128, linear_value_head_dim=128, tie_word_embeddings=tied,
+            use_cache=False))
+        if not keep:
+            self.model.gradient_checkpointing_enable()
+
+    def forward(self, ids):
+        return self.model(input_ids=ids, labels=ids).loss
+
+
+def make_model(shape, mode, device, keep, name):
     torch.manual_seed(1)
+    if name == "hybrid":
+        model = Hybrid(shape, keep).to(device)
+        return model.to(torch.bfloat16) if mode == "bf16" else model
     with torch.device("meta"):
         model = Llama(shape, keep)
     if mode == "fsdp2-offload":
@@ -158,7 +183,7 @@ def main():
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         torch.distributed.init_process_group(backend, rank=0, world_size=1)
     before = host_bytes("VmRSS")
-    model = make_model(shape, args.mode, device, args.keep)
+    model = make_model(shape, args.mode, device, args.keep, args.model)
     run = torch.compile(model) if args.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
     ids = torch.randint(vocab, (rows, row_tokens), generator=torch.Generator().manual_seed(2)).to(device)
