@@ -43,28 +43,42 @@ void kernel_make_delta(struct op *op, struct kernel_place *p, const struct bench
 	dev_addr a = kernel_take(p, s->tokens * values, dtype), b = kernel_take(p, s->tokens * values, dtype);
 	dev_addr decay = kernel_take(p, values, dtype), dt_bias = kernel_take(p, values, dtype), grads;
 	int64_t size = dtype_bytes(dtype), k_at = keys * DIM * size, v_at = 2 * k_at;
-	double scale = 1 / 11.3137085;
+
+#define INPUTS                                                                                               \
+	.q = qkv, .k = dev_at(qkv, k_at), .v = dev_at(qkv, v_at), .a = a, .b = b, .decay = decay,            \
+	.dt_bias = dt_bias, .skip = DEV_NONE, .doc_start = index->doc_start, .tokens = s->tokens,            \
+	.key_heads = keys, .value_heads = values, .key_dim = DIM, .value_dim = DIM, .qkv_stride = stride,    \
+	.gate_stride = values, .out_stride = values * DIM, .scale = 1 / 11.3137085, .epsilon = 1e-6,         \
+	.dtype = dtype
 
 	switch (op->kind) {
 	case OP_DELTA:
-		op->delta = (struct op_delta){out, qkv, dev_at(qkv, k_at), dev_at(qkv, v_at), a, b, decay,
-		        dt_bias, index->doc_start, s->tokens, keys, values, DIM, DIM, stride, values,
-		        values * DIM, scale, 1e-6, dtype};
+		op->delta = (struct op_delta){.out = out, INPUTS};
 		break;
 	case OP_DELTA_GRAD:
 		grads = kernel_take(p, s->tokens * stride, dtype);
-		op->delta_grad = (struct op_delta_grad){grads, dev_at(grads, k_at), dev_at(grads, v_at),
-		        kernel_take(p, s->tokens * values, dtype), kernel_take(p, s->tokens * values, dtype),
-		        kernel_take(p, values, DTYPE_F32), kernel_take(p, values, DTYPE_F32), out, qkv,
-		        dev_at(qkv, k_at), dev_at(qkv, v_at), a, b, decay, dt_bias, index->doc_start,
-		        kernel_take(p, delta_scratch_count(s->tokens, values, DIM, DIM), DTYPE_F32),
-		        s->tokens, keys, values, DIM, DIM, stride, values, values * DIM, scale, 1e-6, dtype};
+		op->delta_grad = (struct op_delta_grad){.dq = grads,
+		        .dk = dev_at(grads, k_at),
+		        .dv = dev_at(grads, v_at),
+		        .da = kernel_take(p, s->tokens * values, dtype),
+		        .db = kernel_take(p, s->tokens * values, dtype),
+		        .ddecay = kernel_take(p, values, DTYPE_F32),
+		        .ddt_bias = kernel_take(p, values, DTYPE_F32),
+		        .dskip = DEV_NONE,
+		        .dout = out,
+		        .scratch =
+		                kernel_take(p, delta_scratch_count(s->tokens, values, DIM, DIM), DTYPE_F32),
+		        INPUTS};
 		break;
 	default:
-		op->delta_cached = (struct op_delta_cached){out,
-		        kernel_take(p, values * DIM * DIM, DTYPE_F32), qkv, dev_at(qkv, k_at),
-		        dev_at(qkv, v_at), a, b, decay, dt_bias, index->doc_start, index->doc_end, 1, 1,
-		        s->tokens, keys, values, DIM, DIM, stride, values, values * DIM, scale, 1e-6, dtype};
+		op->delta_cached = (struct op_delta_cached){.out = out,
+		        .state = kernel_take(p, values * DIM * DIM, DTYPE_F32),
+		        .doc_end = index->doc_end,
+		        .texts = 1,
+		        .text_rows = s->tokens,
+		        INPUTS};
+#undef INPUTS
+		op->delta_cached.tokens = 1;
 	}
 }
 

@@ -77,7 +77,7 @@ int op_check(const struct op *op);
 /* Checks an op as op_check does, and lists the byte ranges that it reads and writes. A range may cover the
  * gaps of strides, and may appear twice, for reading and for writing. Returns the number, at most
  * OP_ACCESS_MAX. */
-enum { OP_ACCESS_MAX = 20 };
+enum { OP_ACCESS_MAX = 24 };
 struct op_access {
 	dev_addr base;
 	int64_t bytes;

@@ -90,7 +90,7 @@ int op_describe_conv_cached(struct op_facts *f, const struct op_conv_cached *p)
 int64_t delta_scratch_count(int64_t tokens, int64_t value_heads, int64_t key_dim, int64_t value_dim)
 {
 	int64_t states = size_times(delta_states(tokens), size_times(key_dim, value_dim));
-	int64_t of_tokens = size_times(tokens, 2 * DELTA_TILE + 3);
+	int64_t of_tokens = size_times(tokens, 2 * DELTA_TILE + 4);
 
 	return size_times(value_heads,
 	        size_plus(states > of_tokens ? states : of_tokens, size_times(2 * tokens, key_dim)));
@@ -104,11 +104,30 @@ static int check_delta_heads(const struct op_facts *f, int64_t key_heads, int64_
 	        value_heads, key_heads);
 }
 
-static int check_numbers(const struct op_facts *f, double scale, double epsilon)
+static int check_rule(const struct op_facts *f, enum delta_rule rule, double low, double high)
+{
+	if ((unsigned)rule >= DELTA_RULE_COUNT)
+		return op_refuse(f, "rule is %d, not a rule", (int)rule);
+	return rule == DELTA_GATED || (low >= 0 && low <= high)
+	               ? 0
+	               : op_refuse(f, "low is %g and high %g, must be 0 <= low <= high", low, high);
+}
+
+static int check_numbers(const struct op_facts *f, double scale, double epsilon, enum delta_rule rule)
 {
 	if (!isfinite(scale))
 		return op_refuse(f, "scale is %g", scale);
-	return epsilon > 0 && isfinite(epsilon) ? 0 : op_refuse(f, "epsilon is %g, must be above 0", epsilon);
+	return rule == DELTA_SCAN || (epsilon > 0 && isfinite(epsilon))
+	               ? 0
+	               : op_refuse(f, "epsilon is %g, must be above 0", epsilon);
+}
+
+/* The scan has no b, the gated rule no skip. */
+static int check_other(const struct op_facts *f, enum delta_rule rule, dev_addr b, dev_addr skip)
+{
+	if (dev_is_none(rule == DELTA_SCAN ? b : skip))
+		return 0;
+	return op_refuse(f, rule == DELTA_SCAN ? "b is not of a scan" : "skip is of a scan");
 }
 
 #define DELTA_SIZES                                                                                          \
@@ -118,7 +137,8 @@ static int check_numbers(const struct op_facts *f, double scale, double epsilon)
 	        SIZE(qkv_stride, size_times(p->value_heads, p->value_dim)) ||                                \
 	        SIZE(gate_stride, p->value_heads) ||                                                         \
 	        SIZE(out_stride, size_times(p->value_heads, p->value_dim)) || COMPUTE_DTYPE(dtype) ||        \
-	        check_numbers(f, p->scale, p->epsilon))
+	        check_rule(f, p->rule, p->low, p->high) ||                                                   \
+	        check_numbers(f, p->scale, p->epsilon, p->rule) || check_other(f, p->rule, p->b, p->skip))
 #define DELTA_QK                                                                                             \
 	.dtype = p->dtype, .rows = p->tokens, .stride = p->qkv_stride,                                       \
 	.cols = size_times(p->key_heads, p->key_dim)
@@ -135,9 +155,10 @@ static int check_numbers(const struct op_facts *f, double scale, double epsilon)
 		READ(k, DELTA_QK);                                                                           \
 		READ(v, DELTA_V);                                                                            \
 		READ(a, DELTA_GATE);                                                                         \
-		READ(b, DELTA_GATE);                                                                         \
+		READ(b, DELTA_GATE, .optional = p->rule == DELTA_SCAN);                                      \
 		READ(decay, .dtype = p->dtype, .cols = p->value_heads);                                      \
 		READ(dt_bias, .dtype = p->dtype, .cols = p->value_heads);                                    \
+		READ(skip, .dtype = p->dtype, .cols = p->value_heads, .optional = p->rule != DELTA_SCAN);    \
 		READ(doc_start, TOKENS);                                                                     \
 	} while (0)
 
@@ -157,13 +178,13 @@ int op_describe_delta(struct op_facts *f, const struct op_delta *p)
 		return ERR_RANGE;
 	DELTA_READS;
 	WRITE(out, DELTA_OUT);
-	delta_products(f, 3, p->tokens, p->value_heads, p->key_dim, p->value_dim);
+	delta_products(f, p->rule == DELTA_SCAN ? 2 : 3, p->tokens, p->value_heads, p->key_dim, p->value_dim);
 	return 0;
 }
 
 int op_describe_delta_grad(struct op_facts *f, const struct op_delta_grad *p)
 {
-	if (DELTA_SIZES)
+	if (DELTA_SIZES || check_other(f, p->rule, p->db, p->dskip))
 		return ERR_RANGE;
 	READ(dout, DELTA_OUT);
 	DELTA_READS;
@@ -171,12 +192,13 @@ int op_describe_delta_grad(struct op_facts *f, const struct op_delta_grad *p)
 	WRITE(dk, DELTA_QK);
 	WRITE(dv, DELTA_V);
 	WRITE(da, DELTA_GATE);
-	WRITE(db, DELTA_GATE);
+	WRITE(db, DELTA_GATE, .optional = p->rule == DELTA_SCAN);
 	UPDATE(ddecay, .dtype = DTYPE_F32, .cols = p->value_heads);
 	UPDATE(ddt_bias, .dtype = DTYPE_F32, .cols = p->value_heads);
+	UPDATE(dskip, .dtype = DTYPE_F32, .cols = p->value_heads, .optional = p->rule != DELTA_SCAN);
 	WRITE(scratch, .dtype = DTYPE_F32,
 	        .cols = delta_scratch_count(p->tokens, p->value_heads, p->key_dim, p->value_dim));
-	delta_products(f, 9, p->tokens, p->value_heads, p->key_dim, p->value_dim);
+	delta_products(f, p->rule == DELTA_SCAN ? 6 : 9, p->tokens, p->value_heads, p->key_dim, p->value_dim);
 	return 0;
 }
 

@@ -61,6 +61,8 @@ struct op_conv_cached {
 
 enum { DELTA_CHUNK = 64, DELTA_TILE = 32 }; /* tokens; columns of a state that a GPU's kernels take at once */
 
+enum delta_rule { DELTA_GATED, DELTA_SCAN, DELTA_RULE_COUNT };
+
 /* The gated delta rule (Yang et al. 2024, "Gated Delta Networks"; chunks: Yang et al. 2024, "Parallelizing
  * Linear Transformers with the Delta Rule").
  *
@@ -76,24 +78,33 @@ enum { DELTA_CHUNK = 64, DELTA_TILE = 32 }; /* tokens; columns of a state that a
  *     S += k^ x beta (v - k^ S)
  *     out = scale q^ S
  *
+ * With rule DELTA_SCAN it is Mamba-2's scan (Dao and Gu 2024, "Transformers are SSMs"): q, k, v are C, B, x
+ * as they are, b is absent, skip is [value_heads], and low <= high limit the step (high may be infinite):
+ *
+ *     step = softplus(a + dt_bias) clamped to [low, high]; the sum, the result and the limits rounded to
+ *         dtype first
+ *     g = -exp(decay) step
+ *     S = exp(g) S + k x step v
+ *     out = scale q S + skip v
+ *
  * All of it is in fp32; out, [tokens, value_heads * value_dim], is rounded to dtype.
  *
- * Backward writes dq, dk, dv in the layout of q, k, v, da and db in that of a and b, and adds to ddecay and
- * ddt_bias, F32 [value_heads]. scratch: F32 [delta_scratch_count(...)]. */
+ * Backward writes dq, dk, dv in the layout of q, k, v, da and db in that of a and b, and adds to ddecay,
+ * ddt_bias and dskip, F32 [value_heads]. scratch: F32 [delta_scratch_count(...)]. */
+#define DELTA_SHAPE                                                                                          \
+	int64_t tokens, key_heads, value_heads, key_dim, value_dim;                                          \
+	int64_t qkv_stride, gate_stride, out_stride;                                                         \
+	double scale, epsilon, low, high;                                                                    \
+	enum delta_rule rule;                                                                                \
+	enum dtype dtype
 struct op_delta {
-	dev_addr out, q, k, v, a, b, decay, dt_bias, doc_start;
-	int64_t tokens, key_heads, value_heads, key_dim, value_dim;
-	int64_t qkv_stride, gate_stride, out_stride;
-	double scale, epsilon;
-	enum dtype dtype;
+	dev_addr out, q, k, v, a, b, decay, dt_bias, skip, doc_start;
+	DELTA_SHAPE;
 };
 struct op_delta_grad {
-	dev_addr dq, dk, dv, da, db, ddecay, ddt_bias, dout, q, k, v, a, b, decay, dt_bias, doc_start,
-	        scratch;
-	int64_t tokens, key_heads, value_heads, key_dim, value_dim;
-	int64_t qkv_stride, gate_stride, out_stride;
-	double scale, epsilon;
-	enum dtype dtype;
+	dev_addr dq, dk, dv, da, db, ddecay, ddt_bias, dskip, dout, q, k, v, a, b, decay, dt_bias, skip,
+	        doc_start, scratch;
+	DELTA_SHAPE;
 };
 
 /* dq and dk of each value head, and the state before each of its chunks but the first of a document; or, if
@@ -110,11 +121,9 @@ static inline int64_t delta_states(int64_t tokens)
  * the state of each text after its last token. Texts as in op_conv_cached. A state cannot go back to an
  * earlier token. */
 struct op_delta_cached {
-	dev_addr out, state, q, k, v, a, b, decay, dt_bias, doc_start, doc_end;
-	int64_t tokens, texts, text_rows, key_heads, value_heads, key_dim, value_dim;
-	int64_t qkv_stride, gate_stride, out_stride;
-	double scale, epsilon;
-	enum dtype dtype;
+	dev_addr out, state, q, k, v, a, b, decay, dt_bias, skip, doc_start, doc_end;
+	int64_t texts, text_rows;
+	DELTA_SHAPE;
 };
 
 enum gate_order { GATE_AFTER_NORM, GATE_BEFORE_NORM, GATE_ORDER_COUNT };

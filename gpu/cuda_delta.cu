@@ -13,6 +13,7 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_kernel(delta_args<T> p, T
 	const delta_batch s = delta_batch_place(memory, p.dk);
 	const int64_t head = blockIdx.x, column = (int64_t)blockIdx.y * DELTA_TILE;
 	const int lane = threadIdx.x % WARP;
+	const float skip = p.is_scan ? to_float(p.skip[head]) : 0.0f;
 	float state[R] = {};
 
 	for (int64_t t0 = 0; t0 < p.tokens; t0 += DELTA_BATCH) {
@@ -22,11 +23,11 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_kernel(delta_args<T> p, T
 		delta_batch_load(s, p, head, column, t0, count);
 		__syncthreads();
 		for (int i = 0; i < count; i++) {
-			const delta_token token = delta_step<R>(state, s, i, p.dk);
+			const delta_token token = delta_step<R>(state, s, i, p.dk, p.is_scan);
 
 			if (threadIdx.x < WARP && column + lane < p.dv)
 				out[(t0 + i) * out_stride + head * p.dv + column + lane] =
-				        from_float<T>(token.out);
+				        from_float<T>(token.out + skip * s.v[i * DELTA_TILE + lane]);
 		}
 	}
 }
@@ -40,6 +41,7 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_cached_kernel(delta_args<
 	const delta_batch s = delta_batch_place(memory, p.dk);
 	const int64_t head = blockIdx.x, column = (int64_t)blockIdx.y * DELTA_TILE, text = blockIdx.z;
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	const float skip = p.is_scan ? to_float(p.skip[head]) : 0.0f;
 	float *kept = memory_of_texts + (text * p.value_heads + head) * p.dk * p.dv + column + lane;
 	float state[R] = {};
 	int has_state = 0;
@@ -62,10 +64,11 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_cached_kernel(delta_args<
 			s.begins[0] = doc_end[t] - p.doc_start[t] == 1 ? 1.0f : 0.0f;
 		__syncthreads();
 		{
-			const delta_token token = delta_step<R>(state, s, 0, p.dk);
+			const delta_token token = delta_step<R>(state, s, 0, p.dk, p.is_scan);
 
 			if (threadIdx.x < WARP && column + lane < p.dv)
-				out[t * out_stride + head * p.dv + column + lane] = from_float<T>(token.out);
+				out[t * out_stride + head * p.dv + column + lane] =
+				        from_float<T>(token.out + skip * s.v[lane]);
 		}
 	}
 	if (has_state)

@@ -2,7 +2,7 @@
  *
  *     1. forward: the states again. dq = S dO; keeps v - k S of each token, and sums o . dO
  *     2. backward: dS. dk = dS u for k as it writes; dv; sums v . dv and dbeta
- *     3. forward: the states again. dk -= S dv for k as it reads
+ *     3. forward: the states again. dk -= S dv for k as it reads (not in a scan)
  *     4. the sums of a head's gates: dg of a token is the sum of o . dO - v . dv over the rest of its
  * document (o depends on g only through how much of earlier writes later reads see)
  *     5. dq and dk over the value heads of a key head, and back through the lengths
@@ -21,20 +21,21 @@ struct delta_parts {
 	float *dq, *dk;               /* [tokens][dk] */
 	float *rest, *dv;             /* [tokens][DELTA_TILE], of the present columns; v - k S and dv */
 	float *from_out, *from_value; /* [tokens]: o . dO, v . dv */
-	float *dbeta;                 /* [tokens] */
+	float *dbeta, *dskip;         /* [tokens]; dskip: v . dO of a scan */
 };
 
 __device__ __forceinline__ delta_parts parts_of(float *scratch, int64_t head, int64_t tokens, int64_t dk)
 {
 	delta_parts s;
 
-	s.dq = scratch + head * tokens * (2 * dk + 2 * DELTA_TILE + 3);
+	s.dq = scratch + head * tokens * (2 * dk + 2 * DELTA_TILE + 4);
 	s.dk = s.dq + tokens * dk;
 	s.rest = s.dk + tokens * dk;
 	s.dv = s.rest + tokens * DELTA_TILE;
 	s.from_out = s.dv + tokens * DELTA_TILE;
 	s.from_value = s.from_out + tokens;
 	s.dbeta = s.from_value + tokens;
+	s.dskip = s.dbeta + tokens;
 	return s;
 }
 
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(DELTA_THREADS)
 		delta_columns_load(s.x, p, dout, out_stride, head, column, t0, count);
 		__syncthreads();
 		for (int i = 0; i < count; i++) {
-			const delta_token token = delta_step<R>(state, s, i, p.dk);
+			const delta_token token = delta_step<R>(state, s, i, p.dk, p.is_scan);
 			const int64_t t = t0 + i;
 			const float d = s.x[i * DELTA_TILE + lane];
 
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(DELTA_THREADS)
 	const int64_t head = blockIdx.x;
 	const delta_parts parts = parts_of(scratch, head, p.tokens, p.dk);
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	const float skip = p.is_scan ? to_float(p.skip[head]) : 0.0f;
 	float state[R] = {};
 
 	for (int64_t t0 = (p.tokens - 1) / DELTA_BATCH * DELTA_BATCH; t0 >= 0; t0 -= DELTA_BATCH) {
@@ -128,10 +130,13 @@ __global__ void __launch_bounds__(DELTA_THREADS)
 				parts.dv[t * DELTA_TILE + lane] = drest;
 				if (column + lane < p.dv)
 					dv[t * p.qkv_stride + head * p.dv + column + lane] =
-					        from_float<T>(drest);
+					        from_float<T>(fmaf(skip, d, drest));
 				columns_add(parts.dbeta + t, dfresh * rest, column == 0);
 				columns_add(parts.from_value + t, drest * s.v[i * DELTA_TILE + lane],
 				        column == 0);
+				if (p.is_scan)
+					columns_add(
+					        parts.dskip + t, d * s.v[i * DELTA_TILE + lane], column == 0);
 			}
 #pragma unroll
 			for (int r = 0; r < R; r++) {
@@ -139,7 +144,8 @@ __global__ void __launch_bounds__(DELTA_THREADS)
 				const float keep = s.begins[i] != 0.0f ? 0.0f : s.keep[i];
 
 				if (row < p.dk)
-					state[r] = keep * fmaf(-k[row], drest, state[r]);
+					state[r] = keep *
+					           (p.is_scan ? state[r] : fmaf(-k[row], drest, state[r]));
 			}
 			__syncthreads(); /* sums were read */
 		}
@@ -185,13 +191,13 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_reads(delta_args<T> p, fl
 
 /* One warp a head, 32 tokens at a time from the end: sums over the rest of a document by a scan. */
 template <class T>
-__global__ void __launch_bounds__(WARP)
-        delta_gates(delta_args<T> p, T *da, T *db, float *ddecay, float *ddt_bias, float *scratch)
+__global__ void __launch_bounds__(WARP) delta_gates(
+        delta_args<T> p, T *da, T *db, float *ddecay, float *ddt_bias, float *dskip, float *scratch)
 {
 	const int64_t head = blockIdx.x;
 	const delta_parts parts = parts_of(scratch, head, p.tokens, p.dk);
 	const int lane = threadIdx.x;
-	double decay_sum = 0, bias_sum = 0;
+	double decay_sum = 0, bias_sum = 0, skip_sum = 0;
 	float carried = 0.0f; /* of the token after these 32 */
 	int64_t carried_start = -1;
 
@@ -215,18 +221,26 @@ __global__ void __launch_bounds__(WARP)
 		if (is_here) {
 			const delta_gate_value gate = delta_gate_at(p, t, head);
 
-			da[t * p.gate_stride + head] = from_float<T>(dg * gate.slope);
-			db[t * p.gate_stride + head] =
-			        from_float<T>(parts.dbeta[t] * gate.sigmoid * (1.0f - gate.sigmoid));
+			const float dx = fmaf(dg, gate.slope, parts.dbeta[t] * gate.step_slope);
+
+			da[t * p.gate_stride + head] = from_float<T>(dx);
+			if (p.is_scan)
+				skip_sum += (double)parts.dskip[t];
+			else
+				db[t * p.gate_stride + head] =
+				        from_float<T>(parts.dbeta[t] * gate.sigmoid * (1.0f - gate.sigmoid));
 			decay_sum += (double)dg * (double)gate.g;
-			bias_sum += (double)dg * (double)gate.slope;
+			bias_sum += (double)dx;
 		}
 	}
 	decay_sum = warp_sum(decay_sum);
 	bias_sum = warp_sum(bias_sum);
+	skip_sum = warp_sum(skip_sum);
 	if (lane == 0) {
 		ddecay[head] = (float)((double)ddecay[head] + decay_sum);
 		ddt_bias[head] = (float)((double)ddt_bias[head] + bias_sum);
+		if (p.is_scan)
+			dskip[head] = (float)((double)dskip[head] + skip_sum);
 	}
 }
 
@@ -260,8 +274,8 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_keys(delta_args<T> p, T *
 			square = fmaf(to_float(x[d]), to_float(x[d]), square);
 			along = fmaf(to_float(x[d]), sums[j], along);
 		}
-		length = 1.0f / sqrtf(warp_sum(square) + p.epsilon);
-		along = warp_sum(along) * length * length;
+		length = p.is_scan ? 1.0f : 1.0f / sqrtf(warp_sum(square) + p.epsilon);
+		along = p.is_scan ? 0.0f : warp_sum(along) * length * length;
 #pragma unroll
 		for (int j = 0; j < DELTA_ROWS_MAX * DELTA_WARPS / WARP; j++) {
 			const int64_t d = lane + j * WARP;
@@ -287,7 +301,7 @@ template <class T, int R> int sweeps(const struct cuda_launch *at, const struct 
 		if (!rc)
 			rc = cuda_start(at, "delta_grad", delta_back<T, R>, heads, DELTA_THREADS, shared, p,
 			        dev_ptr<T>(o->dv), dout, o->out_stride, scratch, column);
-		if (!rc)
+		if (!rc && !p.is_scan)
 			rc = cuda_start(at, "delta_grad", delta_reads<T, R>, heads, DELTA_THREADS, shared, p,
 			        scratch, column);
 	}
@@ -307,7 +321,7 @@ template <class T> int grad_start(const struct cuda_launch *at, const struct op_
 	if (!rc)
 		rc = cuda_start(at, "delta_grad", delta_gates<T>, dim3((unsigned)o->value_heads), WARP, 0, p,
 		        dev_ptr<T>(o->da), dev_ptr<T>(o->db), dev_ptr<float>(o->ddecay),
-		        dev_ptr<float>(o->ddt_bias), scratch);
+		        dev_ptr<float>(o->ddt_bias), dev_ptr<float>(o->dskip), scratch);
 	if (!rc)
 		rc = cuda_start(at, "delta_grad", delta_keys<T>,
 		        dim3((unsigned)ceil_div(o->tokens * o->key_heads, DELTA_WARPS)), DELTA_THREADS, 0, p,

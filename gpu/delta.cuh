@@ -18,19 +18,21 @@ extern "C" {
 enum { DELTA_WARPS = 8, DELTA_THREADS = DELTA_WARPS * WARP, DELTA_BATCH = 16, DELTA_ROWS_MAX = 32 };
 
 template <class T> struct delta_args {
-	const T *q, *k, *v, *a, *b, *decay, *dt_bias;
+	const T *q, *k, *v, *a, *b, *decay, *dt_bias, *skip;
 	const int32_t *doc_start;
 	int64_t tokens, key_heads, value_heads, dk, dv, qkv_stride, gate_stride;
-	float scale, epsilon;
+	float scale, epsilon, low, high;
+	int is_scan; /* DELTA_SCAN */
 };
 
 template <class T, class O> delta_args<T> delta_args_of(const O *o)
 {
 	return {dev_ptr<const T>(o->q), dev_ptr<const T>(o->k), dev_ptr<const T>(o->v),
 	        dev_ptr<const T>(o->a), dev_ptr<const T>(o->b), dev_ptr<const T>(o->decay),
-	        dev_ptr<const T>(o->dt_bias), dev_ptr<const int32_t>(o->doc_start), o->tokens, o->key_heads,
-	        o->value_heads, o->key_dim, o->value_dim, o->qkv_stride, o->gate_stride, (float)o->scale,
-	        (float)o->epsilon};
+	        dev_ptr<const T>(o->dt_bias), dev_ptr<const T>(o->skip), dev_ptr<const int32_t>(o->doc_start),
+	        o->tokens, o->key_heads, o->value_heads, o->key_dim, o->value_dim, o->qkv_stride,
+	        o->gate_stride, (float)o->scale, (float)o->epsilon, (float)o->low, (float)o->high,
+	        o->rule == DELTA_SCAN};
 }
 
 /* The tokens of a batch in shared memory. */
@@ -63,10 +65,30 @@ static __device__ __forceinline__ delta_batch delta_batch_place(float *memory, i
 	return s;
 }
 
-/* A gate of one token and head: g, dg/da, and sigmoid(b). */
+/* A gate of one token and head: g, dg/da, and sigmoid(b); of a scan, the step and its slope. */
 struct delta_gate_value {
-	float g, slope, sigmoid;
+	float g, slope, sigmoid, step_slope;
 };
+
+static __device__ __forceinline__ float delta_softplus(float x)
+{
+	return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x));
+}
+
+template <class T>
+static __device__ __forceinline__ delta_gate_value delta_scan_gate_at(
+        const delta_args<T> &p, int64_t t, int64_t head)
+{
+	const float x =
+	        to_float(from_float<T>(to_float(p.a[t * p.gate_stride + head]) + to_float(p.dt_bias[head])));
+	const float speed = expf(to_float(p.decay[head]));
+	const float step = to_float(from_float<T>(delta_softplus(x)));
+	const float low = to_float(from_float<T>(p.low)), high = to_float(from_float<T>(p.high));
+	const float kept = fminf(fmaxf(step, low), high);
+	const float step_slope = step >= low && step <= high ? 1.0f / (1.0f + expf(-x)) : 0.0f;
+
+	return {-speed * kept, -speed * step_slope, kept, step_slope};
+}
 
 template <class T>
 static __device__ __forceinline__ delta_gate_value delta_gate_at(
@@ -74,26 +96,27 @@ static __device__ __forceinline__ delta_gate_value delta_gate_at(
 {
 	const float x = to_float(p.a[t * p.gate_stride + head]) + to_float(p.dt_bias[head]);
 	const float speed = expf(to_float(p.decay[head]));
-	const float softplus = x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x));
 
-	return {-speed * softplus, -speed / (1.0f + expf(-x)),
-	        1.0f / (1.0f + expf(-to_float(p.b[t * p.gate_stride + head])))};
+	if (p.is_scan)
+		return delta_scan_gate_at(p, t, head);
+	return {-speed * delta_softplus(x), -speed / (1.0f + expf(-x)),
+	        1.0f / (1.0f + expf(-to_float(p.b[t * p.gate_stride + head]))), 0.0f};
 }
 
-/* One warp: a row of q or k over its length times `factor`. */
+/* One warp: a row of q or k over its length (of a scan, as it is) times `factor`. */
 template <class T>
 static __device__ __forceinline__ void delta_unit_load(
-        float *to, const T *from, int64_t dk, float epsilon, float factor)
+        float *to, const T *from, int64_t dk, float epsilon, float factor, int is_scan)
 {
 	const int lane = threadIdx.x % WARP;
 	float square = 0.0f, length;
 
-	for (int64_t d = lane; d < dk; d += WARP) {
+	for (int64_t d = lane; d < dk && !is_scan; d += WARP) {
 		float x = to_float(from[d]);
 
 		square = fmaf(x, x, square);
 	}
-	length = factor / sqrtf(warp_sum(square) + epsilon);
+	length = is_scan ? factor : factor / sqrtf(warp_sum(square) + epsilon);
 	for (int64_t d = lane; d < dk; d += WARP)
 		to[d] = to_float(from[d]) * length;
 }
@@ -121,8 +144,8 @@ static __device__ __forceinline__ void delta_batch_load(
 	for (int i = threadIdx.x / WARP; i < count; i += DELTA_WARPS) {
 		const int64_t at = (t0 + i) * p.qkv_stride + key * p.dk;
 
-		delta_unit_load(s.q + i * p.dk, p.q + at, p.dk, p.epsilon, p.scale);
-		delta_unit_load(s.k + i * p.dk, p.k + at, p.dk, p.epsilon, 1.0f);
+		delta_unit_load(s.q + i * p.dk, p.q + at, p.dk, p.epsilon, p.scale, p.is_scan);
+		delta_unit_load(s.k + i * p.dk, p.k + at, p.dk, p.epsilon, 1.0f, p.is_scan);
 	}
 	delta_columns_load(s.v, p, p.v, p.qkv_stride, head, column, t0, count);
 	if ((int)threadIdx.x < count) {
@@ -146,7 +169,8 @@ static __device__ __forceinline__ float delta_warps_sum(const float *parts)
 	return sum;
 }
 
-/* What a token leaves for its gradient: v - k S before its update, and its output. */
+/* What a token leaves for its gradient: v - k S before its update (of a scan, v), and its output, without a
+ * scan's skip. */
 struct delta_token {
 	float rest, out;
 };
@@ -154,10 +178,12 @@ struct delta_token {
 /* One token of the batch: its update of the state, and its output (valid after the call's second barrier). */
 template <int R>
 static __device__ __forceinline__ delta_token delta_step(
-        float (&state)[R], const delta_batch &s, int i, int64_t dk)
+        float (&state)[R], const delta_batch &s, int i, int64_t dk, int is_scan)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 	const float *q = s.q + i * dk, *k = s.k + i * dk, keep = s.begins[i] != 0.0f ? 0.0f : s.keep[i];
+	/* a scan has one barrier a token, so its sums change places */
+	float *sums = is_scan && i % 2 ? s.sum : s.sum_more;
 	float read = 0.0f, out = 0.0f, fresh;
 	delta_token token;
 
@@ -169,9 +195,12 @@ static __device__ __forceinline__ delta_token delta_step(
 		if (row < dk)
 			read = fmaf(k[row], state[r], read);
 	}
-	s.sum[threadIdx.x] = read;
-	__syncthreads();
-	token.rest = s.v[i * DELTA_TILE + lane] - delta_warps_sum(s.sum);
+	token.rest = s.v[i * DELTA_TILE + lane];
+	if (!is_scan) {
+		s.sum[threadIdx.x] = read;
+		__syncthreads();
+		token.rest -= delta_warps_sum(s.sum);
+	}
 	fresh = s.beta[i] * token.rest;
 #pragma unroll
 	for (int r = 0; r < R; r++) {
@@ -182,9 +211,9 @@ static __device__ __forceinline__ delta_token delta_step(
 			out = fmaf(q[row], state[r], out);
 		}
 	}
-	s.sum_more[threadIdx.x] = out;
+	sums[threadIdx.x] = out;
 	__syncthreads();
-	token.out = delta_warps_sum(s.sum_more);
+	token.out = delta_warps_sum(sums);
 	return token;
 }
 

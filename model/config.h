@@ -74,6 +74,16 @@ void config_drop_stage(struct block_config *b, enum stage_kind kind);
 /* Reads linear_num_key_heads and its like: the sizes of a block of the gated delta rule. */
 void config_read_delta(struct config_reader *r, struct block_config *b);
 
+/* Keys of Mamba-2's scan; NULL: the family has no such key. */
+struct scan_keys {
+	const char *heads, *head_dim, *groups, *states, *taps;
+	const char *act; /* of the convolution */
+};
+/* Reads them into *b, which has the values of absent keys. */
+void config_read_scan(struct config_reader *r, struct block_config *b, const struct scan_keys *keys);
+/* Reads time_step_limit, [low, high], into *b; a number may be Infinity or {"__float__": "Infinity"}. */
+void config_read_step_limit(struct config_reader *r, struct block_config *b);
+
 /* Keys of a block's experts; NULL: the family has no such key. */
 struct experts_keys {
 	const char *count[2]; /* transformers 5 writes either */

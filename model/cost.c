@@ -25,7 +25,7 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens)
 
 		if (b->has[ROLE_O_W])
 			attention += (double)(b->H * b->D);
-		if (b->has[ROLE_DELTA_OUT_W])
+		if (b->has[ROLE_DELTA_OUT_W] || b->has[ROLE_SCAN_OUT_W])
 			states += (double)(b->delta.value_heads * b->delta.key_dim * b->delta.value_dim);
 	}
 	return 6 * matrices + 6 * attention * (double)row_tokens + 18 * states;

@@ -27,84 +27,6 @@ static int role_is_present(const struct model_config *c, enum tensor_role role, 
 	return layer >= 0 ? c->block[layer].has[role] : c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
 
-/* `role`, `layer`: of the tensor with this dim. */
-static int64_t dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role, int layer)
-{
-	const struct block_config *b = layer >= 0 ? &c->block[layer] : NULL;
-
-	switch (dim) {
-	case DIM_ONE:
-		return 1;
-	case DIM_VOCAB:
-		return c->V;
-	case DIM_HIDDEN:
-		return c->C;
-	case DIM_POSITIONS:
-		return c->max_positions + c->position_offset;
-	case DIM_TYPES:
-		return c->types;
-	case DIM_LABELS:
-		return c->labels;
-	case DIM_HEADS:
-		return b->H;
-	case DIM_Q:
-		return b->H * b->D;
-	case DIM_QUERY:
-		return (b->attention_gate ? 2 : 1) * b->H * b->D;
-	case DIM_KV:
-		return b->KV * b->D;
-	case DIM_QKV:
-		return (b->H + 2 * b->KV) * b->D;
-	case DIM_Q_NORM:
-		return c->qk_norm_whole ? b->H * b->D : b->D;
-	case DIM_K_NORM:
-		return c->qk_norm_whole ? b->KV * b->D : b->D;
-	case DIM_V_NORM:
-		return b->D;
-	case DIM_INNER:
-		return b->F;
-	case DIM_INNER_TWICE:
-		return 2 * b->F;
-	case DIM_EXPERTS:
-		return b->experts.count;
-	case DIM_EXPERT_INNER:
-		return b->experts.F;
-	case DIM_EXPERT_INNER_TWICE:
-		return 2 * b->experts.F;
-	case DIM_EXPERT_RANKS:
-		return b->experts.count * b->adapter[role].rank;
-	case DIM_EXPERT_INNERS:
-		return b->experts.count * b->experts.F;
-	case DIM_EXPERT_HIDDENS:
-		return b->experts.count * c->C;
-	case DIM_SHARED:
-		return b->experts.shared;
-	case DIM_DELTA_QKV:
-		return delta_qkv_cols(&b->delta);
-	case DIM_DELTA_V:
-		return b->delta.value_heads * b->delta.value_dim;
-	case DIM_DELTA_HEADS:
-		return b->delta.value_heads;
-	case DIM_DELTA_HEAD:
-		return b->delta.value_dim;
-	case DIM_CONV:
-		return b->conv_cols;
-	case DIM_CONV_IN:
-		return 3 * c->C;
-	case DIM_TAPS:
-		return b->taps;
-	case DIM_INPUTS_VOCAB:
-		return c->inputs_vocab;
-	case DIM_INPUTS:
-		return c->L * c->input_columns;
-	case DIM_INPUT:
-		return c->input_columns;
-	case DIM_RANK:
-		return b->adapter[role].rank;
-	}
-	return 0;
-}
-
 /* Sets rank, shape and count of a tensor. At most 2^12 * 2^31 * 2^24 elements. */
 static void set_shape(struct model_tensor *t, const struct model_config *c)
 {
@@ -113,7 +35,8 @@ static void set_shape(struct model_tensor *t, const struct model_config *c)
 	    is_turned = is_stack ? c->block[t->layer].experts.in_out
 	                         : c->weight_in_out &&
 	                                   (facts->kind == KIND_MATRIX || facts->kind == KIND_RESIDUAL);
-	int64_t out = dim_of(c, facts->out, t->role, t->layer), in = dim_of(c, facts->in, t->role, t->layer),
+	int64_t out = model_dim_of(c, facts->out, t->role, t->layer),
+	        in = model_dim_of(c, facts->in, t->role, t->layer),
 	        first = is_stack ? c->block[t->layer].experts.count : 1;
 
 	t->rank = facts->kind < KIND_STACK ? 2 : facts->kind <= KIND_FILTER ? 3 : 1;

@@ -63,15 +63,27 @@ struct block_stage {
 };
 enum { BLOCK_STAGES_MAX = 16, BLOCK_TAPS_MAX = 8 };
 
-/* Heads of the gated delta rule (device/op_recurrent.h). */
+/* Heads of the gated delta rule; of a scan, groups of B and C of so many states, and heads of x
+ * (device/op_recurrent.h). */
 struct delta_config {
 	int64_t key_heads, value_heads, key_dim, value_dim;
 };
 
-/* Columns of q, k and v together. */
+/* Columns of q, k and v together; of x, B and C of a scan. */
 static inline int64_t delta_qkv_cols(const struct delta_config *d)
 {
 	return 2 * d->key_heads * d->key_dim + d->value_heads * d->value_dim;
+}
+
+/* What Mamba-2's scan has beside its heads. */
+struct scan_config {
+	double step_low, step_high;
+};
+
+/* Columns of a scan's projection: the gate, x, B, C, and steps. */
+static inline int64_t scan_in_cols(const struct delta_config *d)
+{
+	return d->value_heads * (d->value_dim + 1) + delta_qkv_cols(d);
 }
 
 /* Experts of a block: matrices of which a router chooses some for each token (device/op_experts.h). */
@@ -101,7 +113,8 @@ struct block_config {
 	double score_cap;   /* of attention's scores (device/op_attention.h); 0: none */
 	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
 	                       rows of q, its projection has as many of the gate */
-	struct delta_config delta;     /* with DELTA_QKV_W */
+	struct delta_config delta;     /* with DELTA_QKV_W or SCAN_IN_W */
+	struct scan_config scan;       /* with SCAN_IN_W */
 	int64_t conv_cols, taps;       /* columns and filter of CONV_W; a filter of CONV_FILTER_W */
 	struct experts_config experts; /* with ROUTER_W */
 	struct {

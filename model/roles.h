@@ -39,7 +39,9 @@
  * only. The SHARED ones are an expert for every token, times the sigmoid of SHARED_WEIGHT's product.
  * Gemma 4 has norms of its own before its experts and its router, behind the shared expert, the experts and
  * their sum; EXPERT_SCALE multiplies an expert's weights.
- * DELTA_QKV has all rows of q, of k, of v. The order of rows is the order of tensors within a stage. */
+ * DELTA_QKV has all rows of q, of k, of v. SCAN_IN (Mamba-2) has the gate's rows, those of x, B and C, which
+ * SCAN_CONV filters, and one of a step for each head. SHARED_GATE_UP is GATE_UP of the shared expert. The
+ * order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
@@ -83,6 +85,16 @@
 	ROW(CONV_FILTER_B, BLOCK, RECURRENT, BIAS, CONV, HIDDEN, ONE)                                        \
 	ROW(CONV_OUT_W, BLOCK, RECURRENT, RESIDUAL, CONV, HIDDEN, HIDDEN)                                    \
 	ROW(CONV_OUT_B, BLOCK, RECURRENT, BIAS, CONV, HIDDEN, ONE)                                           \
+	ROW(SCAN_IN_W, BLOCK, RECURRENT, MATRIX, SCAN, SCAN_IN, HIDDEN)                                      \
+	ROW(SCAN_IN_B, BLOCK, RECURRENT, BIAS, SCAN, SCAN_IN, ONE)                                           \
+	ROW(SCAN_CONV_W, BLOCK, RECURRENT, FILTER, SCAN, SCAN_CONV, TAPS)                                    \
+	ROW(SCAN_CONV_B, BLOCK, RECURRENT, BIAS, SCAN, SCAN_CONV, ONE)                                       \
+	ROW(SCAN_DT_BIAS, BLOCK, RECURRENT, ONES, SCAN, DELTA_HEADS, ONE)                                    \
+	ROW(SCAN_A_LOG, BLOCK, RECURRENT, RATES, SCAN, DELTA_HEADS, ONE)                                     \
+	ROW(SCAN_D, BLOCK, RECURRENT, ONES, SCAN, DELTA_HEADS, ONE)                                          \
+	ROW(SCAN_NORM_W, BLOCK, NORMS, ONES, SCAN, DELTA_V, ONE)                                             \
+	ROW(SCAN_OUT_W, BLOCK, RECURRENT, RESIDUAL, SCAN, HIDDEN, DELTA_V)                                   \
+	ROW(SCAN_OUT_B, BLOCK, RECURRENT, BIAS, SCAN, HIDDEN, ONE)                                           \
 	ROW(NORM2_W, BLOCK, NORMS, NORM, GATE, HIDDEN, ONE)                                                  \
 	ROW(NORM2_B, BLOCK, NORMS, BIAS, GATE, HIDDEN, ONE)                                                  \
 	ROW(GATE_W, BLOCK, MLP, MATRIX, GATE, INNER, HIDDEN)                                                 \
@@ -108,6 +120,7 @@
 	ROW(EXPERTS_DOWN_W, BLOCK, EXPERTS, RESIDUAL_STACK, EXPERTS, HIDDEN, EXPERT_INNER)                   \
 	ROW(EXPERTS_DOWN_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, HIDDEN)                            \
 	ROW(SHARED_GATE_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                      \
+	ROW(SHARED_GATE_UP_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED_TWICE, HIDDEN)                             \
 	ROW(SHARED_UP_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                        \
 	ROW(SHARED_DOWN_W, BLOCK, MLP, RESIDUAL, EXPERTS, HIDDEN, SHARED)                                    \
 	ROW(SHARED_WEIGHT_W, BLOCK, MLP, MATRIX, EXPERTS, ONE, HIDDEN)                                       \
@@ -141,6 +154,10 @@
 	ROW(CONV_IN_LORA_B, BLOCK, ADAPTER, ADAPTER, CONV, CONV_IN, RANK)                                    \
 	ROW(CONV_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, CONV, RANK, HIDDEN)                                    \
 	ROW(CONV_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, CONV, HIDDEN, RANK)                                    \
+	ROW(SCAN_IN_LORA_A, BLOCK, ADAPTER, ADAPTER, SCAN, RANK, HIDDEN)                                     \
+	ROW(SCAN_IN_LORA_B, BLOCK, ADAPTER, ADAPTER, SCAN, SCAN_IN, RANK)                                    \
+	ROW(SCAN_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, SCAN, RANK, DELTA_V)                                   \
+	ROW(SCAN_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, SCAN, HIDDEN, RANK)                                    \
 	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
 	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER, RANK)                                         \
 	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                       \
@@ -157,6 +174,8 @@
 	ROW(EXPERTS_DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_HIDDENS, RANK)                     \
 	ROW(SHARED_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                              \
 	ROW(SHARED_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED, RANK)                              \
+	ROW(SHARED_GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                           \
+	ROW(SHARED_GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED_TWICE, RANK)                     \
 	ROW(SHARED_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                                \
 	ROW(SHARED_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED, RANK)                                \
 	ROW(SHARED_DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, SHARED)                              \
@@ -237,6 +256,8 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(DELTA_OUT_W, DELTA_OUT_LORA_A)                                                               \
 	ADAPTED(CONV_IN_W, CONV_IN_LORA_A)                                                                   \
 	ADAPTED(CONV_OUT_W, CONV_OUT_LORA_A)                                                                 \
+	ADAPTED(SCAN_IN_W, SCAN_IN_LORA_A)                                                                   \
+	ADAPTED(SCAN_OUT_W, SCAN_OUT_LORA_A)                                                                 \
 	ADAPTED(GATE_W, GATE_LORA_A)                                                                         \
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
@@ -244,6 +265,7 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(EXPERTS_GATE_UP_W, EXPERTS_GATE_LORA_A)                                                      \
 	ADAPTED(EXPERTS_DOWN_W, EXPERTS_DOWN_LORA_A)                                                         \
 	ADAPTED(SHARED_GATE_W, SHARED_GATE_LORA_A)                                                           \
+	ADAPTED(SHARED_GATE_UP_W, SHARED_GATE_UP_LORA_A)                                                     \
 	ADAPTED(SHARED_UP_W, SHARED_UP_LORA_A)                                                               \
 	ADAPTED(SHARED_DOWN_W, SHARED_DOWN_LORA_A)                                                           \
 	ADAPTED(SHARED_WEIGHT_W, SHARED_WEIGHT_LORA_A)                                                       \
@@ -266,6 +288,7 @@ const char *model_part_name(enum model_part part);
 	STAGE(ATTN, attn, BLOCK, ATTN)                                                                       \
 	STAGE(DELTA, delta, BLOCK, ATTN)                                                                     \
 	STAGE(CONV, conv, BLOCK, ATTN)                                                                       \
+	STAGE(SCAN, scan, BLOCK, ATTN)                                                                       \
 	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
 	STAGE(UP, up, BLOCK, GATE)                                                                           \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
@@ -282,7 +305,7 @@ enum stage_kind {
 };
 
 /* Sizes from config.json. Q, KV and QKV are the dims of all heads together; QUERY has those of q's gate too.
- * DELTA_HEAD is one head of v, of which there are DELTA_HEADS. */
+ * DELTA_HEAD is one head of v, of which there are DELTA_HEADS; the same of x of a scan. */
 enum model_dim {
 	DIM_ONE,
 	DIM_VOCAB,
@@ -307,6 +330,7 @@ enum model_dim {
 	DIM_EXPERT_INNERS,
 	DIM_EXPERT_HIDDENS,
 	DIM_SHARED,
+	DIM_SHARED_TWICE,
 	DIM_DELTA_QKV,
 	DIM_DELTA_V,
 	DIM_DELTA_HEADS,
@@ -314,6 +338,8 @@ enum model_dim {
 	DIM_CONV,
 	DIM_CONV_IN,
 	DIM_TAPS,
+	DIM_SCAN_IN,
+	DIM_SCAN_CONV,
 	DIM_INPUTS_VOCAB,
 	DIM_INPUTS,
 	DIM_INPUT,

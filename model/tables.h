@@ -4,6 +4,9 @@
 
 #include "model/model.h"
 
+/* A size of a tensor of this role and layer (-1: outside of blocks). */
+int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role, int layer);
+
 /* Fills in stages, groups and, of each tensor, the stages that read it. ERR_NOMEM; ERR_INTERNAL if no stage
  * reads a tensor. */
 int model_stages_build(struct model *model);

@@ -1,6 +1,7 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-/* The gated delta rule, forward, backward and token by token, against its definition in fp64. */
+/* The gated delta rule and Mamba-2's scan, forward, backward and token by token, against their definitions in
+ * fp64. */
 #include "tests/delta_reference.h"
 #include "tests/ops_check.h"
 
@@ -25,9 +26,9 @@ static int64_t documents_draw(struct ops_case *c, int32_t *doc_start, int64_t to
 	return count;
 }
 
-static double beta_bf16(double beta)
+static double round_bf16(double x)
 {
-	return bf16_to_f32(bf16_from_f32((float)beta));
+	return bf16_to_f32(bf16_from_f32((float)x));
 }
 
 static double reference_value(void *context)
@@ -48,7 +49,12 @@ static void test_reference(void **state)
 	(void)state;
 	for (uint64_t seed = 0; seed < case_count(20); seed++) {
 		struct ops_case c;
-		struct delta_reference r = {.scale = 0.5, .epsilon = 0.1, .doc_start = doc_start};
+		struct delta_reference r = {.scale = 0.5,
+		        .epsilon = 0.1,
+		        .doc_start = doc_start,
+		        .is_scan = seed % 2 == 1,
+		        .low = 0.2,
+		        .high = 3};
 
 		case_begin(&c, "reference", seed);
 		r.tokens = case_int(&c, 1, 8);
@@ -58,6 +64,7 @@ static void test_reference(void **state)
 		delta_reference_alloc(&r);
 		r.decay = case_normal(&c) / 2;
 		r.dt_bias = case_normal(&c);
+		r.skip = r.is_scan ? case_normal(&c) : 0;
 		for (int64_t i = 0; i < r.tokens * r.dk; i++) {
 			r.q[i] = case_normal(&c);
 			r.k[i] = case_normal(&c);
@@ -79,11 +86,18 @@ static void test_reference(void **state)
 		for (int64_t i = 0; i < r.tokens * r.dv; i++)
 			case_derivative(reference_value, &r, &r.v[i], r.dv_[i], 1);
 		for (int64_t t = 0; t < r.tokens; t++) {
-			case_derivative(reference_value, &r, &r.a[t], r.da[t], 1);
+			double step = delta_softplus(&r, t);
+
+			/* not where a small change crosses a limit */
+			if (fabs(step - r.low) > 0.01 && fabs(step - r.high) > 0.01)
+				case_derivative(reference_value, &r, &r.a[t], r.da[t], 1);
 			case_derivative(reference_value, &r, &r.b[t], r.db[t], 1);
 		}
 		case_derivative(reference_value, &r, &r.decay, r.ddecay, 1);
-		case_derivative(reference_value, &r, &r.dt_bias, r.ddt_bias, 1);
+		if (!r.is_scan)
+			case_derivative(reference_value, &r, &r.dt_bias, r.ddt_bias, 1);
+		else
+			case_derivative(reference_value, &r, &r.skip, r.dskip, 1);
 		delta_reference_free(&r);
 	}
 }
@@ -91,10 +105,11 @@ static void test_reference(void **state)
 /* Arguments of all three ops. */
 struct delta_case {
 	int64_t tokens, documents, key_heads, value_heads, dk, dv, qkv_stride, gate_stride, out_stride;
-	double scale;
+	double scale, low, high;
+	enum delta_rule rule;
 	enum dtype dtype;
 	int32_t doc_start[TOKENS_MAX];
-	struct tensor *q, *k, *v, *a, *b, *decay, *dt_bias, *starts;
+	struct tensor *q, *k, *v, *a, *b, *decay, *dt_bias, *skip, *starts; /* b or skip is NULL */
 };
 
 /* q, k and v lie in one row, as a projection leaves them, or each on its own. */
@@ -119,7 +134,11 @@ static void delta_draw(struct ops_case *c, struct delta_case *d, int64_t tokens)
 	d->k = case_tensor(c, d->tokens * d->qkv_stride, d->dtype, 1);
 	d->v = case_tensor(c, d->tokens * d->qkv_stride, d->dtype, 1);
 	d->a = case_tensor(c, d->tokens * d->gate_stride, d->dtype, 1);
-	d->b = case_tensor(c, d->tokens * d->gate_stride, d->dtype, 1);
+	d->rule = case_int(c, 0, 1) ? DELTA_SCAN : DELTA_GATED;
+	d->low = case_int(c, 0, 1) ? 0.3 : 0;
+	d->high = case_int(c, 0, 1) ? 1.5 : INFINITY;
+	d->b = d->rule == DELTA_GATED ? case_tensor(c, d->tokens * d->gate_stride, d->dtype, 1) : NULL;
+	d->skip = d->rule == DELTA_SCAN ? case_tensor(c, d->value_heads, d->dtype, 1) : NULL;
 	d->decay = case_tensor(c, d->value_heads, d->dtype, 1);
 	d->dt_bias = case_tensor(c, d->value_heads, d->dtype, 1);
 	d->starts = case_tensor(c, d->tokens, DTYPE_I32, 1);
@@ -141,7 +160,11 @@ static void reference_load(
 	        .decay = tensor_get(d->decay, head),
 	        .dt_bias = tensor_get(d->dt_bias, head),
 	        .doc_start = d->doc_start,
-	        .round_beta = d->dtype == DTYPE_BF16 ? beta_bf16 : NULL};
+	        .is_scan = d->rule == DELTA_SCAN,
+	        .low = d->low,
+	        .high = d->high,
+	        .skip = d->skip ? tensor_get(d->skip, head) : 0,
+	        .round = d->dtype == DTYPE_BF16 ? round_bf16 : NULL};
 	delta_reference_alloc(r);
 	for (int64_t t = 0; t < d->tokens; t++) {
 		for (int64_t i = 0; i < d->dk; i++) {
@@ -154,7 +177,7 @@ static void reference_load(
 			        dout ? tensor_get(dout, t * d->out_stride + head * d->dv + i) : 0;
 		}
 		r->a[t] = tensor_get(d->a, t * d->gate_stride + head);
-		r->b[t] = tensor_get(d->b, t * d->gate_stride + head);
+		r->b[t] = d->b ? tensor_get(d->b, t * d->gate_stride + head) : 0;
 	}
 	delta_reference_forward(r);
 	if (dout)
@@ -174,9 +197,10 @@ static double bound_of(const double *x, int64_t count, double factor)
 
 #define DELTA_ARGUMENTS(d)                                                                                   \
 	.q = tensor_addr((d).q), .k = tensor_addr((d).k), .v = tensor_addr((d).v), .a = tensor_addr((d).a),  \
-	.b = tensor_addr((d).b), .decay = tensor_addr((d).decay), .dt_bias = tensor_addr((d).dt_bias),       \
-	.doc_start = tensor_addr((d).starts), .tokens = (d).tokens, .key_heads = (d).key_heads,              \
-	.value_heads = (d).value_heads, .key_dim = (d).dk, .value_dim = (d).dv,                              \
+	.b = (d).b ? tensor_addr((d).b) : DEV_NONE, .skip = (d).skip ? tensor_addr((d).skip) : DEV_NONE,     \
+	.low = (d).low, .high = (d).high, .rule = (d).rule, .decay = tensor_addr((d).decay),                 \
+	.dt_bias = tensor_addr((d).dt_bias), .doc_start = tensor_addr((d).starts), .tokens = (d).tokens,     \
+	.key_heads = (d).key_heads, .value_heads = (d).value_heads, .key_dim = (d).dk, .value_dim = (d).dv,  \
 	.qkv_stride = (d).qkv_stride, .gate_stride = (d).gate_stride, .out_stride = (d).out_stride,          \
 	.scale = (d).scale, .epsilon = 1e-6, .dtype = (d).dtype
 
@@ -237,7 +261,7 @@ static void backward_try(uint64_t seed)
 {
 	struct ops_case c;
 	struct delta_case d;
-	struct tensor *dout, *dq, *dk, *dv, *da, *db, *ddecay, *ddt_bias, *scratch;
+	struct tensor *dout, *dq, *dk, *dv, *da, *db, *ddecay, *ddt_bias, *dskip, *scratch;
 	struct op op = {.kind = OP_DELTA_GRAD};
 	int64_t each;
 
@@ -249,7 +273,8 @@ static void backward_try(uint64_t seed)
 	dk = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
 	dv = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
 	da = case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1);
-	db = case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1);
+	db = d.b ? case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1) : NULL;
+	dskip = d.skip ? case_tensor(&c, d.value_heads, DTYPE_F32, 1) : NULL;
 	ddecay = case_tensor(&c, d.value_heads, DTYPE_F32, 1);
 	ddt_bias = case_tensor(&c, d.value_heads, DTYPE_F32, 1);
 	scratch = case_tensor(&c, delta_scratch_count(d.tokens, d.value_heads, d.dk, d.dv), DTYPE_F32, 1);
@@ -257,7 +282,8 @@ static void backward_try(uint64_t seed)
 	        .dk = tensor_addr(dk),
 	        .dv = tensor_addr(dv),
 	        .da = tensor_addr(da),
-	        .db = tensor_addr(db),
+	        .db = db ? tensor_addr(db) : DEV_NONE,
+	        .dskip = dskip ? tensor_addr(dskip) : DEV_NONE,
 	        .ddecay = tensor_addr(ddecay),
 	        .ddt_bias = tensor_addr(ddt_bias),
 	        .dout = tensor_addr(dout),
@@ -287,7 +313,8 @@ static void backward_try(uint64_t seed)
 					case_check(&c, dv, t * d.qkv_stride + head * d.dv + i,
 					        r.dv_[t * d.dv + i], v_bound, "dv");
 				case_check(&c, da, t * d.gate_stride + head, r.da[t], a_bound, "da");
-				case_check(&c, db, t * d.gate_stride + head, r.db[t], b_bound, "db");
+				if (db)
+					case_check(&c, db, t * d.gate_stride + head, r.db[t], b_bound, "db");
 				a_sum += fabs(delta_speed(&r, t) * r.da[t]) + fabs(r.da[t]);
 				fastest = fmax(fastest, fabs(delta_speed(&r, t)));
 				for (int64_t i = 0; i < d.dv; i++)
@@ -298,6 +325,9 @@ static void backward_try(uint64_t seed)
 			        1000 * EPS_F32 * (a_sum + size * fastest + 1), "ddecay");
 			case_check(&c, ddt_bias, head, tensor_was(ddt_bias, head) + r.ddt_bias,
 			        1000 * EPS_F32 * (a_sum + size + 1), "ddt_bias");
+			if (dskip)
+				case_check(&c, dskip, head, tensor_was(dskip, head) + r.dskip,
+				        1000 * EPS_F32 * (size + fabs(r.dskip) + (double)d.tokens), "dskip");
 			delta_reference_free(&r);
 		}
 		keys_check(&c, &d, dq, dk, key, &sum);

@@ -24,8 +24,8 @@ enum { PLACE = 1 << 24 };
 	.y_stride = 9, .act = CONV_SILU, .dtype = DTYPE_BF16
 #define DELTA                                                                                                \
 	.q = AT(2), .k = AT(3), .v = AT(4), .a = AT(5), .b = AT(6), .decay = AT(7), .dt_bias = AT(8),        \
-	.doc_start = AT(9), .tokens = 5, .key_heads = 2, .value_heads = 6, .key_dim = 7, .value_dim = 3,     \
-	.qkv_stride = 23, .gate_stride = 11, .out_stride = 19, .scale = 1, .epsilon = 1e-6,                  \
+	.skip = DEV_NONE, .doc_start = AT(9), .tokens = 5, .key_heads = 2, .value_heads = 6, .key_dim = 7,   \
+	.value_dim = 3, .qkv_stride = 23, .gate_stride = 11, .out_stride = 19, .scale = 1, .epsilon = 1e-6,  \
 	.dtype = DTYPE_BF16
 #define GATED                                                                                                \
 	.x = AT(2), .gate = AT(3), .weight = AT(4), .rstd = AT(5), .rows = 5, .groups = 3, .cols = 7,        \
@@ -46,7 +46,8 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_DELTA] = {.kind = OP_DELTA, .delta = {DELTA, .out = AT(1)}},
         [OP_DELTA_GRAD] = {.kind = OP_DELTA_GRAD,
                 .delta_grad = {DELTA, .dq = AT(10), .dk = AT(11), .dv = AT(12), .da = AT(13), .db = AT(14),
-                        .ddecay = AT(15), .ddt_bias = AT(16), .dout = AT(1), .scratch = AT(17)}},
+                        .ddecay = AT(15), .ddt_bias = AT(16), .dskip = DEV_NONE, .dout = AT(1),
+                        .scratch = AT(17)}},
         [OP_DELTA_CACHED] = {.kind = OP_DELTA_CACHED,
                 .delta_cached = {DELTA, .out = AT(1), .state = AT(10), .doc_end = AT(11), .texts = 2,
                         .text_rows = 13}},

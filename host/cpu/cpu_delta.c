@@ -16,15 +16,17 @@ struct delta_run {
 	float *scratch;
 };
 
-/* diag(E) Q S + P V', in the place of v. */
+/* diag(E) Q S + P V' (and skip V), in the place of v. */
 static void chunk_out(const struct delta_run *run, struct delta_chunk *c, int64_t head, const float *state)
 {
 	const struct delta_inputs *in = &run->in;
 	const struct cpu_kernels *k = cpu_kernels();
 	int64_t dk = in->key_dim, dv = in->value_dim;
 
+	if (in->is_scan)
+		k->scale(c->v, c->v, delta_skip_of(in, head), c->count * dv);
 	cpu_sgemm(c->v, c->p, c->fresh, c->count, dv, c->count, dv, DELTA_CHUNK, dv, MATMUL_NORMAL,
-	        MATMUL_NORMAL, 1, 0);
+	        MATMUL_NORMAL, 1, in->is_scan ? 1 : 0);
 	if (state) {
 		delta_rows_scale(c, c->q, c->e, dk);
 		cpu_sgemm(c->v, c->scaled, state, c->count, dv, dk, dv, dk, dv, MATMUL_NORMAL, MATMUL_NORMAL,
@@ -82,18 +84,22 @@ struct delta_cached_run {
 	int64_t text_rows;
 };
 
-/* S = exp(g) S + k^ x beta (v - exp(g) k^ S); out = scale q^ S. */
+/* S = exp(g) S + k^ x beta (v - exp(g) k^ S); out = scale q^ S. Of a scan, S = exp(g) S + k x beta v; out =
+ * scale q S + skip v. */
 static void token_step(float *out, float *state, const struct delta_inputs *in, const float *q,
-        const float *k, float *v, struct delta_gate gate)
+        const float *k, float *v, struct delta_gate gate, float skip)
 {
 	const struct cpu_kernels *kernels = cpu_kernels();
 	int64_t dk = in->key_dim, dv = in->value_dim;
 
 	kernels->scale(state, state, expf(gate.g), dk * dv);
-	cpu_sgemm(v, k, state, 1, dv, dk, dv, dk, dv, MATMUL_NORMAL, MATMUL_NORMAL, -1, 1);
+	if (in->is_scan)
+		kernels->scale(out, v, skip, dv);
+	else
+		cpu_sgemm(v, k, state, 1, dv, dk, dv, dk, dv, MATMUL_NORMAL, MATMUL_NORMAL, -1, 1);
 	kernels->scale(v, v, gate.beta, dv);
 	cpu_sgemm(state, k, v, dk, dv, 1, dv, 1, dv, MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
-	cpu_sgemm(out, q, state, 1, dv, dk, dv, dk, dv, MATMUL_NORMAL, MATMUL_NORMAL, 1, 0);
+	cpu_sgemm(out, q, state, 1, dv, dk, dv, dk, dv, MATMUL_NORMAL, MATMUL_NORMAL, 1, in->is_scan ? 1 : 0);
 }
 
 static void cached_head(void *context, int64_t head, int worker)
@@ -115,7 +121,7 @@ static void cached_head(void *context, int64_t head, int worker)
 		delta_unit(q, in, in->q, t, head, (float)in->scale);
 		delta_unit(k, in, in->k, t, head, 1);
 		delta_value(v, in, t, head);
-		token_step(place, state, in, q, k, v, delta_gate_of(in, t, head));
+		token_step(place, state, in, q, k, v, delta_gate_of(in, t, head), delta_skip_of(in, head));
 		cpu_store(kernels, r->run.out, at, place, dv, in->dtype);
 	}
 }

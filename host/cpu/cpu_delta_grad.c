@@ -41,7 +41,7 @@ struct back {
 	float *da, *dp, *dkk; /* [count][DELTA_CHUNK] */
 	float *dstate;
 	float db[DELTA_CHUNK], dbeta[DELTA_CHUNK];
-	double ddecay, ddt_bias;
+	double ddecay, ddt_bias, dskip;
 };
 
 static void back_place(struct back *b, float *base, int64_t key_dim, int64_t value_dim)
@@ -100,19 +100,22 @@ static void products(const struct delta_grad_run *run, struct back *b, struct de
 		PRODUCT(b->r, c->scaled, b->dstate, n, dv, dk, dv, dk, dv, NORMAL, NORMAL, 1, 1);
 		PRODUCT(b->y, c->fresh, b->dstate, n, dk, dv, dk, dv, dv, NORMAL, TRANSPOSED, 1, 0);
 	}
-	delta_solve_transposed(c, b->r, dv);
+	if (!in->is_scan)
+		delta_solve_transposed(c, b->r, dv);
 	memset(b->x, 0, key_bytes);
 	memset(b->z, 0, key_bytes);
 	if (state) {
 		PRODUCT(b->x, b->dout, state, n, dk, dv, dk, dv, dv, NORMAL, TRANSPOSED, 1, 0);
-		PRODUCT(b->z, b->r, state, n, dk, dv, dk, dv, dv, NORMAL, TRANSPOSED, 1, 0);
+		if (!in->is_scan)
+			PRODUCT(b->z, b->r, state, n, dk, dv, dk, dv, dv, NORMAL, TRANSPOSED, 1, 0);
 	}
 	PRODUCT(b->dp, b->dout, c->fresh, n, n, dv, C, dv, dv, NORMAL, TRANSPOSED, 1, 0);
-	PRODUCT(b->da, b->r, c->fresh, n, n, dv, C, dv, dv, NORMAL, TRANSPOSED, -1, 0);
+	if (!in->is_scan)
+		PRODUCT(b->da, b->r, c->fresh, n, n, dv, C, dv, dv, NORMAL, TRANSPOSED, -1, 0);
 }
 
 /* From dP and dA: the parts of db and dbeta in the chunk; dP becomes dP Gamma, dKK D + D^T. */
-static void within(struct back *b, const struct delta_chunk *c)
+static void within(struct back *b, const struct delta_chunk *c, int is_scan)
 {
 	enum { C = DELTA_CHUNK };
 
@@ -130,7 +133,7 @@ static void within(struct back *b, const struct delta_chunk *c)
 			}
 			f = b->dp[at] * c->p[at];
 			b->dp[at] *= gamma;
-			if (j < i) {
+			if (j < i && !is_scan) {
 				d = b->da[at] * gamma;
 				f += b->da[at] * c->a[at];
 				b->dbeta[i] += d * c->kk[at];
@@ -140,6 +143,14 @@ static void within(struct back *b, const struct delta_chunk *c)
 			b->db[i] += f;
 			b->db[j] -= f;
 		}
+}
+
+/* Adds the skip's part to dv of a token. */
+static void skip_back(struct back *b, float *dvalue, const float *v, const float *dout, float skip, int64_t n)
+{
+	b->dskip += dot_of(v, dout, n);
+	for (int64_t d = 0; d < n; d++)
+		dvalue[d] += skip * dout[d];
 }
 
 /* dq and dk of the head, for q and k of length 1, into the op's scratch; dv into its place. */
@@ -153,7 +164,8 @@ static void store(const struct delta_grad_run *run, struct back *b, const struct
 
 	PRODUCT(b->dq, b->dp, c->k, n, dk, n, dk, C, dk, NORMAL, NORMAL, 1, 0);
 	PRODUCT(b->dk, b->dp, c->q, n, dk, n, dk, C, dk, TRANSPOSED, NORMAL, 1, 0);
-	PRODUCT(b->dk, b->dkk, c->k, n, dk, n, dk, C, dk, NORMAL, NORMAL, 1, 1);
+	if (!in->is_scan)
+		PRODUCT(b->dk, b->dkk, c->k, n, dk, n, dk, C, dk, NORMAL, NORMAL, 1, 1);
 	for (int64_t i = 0; i < n; i++) {
 		float *dq = b->dq + i * dk, *dkey = b->dk + i * dk, *dvalue = b->r + i * dv;
 		float from_y = c->rest[i], from_z = -c->beta[i] * c->e[i];
@@ -165,6 +177,8 @@ static void store(const struct delta_grad_run *run, struct back *b, const struct
 			        dkey[d] + from_y * b->y[i * dk + d] + from_z * b->z[i * dk + d];
 		}
 		k->scale(dvalue, dvalue, c->beta[i], dv);
+		if (in->is_scan)
+			skip_back(b, dvalue, c->v + i * dv, b->dout + i * dv, delta_skip_of(in, head), dv);
 		if (in->dtype == DTYPE_F32)
 			k->scale((float *)cpu_ptr(run->op.dv) + at, dvalue, 1, dv);
 		else
@@ -186,7 +200,7 @@ static void gates(const struct delta_grad_run *run, struct back *b, const struct
 {
 	const struct delta_inputs *in = &run->in;
 	int64_t dk = in->key_dim, dv = in->value_dim, n = c->count;
-	double last = c->total * state_sum, dg = 0;
+	double last = c->total * state_sum, dg = 0, da;
 
 	for (int64_t i = 0; i < n; i++) {
 		double kz = dot_of(b->z + i * dk, c->k + i * dk, dk) * c->e[i];
@@ -202,10 +216,13 @@ static void gates(const struct delta_grad_run *run, struct back *b, const struct
 		int64_t at = (c->first + i) * in->gate_stride + head;
 
 		dg += b->db[i] + (i == n - 1 ? last : 0);
-		number_store(run->op.da, at, (float)(dg * gate->slope), in->dtype);
-		number_store(run->op.db, at, b->dbeta[i] * gate->sigmoid * (1 - gate->sigmoid), in->dtype);
+		da = dg * gate->slope + (double)b->dbeta[i] * gate->step_slope;
+		number_store(run->op.da, at, (float)da, in->dtype);
+		if (!in->is_scan)
+			number_store(
+			        run->op.db, at, b->dbeta[i] * gate->sigmoid * (1 - gate->sigmoid), in->dtype);
 		b->ddecay += dg * gate->g;
-		b->ddt_bias += dg * gate->slope;
+		b->ddt_bias += da;
 	}
 }
 
@@ -222,6 +239,8 @@ static void pass_back(const struct delta_grad_run *run, struct back *b, struct d
 	PRODUCT(b->dstate, c->scaled, b->dout, dk, dv, n, dv, dk, dv, TRANSPOSED, NORMAL, 1, is_last ? 0 : 1);
 	for (int64_t i = 0; i < n; i++)
 		factors[i] = c->beta[i] * c->e[i];
+	if (in->is_scan)
+		return;
 	delta_rows_scale(c, c->k, factors, dk);
 	PRODUCT(b->dstate, c->scaled, b->r, dk, dv, n, dv, dk, dv, TRANSPOSED, NORMAL, -1, 1);
 }
@@ -235,7 +254,7 @@ static void chunk_back(const struct delta_grad_run *run, struct back *b, struct 
 	delta_chunk_fresh(c, in, state);
 	dout_load(run, b, c, head);
 	products(run, b, c, state, is_last);
-	within(b, c);
+	within(b, c, in->is_scan);
 	gates(run, b, c, head, state_sum);
 	if (state)
 		pass_back(run, b, c, is_last);
@@ -278,6 +297,8 @@ static void delta_grad_head(void *context, int64_t head, int worker)
 	}
 	decay[head] = (float)(decay[head] + b.ddecay);
 	dt_bias[head] = (float)(dt_bias[head] + b.ddt_bias);
+	if (in->is_scan)
+		((float *)cpu_ptr(run->op.dskip))[head] += (float)b.dskip;
 }
 
 /* ---- q and k as they came: sums over the value heads of a key head, and back through the lengths ---- */
@@ -309,7 +330,8 @@ static void delta_grad_token(void *context, int64_t piece, int worker)
 		memset(sum, 0, (size_t)dk * sizeof(*sum));
 		for (int64_t r = 0; r < each; r++)
 			k->add(sum, sum, rows + (((key * each + r) * in->tokens + t) * 2 + side) * dk, dk);
-		unit_grad(sum, unit, length, dk);
+		if (!in->is_scan)
+			unit_grad(sum, unit, length, dk);
 		if (place != sum)
 			k->scale(place, sum, 1, dk);
 		cpu_store(k, cpu_ptr(to[side]), at, place, dk, in->dtype);

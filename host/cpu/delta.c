@@ -43,7 +43,34 @@ static float rounded(float x, enum dtype dtype)
 	return f32_from_bits((uint32_t)bits << 16);
 }
 
-struct delta_gate delta_gate_of(const struct delta_inputs *in, int64_t token, int64_t head)
+static double softplus(double x)
+{
+	return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+static struct delta_gate scan_gate_of(const struct delta_inputs *in, int64_t token, int64_t head)
+{
+	float low = rounded((float)in->low, in->dtype), high = rounded((float)in->high, in->dtype);
+	float x = rounded(value_at(in->a, token * in->gate_stride + head, in->dtype) +
+	                          value_at(in->dt_bias, head, in->dtype),
+	        in->dtype);
+	float step = rounded((float)softplus((double)x), in->dtype);
+	double speed = exp((double)value_at(in->decay, head, in->dtype));
+	struct delta_gate gate = {.beta = fminf(fmaxf(step, low), high)};
+
+	if (step >= low && step <= high)
+		gate.step_slope = (float)(1 / (1 + exp(-(double)x)));
+	gate.g = (float)(-speed * (double)gate.beta);
+	gate.slope = (float)(-speed * (double)gate.step_slope);
+	return gate;
+}
+
+float delta_skip_of(const struct delta_inputs *in, int64_t head)
+{
+	return in->skip ? value_at(in->skip, head, in->dtype) : 0;
+}
+
+static struct delta_gate rule_gate_of(const struct delta_inputs *in, int64_t token, int64_t head)
 {
 	int64_t at = token * in->gate_stride + head;
 	double x = (double)value_at(in->a, at, in->dtype) + (double)value_at(in->dt_bias, head, in->dtype);
@@ -52,9 +79,14 @@ struct delta_gate delta_gate_of(const struct delta_inputs *in, int64_t token, in
 	struct delta_gate gate = {.sigmoid = (float)(1 / (1 + exp(-b)))};
 
 	gate.beta = rounded(gate.sigmoid, in->dtype);
-	gate.g = (float)(-speed * (x > 0 ? x + log1p(exp(-x)) : log1p(exp(x))));
+	gate.g = (float)(-speed * softplus(x));
 	gate.slope = (float)(-speed / (1 + exp(-x)));
 	return gate;
+}
+
+struct delta_gate delta_gate_of(const struct delta_inputs *in, int64_t token, int64_t head)
+{
+	return in->is_scan ? scan_gate_of(in, token, head) : rule_gate_of(in, token, head);
 }
 
 float delta_unit(
@@ -64,7 +96,7 @@ float delta_unit(
 	int64_t key = head / (in->value_heads / in->key_heads);
 	const float *x =
 	        cpu_load(k, to, from, token * in->qkv_stride + key * in->key_dim, in->key_dim, in->dtype);
-	float length = (float)(1 / sqrt(k->sumsq_about(x, in->key_dim, 0) + in->epsilon));
+	float length = in->is_scan ? 1 : (float)(1 / sqrt(k->sumsq_about(x, in->key_dim, 0) + in->epsilon));
 
 	k->scale(to, x, length * factor, in->key_dim);
 	return length;
@@ -137,15 +169,15 @@ static void load(struct delta_chunk *c, const struct delta_inputs *in, int64_t h
 		c->rest[i] = expf(sum - c->b[i]);
 }
 
-/* A and P from K K^T and Q K^T. */
-static void decay_products(struct delta_chunk *c)
+/* P, and A if the rule has one, from Q K^T and K K^T. */
+static void decay_products(struct delta_chunk *c, int is_scan)
 {
 	for (int64_t i = 0; i < c->count; i++)
 		for (int64_t j = 0; j < DELTA_CHUNK; j++) {
 			float gamma = j <= i ? expf(c->b[i] - c->b[j]) : 0;
 			int64_t at = i * DELTA_CHUNK + j;
 
-			c->a[at] = j < i ? c->beta[i] * c->kk[at] * gamma : 0;
+			c->a[at] = j < i && !is_scan ? c->beta[i] * c->kk[at] * gamma : 0;
 			c->p[at] = j <= i ? c->p[at] * gamma : 0;
 		}
 }
@@ -160,11 +192,12 @@ void delta_chunk_begin(struct delta_chunk *c, const struct delta_inputs *in, int
 	        in->doc_start[first + c->count] <= first)
 		c->count++;
 	load(c, in, head);
-	cpu_sgemm(c->kk, c->k, c->k, c->count, c->count, dk, DELTA_CHUNK, dk, dk, MATMUL_NORMAL,
-	        MATMUL_TRANSPOSED, 1, 0);
+	if (!in->is_scan)
+		cpu_sgemm(c->kk, c->k, c->k, c->count, c->count, dk, DELTA_CHUNK, dk, dk, MATMUL_NORMAL,
+		        MATMUL_TRANSPOSED, 1, 0);
 	cpu_sgemm(c->p, c->q, c->k, c->count, c->count, dk, DELTA_CHUNK, dk, dk, MATMUL_NORMAL,
 	        MATMUL_TRANSPOSED, 1, 0);
-	decay_products(c);
+	decay_products(c, in->is_scan);
 }
 
 void delta_rows_scale(struct delta_chunk *c, const float *x, const float *factors, int64_t cols)
@@ -177,14 +210,15 @@ void delta_chunk_fresh(struct delta_chunk *c, const struct delta_inputs *in, con
 {
 	int64_t dk = in->key_dim, dv = in->value_dim;
 
-	if (state) {
+	if (state && !in->is_scan) {
 		delta_rows_scale(c, c->k, c->e, dk);
 		cpu_sgemm(c->v, c->scaled, state, c->count, dv, dk, dv, dk, dv, MATMUL_NORMAL, MATMUL_NORMAL,
 		        -1, 1);
 	}
 	for (int64_t i = 0; i < c->count; i++)
 		cpu_kernels()->scale(c->fresh + i * dv, c->v + i * dv, c->beta[i], dv);
-	solve(c, c->fresh, dv);
+	if (!in->is_scan)
+		solve(c, c->fresh, dv);
 }
 
 void delta_chunk_pass(struct delta_chunk *c, const struct delta_inputs *in, float *state, int is_zero)

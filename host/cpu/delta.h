@@ -18,10 +18,11 @@
 
 /* The arguments that forward, backward and generation share. */
 struct delta_inputs {
-	const void *q, *k, *v, *a, *b, *decay, *dt_bias;
+	const void *q, *k, *v, *a, *b, *decay, *dt_bias, *skip;
 	const int32_t *doc_start;
 	int64_t tokens, key_heads, value_heads, key_dim, value_dim, qkv_stride, gate_stride;
-	double scale, epsilon;
+	double scale, epsilon, low, high;
+	int is_scan; /* DELTA_SCAN: A = 0, and diag(E) K S is not taken from V */
 	enum dtype dtype;
 };
 
@@ -33,14 +34,16 @@ struct delta_inputs {
 		.doc_start = cpu_ptr((o)->doc_start), .tokens = (o)->tokens, .key_heads = (o)->key_heads,    \
 		.value_heads = (o)->value_heads, .key_dim = (o)->key_dim, .value_dim = (o)->value_dim,       \
 		.qkv_stride = (o)->qkv_stride, .gate_stride = (o)->gate_stride, .scale = (o)->scale,         \
-		.epsilon = (o)->epsilon, .dtype = (o)->dtype                                                 \
+		.epsilon = (o)->epsilon, .low = (o)->low, .high = (o)->high,                                 \
+		.is_scan = (o)->rule == DELTA_SCAN, .skip = cpu_ptr((o)->skip), .dtype = (o)->dtype          \
 	}
 
 /* A gate of one token and head, with what its gradient needs. */
 struct delta_gate {
-	float beta, sigmoid; /* beta rounded to dtype, and as it is */
+	float beta, sigmoid; /* beta rounded to dtype, and as it is; of a scan, beta is the step */
 	float g;             /* log of the decay, at most 0 */
 	float slope;         /* dg/da */
+	float step_slope;    /* dbeta/da of a scan */
 };
 
 struct delta_chunk {
@@ -58,10 +61,11 @@ struct delta_chunk {
 /* Gives a chunk's arrays their places in scratch_delta_chunk_count floats. */
 void delta_chunk_place(struct delta_chunk *c, float *base, int64_t key_dim, int64_t value_dim);
 
-/* One token of a head: q and k over their lengths, v, and the gate. */
+/* One token of a head: q and k over their lengths (of a scan, as they are), v, and the gate. */
 struct delta_gate delta_gate_of(const struct delta_inputs *in, int64_t token, int64_t head);
 float delta_unit(float *to, const struct delta_inputs *in, const void *from, int64_t token, int64_t head,
         float factor);
+float delta_skip_of(const struct delta_inputs *in, int64_t head); /* 0 without skip */
 void delta_value(float *to, const struct delta_inputs *in, int64_t token, int64_t head);
 
 /* Loads the chunk from `first` on, which ends with its document or after DELTA_CHUNK tokens, and computes A

@@ -153,6 +153,11 @@ struct linear experts_shared_of(const struct stage_call *call, enum tensor_role 
 
 	if (role == ROLE_SHARED_WEIGHT_W)
 		return (struct linear){role, ROLE_COUNT, 1, C, 0, 0, 0};
+	if (role != ROLE_SHARED_DOWN_W && call_has(call, ROLE_SHARED_GATE_UP_W)) {
+		int is_up = role == ROLE_SHARED_UP_W;
+
+		return (struct linear){ROLE_SHARED_GATE_UP_W, ROLE_COUNT, S, C, 0, is_up ? S : 0, is_up};
+	}
 	return role == ROLE_SHARED_DOWN_W ? (struct linear){role, ROLE_COUNT, C, S, 0, 0, 0}
 	                                  : (struct linear){role, ROLE_COUNT, S, C, 0, 0, 0};
 }

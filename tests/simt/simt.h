@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-enum { SIMT_WARP = 32, SIMT_THREADS_MAX = 1024, SIMT_ACCESS_MAX = 20 };
+enum { SIMT_WARP = 32, SIMT_THREADS_MAX = 1024, SIMT_ACCESS_MAX = 24 };
 
 /* Bytes of global memory that a launch may read or write. It may read back its own writes. */
 struct simt_access {
