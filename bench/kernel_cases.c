@@ -451,6 +451,8 @@ static const struct kernel_case cases[] = {
         {"attention_cached, a token", OP_ATTENTION_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
         {"route", OP_ROUTE, DTYPE_BF16, 0, KERNEL_COPY},
         {"route_grad", OP_ROUTE_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"router_shares", OP_ROUTER_SHARES, DTYPE_BF16, 0, KERNEL_COPY},
+        {"balance_grad", OP_BALANCE_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"order", OP_ORDER, DTYPE_BF16, 0, KERNEL_COPY},
         {"dispatch", OP_DISPATCH, DTYPE_BF16, 0, KERNEL_COPY},
         {"combine", OP_COMBINE, DTYPE_BF16, 0, KERNEL_COPY},
@@ -578,15 +580,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_ADAMW:
 		make_adamw(op, place, scale, k->dtype, (enum adamw_state)k->variant);
 		break;
-	case OP_FILL:
-	case OP_COPY:
-	case OP_CAST:
-	case OP_JOIN:
-	case OP_EXPAND:
-	case OP_ADD:
-	case OP_SCALE:
-	case OP_COLUMNS:
-	case OP_COLSUM:
+		OP_MOVE_LIST(CASE)
 	case OP_SUMSQ:
 	case OP_CAST_SUMSQ:
 		make_flat(op, place, scale, k->dtype, k->variant);

@@ -91,6 +91,16 @@ void kernel_make_experts(struct op *op, struct kernel_place *p, const struct ben
 		        kernel_take(p, KERNEL_EXPERTS, DTYPE_F32), kernel_take(p, s->tokens, DTYPE_F32),
 		        index->expert_rows, index->order, kernel_take(p, KERNEL_EXPERTS, dtype), s->tokens, 1,
 		        KERNEL_EXPERTS, dtype};
+	else if (op->kind == OP_ROUTER_SHARES)
+		op->router_shares = (struct op_router_shares){
+		        kernel_take(p, s->tokens * KERNEL_EXPERTS, DTYPE_F32),
+		        kernel_take(p, s->tokens * KERNEL_EXPERTS, DTYPE_F32), s->tokens, KERNEL_EXPERTS};
+	else if (op->kind == OP_BALANCE_GRAD)
+		op->balance_grad =
+		        (struct op_balance_grad){kernel_take(p, s->tokens * KERNEL_EXPERTS, DTYPE_F32),
+		                kernel_take(p, s->tokens * KERNEL_EXPERTS, DTYPE_F32),
+		                kernel_take(p, KERNEL_EXPERTS, DTYPE_F32), index->expert_rows, s->tokens,
+		                KERNEL_EXPERTS, 1, KERNEL_EXPERTS + 1, 1};
 	else if (op->kind == OP_ROUTE || op->kind == OP_ROUTE_GRAD)
 		make_route(op, p, s, index);
 	else

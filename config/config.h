@@ -41,7 +41,7 @@ enum verb {
 	VERB_COUNT
 };
 
-enum { CONFIG_AUTO = -1, CONFIG_EACH_EPOCH = -1, CONFIG_AT_THE_BEST = -2 };
+enum { CONFIG_AUTO = -1, CONFIG_EACH_EPOCH = -1, CONFIG_AT_THE_BEST = -2, CONFIG_BALANCE_MODEL = -2 };
 
 enum config_offload { /* bits of cpu_offload */
 	CONFIG_OFFLOAD_PARAMS = 1,

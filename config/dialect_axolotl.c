@@ -175,6 +175,16 @@ static const struct dialect_key own[] = {
         KEYS_END,
 };
 
+static int balance(const struct item *s)
+{
+	return item_keep(s, "balance");
+}
+
+static int balance_coef(const struct item *s)
+{
+	return item_keep(s, "balance_coef");
+}
+
 static const struct dialect_key keys[] = {
         CALL("adapter", adapter),
         CALL("lora_target_linear", target_linear),
@@ -183,7 +193,9 @@ static const struct dialect_key keys[] = {
         KEY("test_datasets.0.path", "eval_data"),
         PASS("test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type "
              "auto_resume_from_checkpoints "
-             "resize_token_embeddings_to_32x model_config.output_router_logits"),
+             "resize_token_embeddings_to_32x"),
+        CALL("model_config.router_aux_loss_coef", balance_coef),
+        CALL("model_config.output_router_logits", balance),
         CALL("bnb_config_kwargs.bnb_4bit_quant_type", item_quant_type),
         CALL("bnb_config_kwargs.bnb_4bit_use_double_quant", item_quant_double),
         CALL("bnb_config_kwargs.bnb_4bit_compute_dtype", item_quant_dtype),
@@ -308,6 +320,18 @@ static int best_apply(const struct dialect_state *d, struct config *c)
 	return 0;
 }
 
+/* These two replace what config.json says; the coefficient alone changes nothing unless that asks. */
+static int balance_apply(struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *asks = dialect_kept(d, "balance"), *coef = dialect_kept(d, "balance_coef");
+
+	if (!asks || config_was_set(c, "router_aux_loss_coef"))
+		return 0;
+	if (item_is_off(asks->text))
+		return kept_set(c, asks, "router_aux_loss_coef", "0");
+	return kept_set(c, coef ? coef : asks, "router_aux_loss_coef", coef ? coef->text : "model");
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *total = dialect_kept(d, "total_batch"),
@@ -327,6 +351,8 @@ static int finish(struct dialect_state *d, struct config *c)
 		rc = each_epoch(d, c, "evals_per_epoch", "eval_steps");
 	if (!rc)
 		rc = best_apply(d, c);
+	if (!rc)
+		rc = balance_apply(d, c);
 	if (!rc && dialect_kept(d, "unfrozen") && d->lora == DIALECT_LORA_ON)
 		rc = kept_error(ERR_UNSUPPORTED, dialect_kept(d, "unfrozen"),
 		        "beside an adapter trains weights of the base too; remove one of the two");

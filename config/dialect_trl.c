@@ -95,10 +95,19 @@ static const struct dialect_key keys[] = {
         KEYS_END,
 };
 
+/* TRL adds the loss of even use wherever the model's class has it, with the model's coefficient. */
+static int finish(struct dialect_state *d, struct config *c)
+{
+	if (d->file != &dialect_trl || !config_trains(c) || config_was_set(c, "router_aux_loss_coef"))
+		return 0;
+	return config_set_meant(c, d->file_path, "router_aux_loss_coef", "router_aux_loss_coef", 0, "model");
+}
+
 const struct dialect dialect_trl = {.name = "TRL",
         .base = &dialect_transformers,
         .markers = markers,
         .own = own,
         .keys = keys,
         .defaults = defaults,
-        .lora = &lora};
+        .lora = &lora,
+        .finish = finish};

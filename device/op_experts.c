@@ -173,3 +173,25 @@ int op_describe_expert_scale_grad(struct op_facts *f, const struct op_expert_sca
 	UPDATE(dscale, .dtype = DTYPE_F32, .cols = p->experts);
 	return 0;
 }
+
+int op_describe_router_shares(struct op_facts *f, const struct op_router_shares *p)
+{
+	if (SIZE(tokens, 1) || SIZE(experts, 1) || check_choice(f, p->experts, 1))
+		return ERR_RANGE;
+	READ(logits, .dtype = DTYPE_F32, .rows = p->tokens, .cols = p->experts);
+	WRITE(shares, .dtype = DTYPE_F32, .rows = p->tokens, .cols = p->experts);
+	return 0;
+}
+
+int op_describe_balance_grad(struct op_facts *f, const struct op_balance_grad *p)
+{
+	if (SIZE(tokens, 1) || SIZE(experts, 1) || SIZE(layers, 1) || check_choice(f, p->experts, 1))
+		return ERR_RANGE;
+	if (p->stride <= p->experts)
+		return op_refuse(f, "stride is %" PRId64 ", must be more than experts", p->stride);
+	READ(logits, .dtype = DTYPE_F32, .rows = p->tokens, .cols = p->experts);
+	READ(first, .dtype = DTYPE_I32, .rows = p->layers, .cols = p->stride);
+	WRITE(counts, .dtype = DTYPE_F32, .cols = p->experts);
+	UPDATE(dlogits, .dtype = DTYPE_F32, .rows = p->tokens, .cols = p->experts);
+	return 0;
+}

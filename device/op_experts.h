@@ -10,6 +10,8 @@
  *     DISPATCH a row for each slot         GROUPED  rows times the matrix of their expert
  *     WEIGH    rows times their weights    COMBINE  the sum of a token's rows
  *
+ * ROUTER_SHARES and BALANCE_GRAD are for a loss that keeps experts evenly used (model/blocks/balance.h).
+ *
  * Some experts at a time: GROUPED and GROUPED_COLSUM also take `first` from expert e on, with `experts` the
  * number of those experts and b (or c) from e on. They then use and write the rows of these experts only.
  */
@@ -32,7 +34,9 @@
 	ROW(GROUPED, grouped, grouped)                                                                       \
 	ROW(GROUPED_COLSUM, grouped_colsum, grouped_colsum)                                                  \
 	ROW(EXPERT_SCALE, expert_scale, expert_scale)                                                        \
-	ROW(EXPERT_SCALE_GRAD, expert_scale_grad, expert_scale_grad)
+	ROW(EXPERT_SCALE_GRAD, expert_scale_grad, expert_scale_grad)                                         \
+	ROW(ROUTER_SHARES, router_shares, router_shares)                                                     \
+	ROW(BALANCE_GRAD, balance_grad, balance_grad)
 
 enum { ROUTE_EXPERTS_MAX = 4096, ROUTE_CHOSEN_MAX = 64, ROUTE_GROUPS_MAX = 64 };
 
@@ -144,6 +148,21 @@ struct op_expert_scale_grad {
 	dev_addr dweights, dscale, weights, first, slot, scale;
 	int64_t tokens, chosen, experts;
 	enum dtype dtype;
+};
+
+/* shares = softmax(logits) over all experts; both F32 [tokens, experts]. */
+struct op_router_shares {
+	dev_addr shares, logits;
+	int64_t tokens, experts;
+};
+
+/* dlogits += the gradient of factor * the sum over tokens and experts of n[e] * softmax(logits)[t, e]. n[e],
+ * a constant, is the number of rows of expert e in all `layers`, each with a `first` as of op_order, `stride`
+ * int32 after the one before. counts, F32 [experts], is written with n. */
+struct op_balance_grad {
+	dev_addr dlogits, logits, counts, first;
+	int64_t tokens, experts, layers, stride;
+	double factor;
 };
 
 #endif

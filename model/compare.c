@@ -37,6 +37,8 @@ static const struct field model_fields[] = {
         MODEL("the first row of learned positions", I64, position_offset),
         MODEL("pad_token_id", I64, pad_id),
         MODEL("the pooling", INT, pool),
+        MODEL("output_router_logits", INT, balance_asked),
+        MODEL("router_aux_loss_coef", REAL, balance_coef),
         MODEL("hidden_size_per_layer_input", I64, input_columns),
 };
 

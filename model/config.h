@@ -92,6 +92,8 @@ struct experts_keys {
 };
 /* Reads them into *e, which has the values of absent keys, and checks the numbers. */
 void config_read_experts(struct config_reader *r, struct experts_config *e, const struct experts_keys *keys);
+/* What the loss of even use of experts is to be, for a class that has it. */
+void config_read_balance(struct config_reader *r, struct model_config *c, double otherwise);
 /* Gives the layers that decoder_sparse_step and mlp_only_layers choose those experts, the others an MLP. */
 void config_read_sparse_layers(
         struct config_reader *r, struct model_config *c, const struct experts_config *e);

@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+#define CONFIG_BALANCE_MAX 1e6
+
 /* The count by either key; both may be there if they agree. */
 static void read_count(struct config_reader *r, int64_t *count, const char *const keys[2])
 {
@@ -61,7 +63,18 @@ void config_read_experts(struct config_reader *r, struct experts_config *e, cons
 		        e->chosen, count, e->count);
 	if (!r->err && keys->is_grouped)
 		read_groups(r, e, keys);
-	config_refuse_flag(r, "output_router_logits");
+}
+
+/* Plain training of transformers has this loss only where the flag is set. */
+void config_read_balance(struct config_reader *r, struct model_config *c, double otherwise)
+{
+	c->balance_class = 1;
+	c->balance_coef = otherwise;
+	config_read_num(r, "router_aux_loss_coef", &c->balance_coef);
+	if (!r->err && !(c->balance_coef >= 0 && c->balance_coef <= CONFIG_BALANCE_MAX))
+		config_fail(r, ERR_INPUT, "router_aux_loss_coef is %g, must be 0 to %g", c->balance_coef,
+		        CONFIG_BALANCE_MAX);
+	config_read_flag(r, "output_router_logits", &c->balance_asked);
 }
 
 void config_set_sparse(struct block_config *b, const struct experts_config *e, int is_sparse)

@@ -189,7 +189,11 @@ struct model_config {
 	int norm_after_sum;     /* POST_NORM1 and POST_NORM2 are over the sum of stream and branch (BERT) */
 	int is_encoder;         /* no family of it has a head that gives the logits of the next token */
 	int is_classifier;      /* config.json names a class that classifies texts */
-	int64_t adapter_rank;   /* the largest of all adapters; 0: none (model/adapter.h) */
+	/* The loss that keeps experts evenly used (model/blocks/balance.h): whether transformers has it for
+	 * this class, and config.json asks for it; router_aux_loss_coef; this run's coefficient, or 0. */
+	int balance_class, balance_asked;
+	double balance_coef, balance;
+	int64_t adapter_rank; /* the largest of all adapters; 0: none (model/adapter.h) */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[16];               /* tokens that end a text */

@@ -486,6 +486,8 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	e->pending = 0;
 	losses_sum(e, result, micro, micro_count);
 	rc = results_sum(e, result);
+	if (!rc)
+		rc = engine_tally(e, result, micro, micro_count);
 	if (rc)
 		return rc;
 	finite = isfinite(result->grad_norm) && isfinite(result->loss_sum);

@@ -53,8 +53,11 @@ struct engine_result {
 	                    double, in order */
 	double sums[OBJECTIVE_SUMS_MAX]; /* the objective's; the first is loss_sum */
 	int64_t targets;                 /* of this rank */
-	double grad_norm;                /* of all ranks, before clipping */
-	int skipped;                     /* 1: the step changed nothing: not finite, or no target */
+	/* With experts, on all ranks: the mean of the micro-batches' losses of even use, without its
+	 * coefficient (0: it is off), and what tally_load says of the step (model/blocks/balance.h). */
+	double balance, expert_load, experts_used;
+	double grad_norm;    /* of all ranks, before clipping */
+	int skipped;         /* 1: the step changed nothing: not finite, or no target */
 	char nonfinite[256]; /* what was not finite, as the start of a sentence; "" if everything was */
 };
 

@@ -1,5 +1,5 @@
 /* Shared by the engine's files. engine.c plans and steps, engine_planes.c reads and writes planes,
- * engine_memory.c counts. */
+ * engine_memory.c counts, engine_tally.c says how experts were used. */
 #ifndef FERRY_OFFLOAD_ENGINE_PARTS_H
 #define FERRY_OFFLOAD_ENGINE_PARTS_H
 
@@ -25,6 +25,10 @@ struct engine {
 
 /* Any plan of the engine; all have the same planes. */
 const struct plan *engine_any_plan(const struct engine *e);
+
+/* Sums what this step's tallies say into the result; engine_tally.c. */
+int engine_tally(
+        struct engine *e, struct engine_result *result, const struct host_batch *micro, int micro_count);
 
 /* The stream for calls of the owner between steps. */
 struct stream *engine_main_stream(const struct engine *e);

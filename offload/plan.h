@@ -110,6 +110,7 @@ enum plan_kind {
 	X(ACCUMULATE, "cpu/comm", "gradient sum over micro-batches: DST += SRC, first one copies")           \
 	X(FINISH, "cpu", "host gradient sum: round to gradient_dtype in place, sums of squares -> NORM")     \
 	X(NORM, "d2h", "all sums of squares to the host")                                                    \
+	X(TALLY, "d2h", "how a micro-batch used experts, to the host")                                       \
 	X(LOSS, "d2h", "token losses (or logits) of a micro-batch to the host")                              \
 	X(UPDATE, "cpu", "AdamW on host planes")                                                             \
 	X(UPDATE_DEVICE, "compute", "AdamW on device planes")                                                \
@@ -143,6 +144,7 @@ enum plan_space {
 	ROLE(BATCH, "batch")                                                                                 \
 	ROLE(LOSS, "loss")                                                                                   \
 	ROLE(VECTORS, "vectors")                                                                             \
+	ROLE(TALLY, "tally")                                                                                 \
 	ROLE(NORM, "norm")                                                                                   \
 	ROLE(CACHE, "cache")                                                                                 \
 	ROLE(VALUE, "value")                                                                                 \
@@ -192,6 +194,7 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(ROPE_TABLE, "rope table", WORKSPACE)                                                               \
 	X(BATCH, "batch", STAGING)                                                                           \
 	X(LOSS, "loss", STAGING)                                                                             \
+	X(TALLY, "use of experts", STAGING)                                                                  \
 	X(SUMS_OF_SQUARES, "sums of squares", STAGING)
 
 #define PLAN_PLANE_ENUM(id, ...) BUFFER_PLANE_##id,

@@ -1,6 +1,7 @@
 /* Lists the operations of a plan. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/blocks/balance.h"
 #include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 
@@ -34,6 +35,7 @@ static void state_add(struct builder *b)
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
 	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
+	int64_t tally_bytes = p->kind == PLAN_TRAIN ? model_tally(b->model).bytes : 0;
 	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
 
 	homes_add(b);
@@ -55,6 +57,9 @@ static void state_add(struct builder *b)
 		        plan_add_buffer(p, BUFFER_LOSS, SPACE_STAGING, LAYOUT_PERSISTENT, loss_bytes);
 		if (b->state.loss_host[m] >= 0)
 			p->buffers[b->state.loss_host[m]].micro = m;
+		if (tally_bytes)
+			b->state.tally_host[m] = plan_add_buffer(
+			        p, BUFFER_TALLY, SPACE_STAGING, LAYOUT_PERSISTENT, tally_bytes);
 	}
 	if (objective_type(&o->objective)->vectors)
 		b->state.vectors_host = plan_add_buffer(p, BUFFER_VECTORS, SPACE_STAGING, LAYOUT_PERSISTENT,
@@ -126,6 +131,8 @@ static int builder_alloc(struct builder *b)
 	b->state.batch = ints_alloc(micros, -1);
 	b->state.batch_host = ints_alloc(micros, -1);
 	b->state.loss_host = ints_alloc(micros, -1);
+	b->state.tally = ints_alloc(micros, -1);
+	b->state.tally_host = ints_alloc(micros, -1);
 	b->state.cache = ints_alloc(b->model->stage_count, -1);
 	b->x = ints_alloc(slots, -1);
 	b->spilled = ints_alloc(slots, -1);
@@ -135,8 +142,8 @@ static int builder_alloc(struct builder *b)
 	b->value_grad = ints_alloc(b->model->config.value_count * micros + 1, -1);
 	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
 	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
-	        !b->state.cache || !b->x || !b->spilled || !b->acts_kept || !b->dx || !b->value ||
-	        !b->value_grad || !b->units)
+	        !b->state.tally || !b->state.tally_host || !b->state.cache || !b->x || !b->spilled ||
+	        !b->acts_kept || !b->dx || !b->value || !b->value_grad || !b->units)
 		return ERR_NOMEM;
 	for (int u = 0; u < units; u++)
 		b->units[u] = (struct unit_listing){
@@ -175,6 +182,8 @@ static void builder_close(struct builder *b)
 	mem_free(b->state.batch);
 	mem_free(b->state.batch_host);
 	mem_free(b->state.loss_host);
+	mem_free(b->state.tally);
+	mem_free(b->state.tally_host);
 	mem_free(b->state.cache);
 	mem_free(b->x);
 	mem_free(b->spilled);

@@ -42,7 +42,7 @@ struct update_list {
 /* Persistent buffers of each unit and of the run. -1 if the policy has none. */
 struct plan_state {
 	struct unit_state *units;
-	int *batch, *batch_host, *loss_host; /* per micro */
+	int *batch, *batch_host, *loss_host, *tally, *tally_host; /* per micro */
 	int rope, norm, norm_host, vectors_host;
 	int *cache;    /* per stage: its state of generation */
 	int norm_sums; /* sums of squares from the cpu queue; norm_host unless the device makes some too */

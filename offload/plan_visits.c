@@ -1,4 +1,5 @@
 /* Lists the work of the visits of a pass: forward, head, backward, and what crosses between them. */
+#include "model/blocks/balance.h"
 #include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 
@@ -101,6 +102,34 @@ static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, 
 	return bytes ? device_buffer(b, kind, LAYOUT_WORK, bytes, micro) : -1;
 }
 
+/* Layers of experts leave their part of the tally; the last one's is followed by the copy to the host. */
+static void tally_write(struct builder *b, int s, int m)
+{
+	const struct tally_shape shape = model_tally(b->model);
+	int64_t layer = model_tally_layer(b->model, s);
+
+	if (b->p->kind == PLAN_TRAIN && layer == 0)
+		b->state.tally[m] = device_buffer(b, BUFFER_TALLY, LAYOUT_STREAM, shape.bytes, m);
+	if (b->p->kind == PLAN_TRAIN && layer >= 0)
+		plan_add_arg(b->p, ARG_TALLY, b->state.tally[m], layer ? ACCESS_BOTH : ACCESS_WRITE);
+}
+
+static void tally_show(struct builder *b, int g, int m)
+{
+	const struct tally_shape shape = model_tally(b->model);
+	struct plan *p = b->p;
+	int is_last = 0;
+
+	for (int s = group_first(b, g); s < group_end(b, g) && p->kind == PLAN_TRAIN; s++)
+		is_last |= shape.layers > 0 && model_tally_layer(b->model, s) == shape.layers - 1;
+	if (!is_last)
+		return;
+	plan_add_op(p, PLAN_OP_TALLY, QUEUE_D2H, -1, -1, m);
+	plan_add_arg(p, ARG_SRC, b->state.tally[m], ACCESS_READ);
+	plan_add_arg(p, ARG_DST, b->state.tally_host[m], ACCESS_WRITE);
+	p->d2h_bytes += shape.bytes;
+}
+
 /* Forward of one group, or its recomputation before backward. */
 static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch)
 {
@@ -116,6 +145,8 @@ static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kin
 		if (p->kind == PLAN_LOGITS)
 			plan_add_arg(p, ARG_CACHE, b->state.cache[s], ACCESS_BOTH);
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+		if (kind == PLAN_OP_FORWARD)
+			tally_write(b, s, m);
 		if (kind == PLAN_OP_FORWARD && model_writes_output(b->model, s))
 			plan_add_arg(p, ARG_Y, *slot(b->x, b, g + 1, m), ACCESS_WRITE);
 	}
@@ -138,6 +169,7 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 		*slot(b->acts_kept, b, g, m) = acts;
 	*slot(b->x, b, g + 1, m) = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
 	group_forward(b, v, m, PLAN_OP_FORWARD, acts, scratch);
+	tally_show(b, g, m);
 }
 
 int visit_input(const struct builder *b, int group, int micro)
@@ -196,6 +228,8 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
 		values_arg(b, s, m);
 		value_gradients_arg(b, s, m);
+		if (b->model->config.balance > 0 && model_tally_layer(b->model, s) >= 0)
+			plan_add_arg(p, ARG_TALLY, b->state.tally[m], ACCESS_READ);
 		plan_add_arg(p, ARG_DX, b->dx[m], g ? ACCESS_BOTH : ACCESS_READ);
 		gradients_arg(b, s);
 	}

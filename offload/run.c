@@ -321,6 +321,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_RETURN:
 	case PLAN_OP_NORM:
 	case PLAN_OP_LOSS:
+	case PLAN_OP_TALLY:
 	case PLAN_OP_SHOW:
 	case PLAN_OP_GUIDE:
 		return queue_copy(r, q, op);
@@ -516,9 +517,10 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->norm_first = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_first));
 	r->norm_host = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_host));
 	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
+	r->tally_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->tally_host));
 	r->norm_by_finish = mem_alloc((size_t)model->tensor_count, 1);
 	if (r->events && r->calls && r->weight && r->grad && r->value && r->norm_first && r->norm_host &&
-	        r->loss_host && r->norm_by_finish) {
+	        r->loss_host && r->tally_host && r->norm_by_finish) {
 		for (int t = 0; t < model->tensor_count; t++)
 			r->norm_host[t] = -1;
 		plan_norm_slots(model, r->norm_first);
@@ -548,5 +550,6 @@ void run_close(struct run *r)
 	mem_free(r->norm_host);
 	mem_free(r->norm_by_finish);
 	mem_free(r->loss_host);
+	mem_free(r->tally_host);
 	mem_free(r);
 }

@@ -61,7 +61,8 @@ int run_execute(struct run *run, const struct run_step *step, struct run_span *s
  * run_norm_add: sum plus the squared gradient norm of this rank's part of a tensor, in double. The sum over
  * all tensors depends on their order; it is not finite if any gradient is not. */
 const float *run_losses(const struct run *run, int micro);
-float *run_vectors(const struct run *run); /* of an objective over vectors; NULL: it has none */
+const void *run_tally(const struct run *run, int micro); /* of a training plan of a model with experts */
+float *run_vectors(const struct run *run);               /* of an objective over vectors; NULL: it has none */
 double run_norm_add(const struct run *run, int tensor, double sum);
 
 #endif

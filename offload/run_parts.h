@@ -22,6 +22,7 @@ struct run {
 	int *norm_host;            /* per tensor: buffer of its sums of squares on the host */
 	char *norm_by_finish;      /* per tensor: 1 if FINISH made its sums, 0 for SUMSQ */
 	int *loss_host;            /* per micro: buffer */
+	int *tally_host;           /* the same; unset without experts */
 	const struct run_step *step;
 };
 

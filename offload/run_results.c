@@ -25,6 +25,8 @@ void run_results_find(struct run *r)
 
 		if (op->kind == PLAN_OP_LOSS)
 			r->loss_host[op->micro] = run_arg(r, op, ARG_DST);
+		if (op->kind == PLAN_OP_TALLY)
+			r->tally_host[op->micro] = run_arg(r, op, ARG_DST);
 		if (op->kind == PLAN_OP_JUDGE)
 			losses_find(r, op);
 		if (op->kind != PLAN_OP_NORM && op->kind != PLAN_OP_FINISH)
@@ -42,6 +44,11 @@ void run_results_find(struct run *r)
 const float *run_losses(const struct run *r, int micro)
 {
 	return run_host_address(r, r->loss_host[micro]);
+}
+
+const void *run_tally(const struct run *r, int micro)
+{
+	return run_host_address(r, r->tally_host[micro]);
 }
 
 float *run_vectors(const struct run *r)

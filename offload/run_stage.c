@@ -79,9 +79,10 @@ static uint64_t cost_name(const struct run *r, const struct plan_op *op, const s
 {
 	const struct model_stage *stage = &r->plan->map->model->stages[op->stage];
 	const int64_t facts[] = {op->kind, op->stage, memory->dtype, batch->tokens, batch->documents,
-	        memory->cached.rows, memory->cached.text_rows, memory->cached.pass_tokens,
-	        memory->rope_positions, memory->first_gradient};
-	const dev_addr arrays[] = {memory->x, memory->y, memory->acts, memory->dx, memory->state};
+	        memory->balance_share != 0, memory->cached.rows, memory->cached.text_rows,
+	        memory->cached.pass_tokens, memory->rope_positions, memory->first_gradient};
+	const dev_addr arrays[] = {
+	        memory->x, memory->y, memory->acts, memory->dx, memory->state, memory->tally};
 	uint64_t hash = 0;
 
 	for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
@@ -132,6 +133,8 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .rope_table = run_arg_address(r, op, ARG_ROPE),
 	        .loss = run_arg_address(r, op, ARG_LOSS),
 	        .state = run_arg_address(r, op, ARG_CACHE),
+	        .tally = run_arg_address(r, op, ARG_TALLY),
+	        .balance_share = r->step->micro[op->micro].share,
 	        .cached = r->plan->policy.cache,
 	        .rope_positions = r->plan->policy.rope_positions,
 	        .head_rows = r->plan->policy.head_rows,

@@ -149,7 +149,8 @@ static inline char *run_numbers(const char *name)
 {
 	static const char *const keys[] = {"step", "epoch", "loss", "grad_norm", "learning_rate",
 	        "target_tokens", "tokens", "skipped", "eval_loss", "eval_tokens", "rewards/chosen",
-	        "rewards/rejected", "rewards/accuracies", "logps/chosen", "eval_rewards/margins"};
+	        "rewards/rejected", "rewards/accuracies", "logps/chosen", "eval_rewards/margins", "aux_loss",
+	        "expert_load", "experts_used"};
 	char path[400], *text, *at, *end;
 	struct str out = {0};
 	size_t len;

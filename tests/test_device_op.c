@@ -92,6 +92,8 @@ static const struct {
         {OP_ROUTE, 2, 3, "groups"},
         {OP_ROUTE_GRAD, 3, 0, "chosen"},
         {OP_ORDER, 14, 2, "chosen"},
+        {OP_ROUTER_SHARES, 14, 5000, "experts"},
+        {OP_BALANCE_GRAD, 64, 14, "stride"},
         {OP_DISPATCH, 7, 0, "cols"},
         {OP_COMBINE, 3, 0, "chosen"},
         {OP_WEIGH, 5, 0, "rows"},

@@ -76,10 +76,15 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	struct run_span *spans = t->trace_spans_left > 0 ? t->spans : NULL;
 	int micro_count = (int)sampler_micro_count(&rows->source.sampler, t->step),
 	    rc = micro ? 0 : ERR_NOMEM;
+	/* micro-batches of the step with rows, on all ranks */
+	double share =
+	        1 /
+	        (double)((batch_step_rows(&rows->source, t->step) - 1) / rows->source.sampler.batch_rows + 1);
 	struct device_stats before, after;
 
 	for (int m = 0; m < micro_count && !rc; m++) {
 		host_batch_of(&micro[m], rows->micro[m]);
+		micro[m].share = share;
 		micro[m].noise = rng_u64((uint64_t)t->config->seed, NOISE_STREAM, (uint64_t)t->step);
 	}
 	batch_step_counts(targets, tokens, &rows->source, t->step);
@@ -155,7 +160,10 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	};
 	double waited = 0;
 
-	row.loss = row.means.loss;
+	row.loss = row.means.loss + t->session.model->config.balance * result->balance;
+	row.aux_loss = result->balance;
+	row.expert_load = result->expert_load;
+	row.experts_used = result->experts_used;
 	device_get_stats(t->session.device, &now);
 	row.pinned_bytes = now.slab_pinned_peak_bytes;
 	row.device_peak_bytes = now.arena_touched_bytes + now.reserve_bytes;

@@ -229,6 +229,22 @@ static int means_add(
 	return 0;
 }
 
+/* ERR_NOMEM. */
+static int experts_add(json_t *row, const struct metrics_step *s)
+{
+	const struct {
+		const char *name;
+		double value;
+	} numbers[] = {{"aux_loss", s->aux_loss}, {"expert_load", s->expert_load},
+	        {"experts_used", s->experts_used}};
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		if (numbers[i].value != 0 &&
+		        json_object_set_new(row, numbers[i].name, json_finite(numbers[i].value)))
+			return ERR_NOMEM;
+	return 0;
+}
+
 void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 {
 	json_t *row = json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
@@ -247,7 +263,7 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 		json_decref(row);
 		row = NULL;
 	}
-	if (row && means_add(row, "", s->objective, &s->means)) {
+	if (row && (means_add(row, "", s->objective, &s->means) || experts_add(row, s))) {
 		json_decref(row);
 		row = NULL;
 	}

@@ -18,7 +18,7 @@ struct metrics;
 struct metrics_step {
 	int64_t step;
 	double epoch;
-	double loss;      /* mean over the step's targets, or what else the objective has */
+	double loss; /* mean over the step's targets, or what else the objective has, and coefficient * aux_loss */
 	double grad_norm; /* before clipping */
 	double learning_rate;
 	int64_t target_tokens, tokens;
@@ -31,6 +31,9 @@ struct metrics_step {
 	        [QUEUE_COUNT]; /* time that compute waited for each queue; [QUEUE_COMPUTE] is not written */
 	const struct objective *objective; /* its metrics are written; NULL: none */
 	struct objective_means means;
+	/* Of a model with experts: the loss of even use without its coefficient, and struct engine_result's
+	 * numbers; 0: not written. */
+	double aux_loss, expert_load, experts_used;
 	double disk_wait_ms; /* time that updates, and the loop before the step, waited for a save */
 };
 

@@ -109,11 +109,40 @@ static int new_head_check(const struct session *s)
 	return 0;
 }
 
+/* The coefficient of the loss of even use of experts, by the key or the model. Classifiers and embedders of
+ * transformers lack this loss. */
+static int balance_set(struct session *s)
+{
+	const struct config *c = s->config;
+	struct model_config *m = &s->model->config;
+	double asked = c->router_aux_loss_coef;
+	int has_tokens = !objective_of_config(c).type->vectors;
+
+	if (asked > 0 && !m->balance_class)
+		return err_set(ERR_INPUT,
+		        "%s=%g: models of type %s have no such loss in transformers; remove the key",
+		        config_where(c, "router_aux_loss_coef"), asked, m->model_type);
+	if (asked > 0 && !has_tokens)
+		return err_set(ERR_INPUT,
+		        "%s=%g: embedders and classifiers have no such loss; remove the key",
+		        config_where(c, "router_aux_loss_coef"), asked);
+	if (asked < 0)
+		asked = asked == CONFIG_BALANCE_MODEL || m->balance_asked ? m->balance_coef : 0;
+	m->balance = m->balance_class && has_tokens ? asked : 0;
+	if (m->balance > 0 && c->verb == VERB_TRAIN && !world_self()->rank)
+		log_info("the loss includes router_aux_loss_coef=%g times the loss of even use of experts",
+		        m->balance);
+	return 0;
+}
+
 int session_freeze(struct session *s)
 {
 	const struct config *c = s->config;
 	char *trainable = NULL;
 	int rc = session_adapt(s);
+
+	if (!rc)
+		rc = balance_set(s);
 
 	if (!rc && s->model->config.adapter_rank)
 		rc = adapters_pattern(&trainable, s);

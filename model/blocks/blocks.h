@@ -50,6 +50,8 @@ static inline int64_t cache_texts(const struct cache_shape *shape)
  *                   gradients
  *   head_rows       rows of logits that the head computes at once (model_head_rows)
  *   neftune_alpha   with batch->noise: size of the noise of embeddings (device/op_noise.h)
+ *   tally           of the micro-batch (model/blocks/balance.h); DEV_NONE: none is wanted
+ *   balance_share   weight of its loss in the step's
  *   recompute       1: this forward only refills acts for a backward, at every stage of the group
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
@@ -63,12 +65,12 @@ struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
 	const struct stage_value *value;
-	dev_addr x, y, acts, scratch, dx, rope_table, loss, state, vectors;
+	dev_addr x, y, acts, scratch, dx, rope_table, loss, state, vectors, tally;
 	int64_t rope_positions, head_rows;
 	struct cache_shape cached;
 	float grad_scale;
 	int recompute, first_gradient;
-	double neftune_alpha;
+	double neftune_alpha, balance_share;
 	const double *settings; /* head only: the objective's */
 };
 

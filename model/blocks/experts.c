@@ -67,6 +67,7 @@ struct experts_scratch experts_scratch_of(const struct stage_call *call)
 	s.dlogits = layout_take(&end, tokens * x->count, 4);
 	s.dlogits_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * x->count, e);
 	s.part = layout_take(&end, call_has(call, ROLE_SUM_POST_NORM_W) ? tokens * call->c->C : 0, e);
+	s.counts = layout_take(&end, call->c->balance > 0 ? x->count : 0, 4);
 	s.adapter = layout_take(&end, ranks, e);
 	s.adapter_grad = layout_take(&end, ranks, e);
 	s.bytes = end;
@@ -426,6 +427,7 @@ static void forward(struct stage_call *call)
 	norms_forward(call);
 	experts_route(call, &router);
 	experts_order(call);
+	experts_tally(call);
 	experts_scale_weights(call);
 	dispatch(call, rows, input_rows(call).base);
 	experts_linear_forward(call, &wide, gate_up, rows);

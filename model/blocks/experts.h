@@ -31,7 +31,7 @@ struct experts_layout {
 	int64_t bytes;
 };
 
-/* Forward uses in_rows, hidden and shared_hidden. */
+/* Forward uses in_rows, hidden, shared_hidden and dlogits. */
 struct experts_scratch {
 	int64_t in_rows;         /* [rows, C] the input of gate_up, or the output of down; its gradient */
 	int64_t out_rows;        /* [rows, C] the gradient of down's output, then that of in_rows */
@@ -40,6 +40,7 @@ struct experts_scratch {
 	int64_t dweights;                      /* F32 [tokens, chosen] */
 	int64_t dlogits, dlogits_cast;         /* F32 and, if not F32, dtype [tokens, experts] */
 	int64_t part;                          /* [tokens, C] a part of the sum, or its gradient */
+	int64_t counts;                        /* F32 [experts], with the loss of even use */
 	int64_t adapter, adapter_grad;         /* [rows, rank] */
 	int64_t bytes;
 };
@@ -85,6 +86,11 @@ void experts_scale_weights(struct stage_call *call);
 void experts_scale_weights_backward(struct stage_call *call);
 void experts_route_backward(
         struct stage_call *call, const struct router *r, dev_addr dnorm, enum linear_sum sum);
+
+/* Leaves what the step's tally has of this layer, and adds the loss of even use to the gradient of the
+ * router's logits (model/blocks/balance.h). */
+void experts_tally(struct stage_call *call);
+void experts_balance_backward(struct stage_call *call, dev_addr dlogits);
 
 /* Matrices [out, in] of all experts, as the model stores them. Forward makes y [rows, out] from x
  * [rows, in], with their biases if there are any. Backward makes dx from dy, or adds to the gradients that

@@ -135,6 +135,8 @@ void experts_route_backward(
 	                              .rule = r->is_shared ? ROUTE_SIGMOID : x->rule,
 	                              .is_normed = !r->is_shared && x->is_normed,
 	                              .scale = r->is_shared ? 1 : x->scale}});
+	if (!r->is_shared)
+		experts_balance_backward(call, wide);
 	scale_logits(call, r, wide);
 	if (call->dtype != DTYPE_F32)
 		call_cast(call, cast, wide, call->tokens * r->experts);

@@ -36,6 +36,7 @@ static void gpt_oss_read(struct config_reader *r, struct model_config *c)
 	if (!r->err)
 		config_check_positive(r, "swiglu_limit", e.limit);
 	config_read_experts(r, &e, &keys);
+	config_read_balance(r, c, 0.001);
 	config_set_all_sparse(r, c, &e);
 }
 

@@ -32,6 +32,7 @@ static void mixtral_read(struct config_reader *r, struct model_config *c)
 		config_fail(r, ERR_UNSUPPORTED,
 		        "router_jitter_noise is %g: noise is not supported; set it to 0", jitter);
 	config_read_experts(r, &e, &keys);
+	config_read_balance(r, c, 0.001);
 	config_set_all_sparse(r, c, &e);
 }
 

@@ -22,6 +22,7 @@ static void olmoe_read(struct config_reader *r, struct model_config *c)
 	if (config_has(r, "clip_qkv"))
 		config_fail(r, ERR_UNSUPPORTED, "clip_qkv is not null: not supported");
 	config_read_experts(r, &e, &keys);
+	config_read_balance(r, c, 0.01);
 	config_set_all_sparse(r, c, &e);
 }
 

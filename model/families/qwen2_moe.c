@@ -48,6 +48,7 @@ static void qwen2_moe_read(struct config_reader *r, struct model_config *c)
 	read_windows(r, c);
 	config_read_size(r, "shared_expert_intermediate_size", &e.shared);
 	config_read_experts(r, &e, &experts_keys_qwen);
+	config_read_balance(r, c, 0.001);
 	config_read_sparse_layers(r, c, &e);
 }
 

@@ -86,6 +86,7 @@ static void qwen3_5_moe_read(struct config_reader *r, struct model_config *c)
 	qwen3_5_read(r, c);
 	config_read_size(r, "shared_expert_intermediate_size", &e.shared);
 	config_read_experts(r, &e, &keys);
+	config_read_balance(r, c, 0.001);
 	config_set_all_sparse(r, c, &e);
 }
 

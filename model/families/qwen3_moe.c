@@ -18,6 +18,7 @@ static void qwen3_moe_read(struct config_reader *r, struct model_config *c)
 	struct experts_config e = {.count = 128, .chosen = 8, .F = 768};
 
 	config_read_experts(r, &e, &experts_keys_qwen);
+	config_read_balance(r, c, 0.001);
 	config_read_sparse_layers(r, c, &e);
 }
 

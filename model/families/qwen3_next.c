@@ -81,6 +81,7 @@ static void qwen3_next_read(struct config_reader *r, struct model_config *c)
 	qwen3_5_read(r, c);
 	config_read_size(r, "shared_expert_intermediate_size", &e.shared);
 	config_read_experts(r, &e, &experts_keys_qwen);
+	config_read_balance(r, c, 0.001);
 	config_read_sparse_layers(r, c, &e);
 }
 
