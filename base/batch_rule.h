@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { BATCH_OWN_MAX = 7 };
+enum { BATCH_OWN_MAX = 9 };
 
 struct batch_sizes {
 	int64_t tokens, targets, documents;

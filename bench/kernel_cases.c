@@ -1,6 +1,7 @@
 /* Makes the benchmarked ops, and has the table of cases. */
 #include "bench/kernel_cases.h"
 #include "bench/kernel_experts.h"
+#include "bench/kernel_pool.h"
 #include "bench/kernel_recurrent.h"
 
 #include "base/size.h"
@@ -533,10 +534,11 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_MATMUL:
 		make_matmul(op, place, scale, k->dtype, k->variant);
 		break;
-	case OP_GATHER:
-	case OP_SCATTER:
-	case OP_EMBED_GRAD:
+		OP_TABLE_LIST(CASE)
 		make_table(op, place, scale, index, k->dtype);
+		break;
+		OP_POOL_LIST(CASE)
+		kernel_make_pool(op, place, scale, index, k->dtype);
 		break;
 		OP_NORM_LIST(CASE)
 		make_norm(op, place, scale, k->dtype, k->variant);
@@ -551,19 +553,8 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_ATTENTION_CACHED:
 		make_attention_cached(op, place, scale, index, k->dtype);
 		break;
-	case OP_CONV:
-	case OP_CONV_GRAD:
-	case OP_CONV_CACHED:
-		kernel_make_conv(op, place, scale, index, k->dtype);
-		break;
-	case OP_DELTA:
-	case OP_DELTA_GRAD:
-	case OP_DELTA_CACHED:
-		kernel_make_delta(op, place, scale, index, k->dtype);
-		break;
-	case OP_GATED_NORM:
-	case OP_GATED_NORM_GRAD:
-		kernel_make_gated_norm(op, place, scale, k->dtype);
+		OP_RECURRENT_LIST(CASE)
+		kernel_make_recurrent(op, place, scale, index, k->dtype);
 		break;
 		OP_ACT_LIST(CASE)
 		make_act(op, place, scale, k->dtype, k->variant);

@@ -6,7 +6,7 @@
 
 enum { RECURRENT_DIM = 128, RECURRENT_TAPS = 4 };
 
-void kernel_make_conv(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+static void make_conv(struct op *op, struct kernel_place *p, const struct bench_scale *s,
         const struct kernel_index *index, enum dtype dtype)
 {
 	int64_t cols = 2 * s->hidden, texts = 1;
@@ -33,7 +33,7 @@ void kernel_make_conv(struct op *op, struct kernel_place *p, const struct bench_
 	}
 }
 
-void kernel_make_delta(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+static void make_delta(struct op *op, struct kernel_place *p, const struct bench_scale *s,
         const struct kernel_index *index, enum dtype dtype)
 {
 	enum { DIM = RECURRENT_DIM };
@@ -82,7 +82,7 @@ void kernel_make_delta(struct op *op, struct kernel_place *p, const struct bench
 	}
 }
 
-void kernel_make_gated_norm(
+static void make_gated_norm(
         struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype)
 {
 	int64_t groups = max_i64(1, s->hidden / RECURRENT_DIM), width = groups * RECURRENT_DIM;
@@ -100,4 +100,15 @@ void kernel_make_gated_norm(
 		        x, gate, weight, rstd,
 		        kernel_take(p, gated_norm_scratch_count(s->tokens, groups, RECURRENT_DIM), DTYPE_F32),
 		        s->tokens, groups, RECURRENT_DIM, 1, width, width, width, GATE_AFTER_NORM, dtype};
+}
+
+void kernel_make_recurrent(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+        const struct kernel_index *index, enum dtype dtype)
+{
+	if (op->kind == OP_CONV || op->kind == OP_CONV_GRAD || op->kind == OP_CONV_CACHED)
+		make_conv(op, p, s, index, dtype);
+	else if (op->kind == OP_GATED_NORM || op->kind == OP_GATED_NORM_GRAD)
+		make_gated_norm(op, p, s, dtype);
+	else
+		make_delta(op, p, s, index, dtype);
 }

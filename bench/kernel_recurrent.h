@@ -5,11 +5,7 @@
 #include "bench/kernel_place.h"
 
 /* op->kind says which op of the three families; its arrays are taken from `place`. */
-void kernel_make_conv(struct op *op, struct kernel_place *place, const struct bench_scale *scale,
+void kernel_make_recurrent(struct op *op, struct kernel_place *place, const struct bench_scale *scale,
         const struct kernel_index *index, enum dtype dtype);
-void kernel_make_delta(struct op *op, struct kernel_place *place, const struct bench_scale *scale,
-        const struct kernel_index *index, enum dtype dtype);
-void kernel_make_gated_norm(
-        struct op *op, struct kernel_place *place, const struct bench_scale *scale, enum dtype dtype);
 
 #endif

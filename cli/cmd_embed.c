@@ -92,19 +92,7 @@ static int out_end(struct out *o, int rc)
 
 /* ---- vectors ---- */
 
-/* In place: as the pooling gives it, of length 1 where the model or the user says so. */
-static void finish(float *row, const struct session *s, int64_t width, int normalizes)
-{
-	double factor = vectors_scale(s->model, (double)row[width + VECTOR_TOKENS]), square = 0, length;
-
-	for (int64_t i = 0; i < width; i++)
-		square += (double)row[i] * (double)row[i] * factor * factor;
-	length = normalizes ? fmax(sqrt(square), 1e-12) : 1;
-	for (int64_t i = 0; i < width; i++)
-		row[i] = (float)(factor * (double)row[i] / length);
-}
-
-static int micro_embed(struct session *s, struct out *o, int normalizes)
+static int micro_embed(struct session *s, struct out *o)
 {
 	struct micro_batch *mb = s->eval.micro[0];
 	int64_t width = vectors_width(s->model), stride;
@@ -121,7 +109,6 @@ static int micro_embed(struct session *s, struct out *o, int normalizes)
 	for (int64_t d = 0; d < mb->doc_count && !rc; d++) {
 		float *row = rows + d * stride;
 
-		finish(row, s, width, normalizes);
 		for (int64_t i = 0; i < width; i++)
 			if (!isfinite(row[i]))
 				return err_set(ERR_NONFINITE, "the vector of row %" PRId64 " is not finite",
@@ -139,16 +126,13 @@ static int micro_embed(struct session *s, struct out *o, int normalizes)
 static int all_embed(struct session *s, struct out *o)
 {
 	const struct batch_source *source = &s->eval.source;
-	int normalizes = s->config->normalize != CONFIG_NORMALIZE_AUTO
-	                         ? s->config->normalize == CONFIG_NORMALIZE_ON
-	                         : s->sentence.normalizes;
 	int rc = 0;
 
 	for (int64_t step = 0; step < source->sampler.steps_per_epoch && !rc; step++)
 		for (int64_t m = 0; m < sampler_micro_count(&source->sampler, step) && !rc; m++) {
 			rc = batch_build(s->eval.micro[0], source, step, m);
 			if (!rc)
-				rc = micro_embed(s, o, normalizes);
+				rc = micro_embed(s, o);
 		}
 	return rc;
 }

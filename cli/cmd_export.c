@@ -150,9 +150,9 @@ static int embedder_find(struct model *model, struct checkpoint *checkpoint, con
 
 	if (checkpoint_manifest(checkpoint)->tensor_count == model->tensor_count)
 		return 0;
-	err = sentence_dir_read(&sentence, dir);
+	err = sentence_dir_read(&sentence, dir, model->config.C);
 	if (!err && sentence.is_there)
-		err = model_pool(model, sentence.pool);
+		err = model_pool(model, &sentence.pooling);
 	sentence_dir_free(&sentence);
 	return err;
 }

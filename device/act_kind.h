@@ -11,6 +11,7 @@
 	ROW(RELU, more)                                                                                      \
 	ROW(RELU2, more) /* relu(x)^2 */                                                                     \
 	ROW(SIGMOID, more)                                                                                   \
+	ROW(TANH, more)                                                                                      \
 	ROW(LINEAR, more) /* x */
 
 #define ACT_ENUM(name, more) ACT_##name,

@@ -26,6 +26,7 @@
 #include "device/op_noise.h"      /* IWYU pragma: export */
 #include "device/op_norm.h"       /* IWYU pragma: export */
 #include "device/op_optim.h"      /* IWYU pragma: export */
+#include "device/op_pool.h"       /* IWYU pragma: export */
 #include "device/op_preference.h" /* IWYU pragma: export */
 #include "device/op_recurrent.h"  /* IWYU pragma: export */
 #include "device/op_rope.h"       /* IWYU pragma: export */
@@ -37,6 +38,7 @@
 	OP_MOVE_LIST(ROW)                                                                                    \
 	OP_MATMUL_LIST(ROW)                                                                                  \
 	OP_TABLE_LIST(ROW)                                                                                   \
+	OP_POOL_LIST(ROW)                                                                                    \
 	OP_NORM_LIST(ROW)                                                                                    \
 	OP_ROPE_LIST(ROW)                                                                                    \
 	OP_ATTENTION_LIST(ROW)                                                                               \

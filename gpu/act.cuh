@@ -124,6 +124,11 @@ static __device__ __forceinline__ void act_both(float x, int act, float *value, 
 		*value = s;
 		*slope = s * act_sigmoid<T>(-x);
 		break;
+	case ACT_TANH:
+		*value = tanhf(x);
+		s = act_sigmoid<T>(2.0f * x);
+		*slope = 4.0f * s * act_sigmoid<T>(-2.0f * x);
+		break;
 	case ACT_LINEAR:
 		*value = x;
 		*slope = 1.0f;

@@ -36,9 +36,10 @@ static const struct field model_fields[] = {
         MODEL("final_logit_softcapping", REAL, logit_cap),
         MODEL("the first row of learned positions", I64, position_offset),
         MODEL("pad_token_id", I64, pad_id),
-        MODEL("the pooling", INT, pool),
         MODEL("output_router_logits", INT, balance_asked),
         MODEL("router_aux_loss_coef", REAL, balance_coef),
+        MODEL("poolings", INT, pooling.mode_count),
+        MODEL("layers behind the pooling", INT, pooling.layer_count),
         MODEL("hidden_size_per_layer_input", I64, input_columns),
 };
 
@@ -154,6 +155,24 @@ static int stages_equal(struct str *out, const struct block_config *now, const s
 	return 0;
 }
 
+static int poolings_equal(struct str *out, const struct pooling *now, const struct pooling *then)
+{
+	int equal = 1;
+
+	for (int m = 0; m < now->mode_count && equal; m++)
+		equal = now->mode[m] == then->mode[m];
+	if (!equal)
+		str_add(out, "the pooling");
+	for (int l = 0; l < now->layer_count && equal; l++) {
+		const struct pool_layer *a = &now->layer[l], *b = &then->layer[l];
+
+		equal = a->kind == b->kind && a->act == b->act && a->has_bias == b->has_bias;
+		if (!equal)
+			str_add(out, "other layers behind the pooling");
+	}
+	return equal;
+}
+
 static int values_equal(struct str *out, const struct model_config *now, const struct model_config *then)
 {
 	size_t values = (size_t)now->value_count * sizeof(*now->value),
@@ -183,5 +202,5 @@ int model_compare(struct str *out, const struct model_config *now, const struct 
 		if (!equal)
 			str_printf(out, " in layer %" PRId64, l);
 	}
-	return equal && values_equal(out, now, then);
+	return equal && poolings_equal(out, &now->pooling, &then->pooling) && values_equal(out, now, then);
 }

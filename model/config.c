@@ -140,6 +140,7 @@ static const struct {
         {"relu", ACT_RELU},
         {"relu2", ACT_RELU2},
         {"sigmoid", ACT_SIGMOID},
+        {"tanh", ACT_TANH},
         {"linear", ACT_LINEAR},
         {"gelu_10", -1},
         {"hardswish", -1},
@@ -149,7 +150,6 @@ static const struct {
         {"prelu", -1},
         {"relu6", -1},
         {"sqrtsoftplus", -1},
-        {"tanh", -1},
         {"xielu", -1},
 };
 

@@ -17,7 +17,9 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 	case DIM_TYPES:
 		return c->types;
 	case DIM_LABELS:
-		return c->labels;
+	case DIM_DENSE_OUT:
+	case DIM_DENSE_IN:
+		return model_pool_dim(c, dim, role);
 	case DIM_HEADS:
 		return b->H;
 	case DIM_Q:

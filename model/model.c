@@ -66,8 +66,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	return t;
 }
 
-/* Adds a tensor of this name (owned). */
-static int tensor_put(struct model *model, enum tensor_role role, int layer, char *name, uint64_t *total)
+int model_tensor_put(struct model *model, enum tensor_role role, int layer, char *name, uint64_t *total)
 {
 	struct model_tensor *t = &model->tensors[model->tensor_count];
 	int row = layer < 0 ? (int)model->config.L : layer, err;
@@ -97,7 +96,7 @@ static int adapter_put(
 	int err = 0;
 
 	for (int i = 0; model->config.block[layer].adapter[a].rank && i < 2 && !err; i++)
-		err = tensor_put(
+		err = model_tensor_put(
 		        model, a + i, layer, mem_printf("%.*s.%s.weight", len, module, names[i]), total);
 	return err;
 }
@@ -141,7 +140,7 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 		name = mem_strdup(part->name + !strncmp(part->name, FAMILY_NO_PREFIX, 1));
 	else
 		name = mem_printf("%s%s", model->prefix, part->name);
-	err = tensor_put(model, part->role, layer, name, total);
+	err = model_tensor_put(model, part->role, layer, name, total);
 	return err ? err : adapter_add(model, model->tensor_count - 1, total);
 }
 
@@ -169,8 +168,8 @@ static int tensors_build(struct model *model)
 		part++;
 	for (; part->role != ROLE_COUNT && !err; part++)
 		err = tensor_add(model, part, -1, &total);
-	if (!err && model->config.has[ROLE_CLASS_W] && model_tensor_of(model, ROLE_CLASS_W, -1) < 0)
-		err = tensor_put(model, ROLE_CLASS_W, -1, mem_strdup("score.weight"), &total);
+	if (!err)
+		err = model_pool_tensors(model, &total);
 	model->parameter_count = (int64_t)total;
 	return err;
 }

@@ -174,7 +174,7 @@ int model_untie(struct model *model);
 
 /* Gives the model a head that makes a vector of a document, instead of logits. Call before anything uses the
  * tables. Errors and effect as model_untie. */
-int model_pool(struct model *model, enum pool_mode mode);
+int model_pool(struct model *model, const struct pooling *pooling);
 
 /* The same for a head that gives the logits of classes, or one number. */
 int model_classify(struct model *model, int64_t labels);

@@ -8,9 +8,9 @@
 
 #include "device/act_kind.h"
 #include "device/attention_mask.h"
-#include "device/pool_mode.h"
 #include "device/rope_pairs.h"
 #include "device/route_rule.h"
+#include "model/pooling.h"
 #include "model/roles.h"
 
 #include <stdint.h>
@@ -180,14 +180,14 @@ struct model_config {
 	                          1 */
 	double logit_divisor;   /* divides all logits, before their cap; 0: 1 */
 	double logit_cap;       /* logits l become cap * tanh(l / cap); 0: no cap */
-	enum pool_mode pool;    /* of an embedder or a classifier */
+	struct pooling pooling; /* of an embedder or a classifier */
 	int tied;               /* the head is the embedding */
 	int64_t pad_id;         /* embedding row without input-side gradient; -1: none */
 	double adapter_dropout; /* share of the elements of an adapter's input that a training step drops */
 	int64_t labels;         /* rows of CLASS_W */
 	int64_t types;          /* rows of TYPE */
 	int norm_after_sum;     /* POST_NORM1 and POST_NORM2 are over the sum of stream and branch (BERT) */
-	int is_encoder;         /* no family of it has a head that gives the logits of the next token */
+	int is_encoder;         /* its head, if it has one, gives no logits of a next token */
 	int is_classifier;      /* config.json names a class that classifies texts */
 	/* The loss that keeps experts evenly used (model/blocks/balance.h): whether transformers has it for
 	 * this class, and config.json asks for it; router_aux_loss_coef; this run's coefficient, or 0. */

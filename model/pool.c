@@ -1,7 +1,8 @@
 /* Makes an embedder or a classifier of a model: its head gives vectors or classes, not logits of tokens. */
-#include "model/model.h"
-
 #include "model/family.h"
+#include "model/tables.h"
+
+#include "base/mem.h"
 
 static int family_has(const struct model_family *family, enum tensor_role role)
 {
@@ -13,10 +14,22 @@ static int family_has(const struct model_family *family, enum tensor_role role)
 
 static void head_drop(struct model_config *c)
 {
-	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++)
+	for (int role = ROLE_DENSE1_W; role <= ROLE_CLASS_B; role++)
 		c->has[role] = 0;
 	c->has[ROLE_HEAD_W] = c->has[ROLE_HEAD_B] = 0;
 	c->tied = 0;
+	c->pooling = (struct pooling){0};
+}
+
+static void layer_add(struct pooling *p, enum pool_layer_kind kind, enum tensor_role weight,
+        enum act_kind act, int64_t in, int64_t out)
+{
+	p->layer[p->layer_count++] = (struct pool_layer){.kind = kind,
+	        .weight = (int)weight,
+	        .bias = (int)weight + 1,
+	        .act = act,
+	        .in = in,
+	        .out = out};
 }
 
 /* A family without layers of its own for it has one matrix, `score`, behind the last token. */
@@ -25,19 +38,42 @@ void model_config_classify(struct model_config *c, const struct model_family *fa
 	head_drop(c);
 	c->labels = labels;
 	c->is_classifier = 1;
-	c->pool = c->is_encoder ? POOL_CLS : POOL_LASTTOKEN;
+	c->pooling.mode[c->pooling.mode_count++] =
+	        family_has(family, ROLE_CLASS_W) ? POOL_CLS : POOL_LASTTOKEN;
 	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++)
 		c->has[role] = (uint8_t)(role == ROLE_CLASS_W || family_has(family, (enum tensor_role)role));
+	if (c->has[ROLE_POOL_W])
+		layer_add(&c->pooling, POOL_LAYER_DENSE, ROLE_POOL_W, ACT_TANH, c->C, c->C);
+	layer_add(&c->pooling, POOL_LAYER_DENSE, ROLE_CLASS_W, ACT_LINEAR, c->C, labels);
 }
 
-int model_pool(struct model *model, enum pool_mode mode)
+/* Gives the Dense layers, which have no roles yet, the DENSE ones in their order. */
+static void dense_name(struct model_config *c)
+{
+	int role = ROLE_DENSE1_W;
+
+	for (int l = 0; l < c->pooling.layer_count; l++) {
+		struct pool_layer *layer = &c->pooling.layer[l];
+
+		if (layer->kind != POOL_LAYER_DENSE)
+			continue;
+		layer->weight = role;
+		layer->bias = role + 1;
+		c->has[role] = 1;
+		c->has[role + 1] = (uint8_t)(layer->has_bias != 0);
+		role += 2;
+	}
+}
+
+int model_pool(struct model *model, const struct pooling *pooling)
 {
 	struct model_config config = model->config;
 
 	head_drop(&config);
-	config.pool = mode;
+	config.pooling = *pooling;
 	config.is_classifier = 0;
 	config.labels = 0;
+	dense_name(&config);
 	return model_rebuild(model, &config);
 }
 
@@ -47,4 +83,40 @@ int model_classify(struct model *model, int64_t labels)
 
 	model_config_classify(&config, model->family, labels);
 	return model_rebuild(model, &config);
+}
+
+/* ---- tensors ---- */
+
+int64_t model_pool_dim(const struct model_config *c, enum model_dim dim, enum tensor_role role)
+{
+	if (dim == DIM_LABELS)
+		return c->labels;
+	for (int l = 0; l < c->pooling.layer_count; l++) {
+		const struct pool_layer *layer = &c->pooling.layer[l];
+
+		if (layer->kind == POOL_LAYER_DENSE &&
+		        (layer->weight == (int)role || layer->bias == (int)role))
+			return dim == DIM_DENSE_OUT ? layer->out : layer->in;
+	}
+	return 0;
+}
+
+int model_pool_tensors(struct model *model, uint64_t *total)
+{
+	const struct pooling *p = &model->config.pooling;
+	int err = 0;
+
+	for (int l = 0; l < p->layer_count && !err; l++) {
+		const struct pool_layer *layer = &p->layer[l];
+
+		for (int i = 0; i < 2 && *layer->folder && layer->kind == POOL_LAYER_DENSE && !err; i++)
+			if (!i || layer->has_bias)
+				err = model_tensor_put(model,
+				        (enum tensor_role)(i ? layer->bias : layer->weight), -1,
+				        mem_printf("%s.linear.%s", layer->folder, i ? "bias" : "weight"),
+				        total);
+	}
+	if (!err && model->config.has[ROLE_CLASS_W] && model_tensor_of(model, ROLE_CLASS_W, -1) < 0)
+		err = model_tensor_put(model, ROLE_CLASS_W, -1, mem_strdup("score.weight"), total);
+	return err;
 }

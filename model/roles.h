@@ -28,10 +28,11 @@
  *   stage  the kind of stage that reads it, or a kind that stands in for that one
  *   out, in  sizes, see model_dim
  *
- * TYPE are the embeddings of the first and the second text of a pair. POOL is a layer and a tanh behind
- * pooled states, CLASS gives the logits of classes. EMBED_NORM comes after the embedding. NORM1 and NORM2
- * come before attention and the MLP, POST_NORM1 and POST_NORM2 after them, before the sum, or over the sum
- * with norm_after_sum. The sigmoid of ATTN_GATE's product multiplies attention's output. SINKS are one more
+ * TYPE are the embeddings of the first and the second text of a pair. DENSE are layers of an embedder
+ * behind its pooling. POOL is a layer behind pooled states, CLASS gives the logits of classes. EMBED_NORM
+ * comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and POST_NORM2
+ * after them, before the sum, or over the sum with norm_after_sum. The sigmoid of ATTN_GATE's product
+ * multiplies attention's output. SINKS are one more
  * score of each head, without a value (device/op_attention.h).
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
@@ -188,6 +189,14 @@
 	ROW(INPUT_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, HIDDEN, RANK)                                      \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
+	ROW(DENSE1_W, MODEL, POOLER, TABLE, HEAD, DENSE_OUT, DENSE_IN)                                       \
+	ROW(DENSE1_B, MODEL, POOLER, BIAS, HEAD, DENSE_OUT, ONE)                                             \
+	ROW(DENSE2_W, MODEL, POOLER, TABLE, HEAD, DENSE_OUT, DENSE_IN)                                       \
+	ROW(DENSE2_B, MODEL, POOLER, BIAS, HEAD, DENSE_OUT, ONE)                                             \
+	ROW(DENSE3_W, MODEL, POOLER, TABLE, HEAD, DENSE_OUT, DENSE_IN)                                       \
+	ROW(DENSE3_B, MODEL, POOLER, BIAS, HEAD, DENSE_OUT, ONE)                                             \
+	ROW(DENSE4_W, MODEL, POOLER, TABLE, HEAD, DENSE_OUT, DENSE_IN)                                       \
+	ROW(DENSE4_B, MODEL, POOLER, BIAS, HEAD, DENSE_OUT, ONE)                                             \
 	ROW(POOL_W, MODEL, POOLER, TABLE, HEAD, HIDDEN, HIDDEN)                                              \
 	ROW(POOL_B, MODEL, POOLER, BIAS, HEAD, HIDDEN, ONE)                                                  \
 	ROW(CLASS_W, MODEL, HEAD, TABLE, HEAD, LABELS, HIDDEN)                                               \
@@ -313,6 +322,8 @@ enum model_dim {
 	DIM_POSITIONS,
 	DIM_TYPES,
 	DIM_LABELS,
+	DIM_DENSE_OUT,
+	DIM_DENSE_IN,
 	DIM_HEADS,
 	DIM_Q,
 	DIM_QUERY,

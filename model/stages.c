@@ -136,7 +136,7 @@ int model_stages_build(struct model *model)
 				block_add(model, &next, l);
 			blocks_done = 1;
 		} else if (has_tensor(c->has, (enum stage_kind)kind, NEED_ANY) ||
-		           (kind == STAGE_HEAD && c->pool != POOL_NONE)) {
+		           (kind == STAGE_HEAD && c->pooling.mode_count)) {
 			group_begin(model, -1, 0);
 			stage_add(model, &next, &one, (enum stage_kind)kind, -1);
 		}

@@ -15,6 +15,14 @@ int model_stages_build(struct model *model);
  * if a stage reads a value before it is made. */
 int model_values_build(struct model *model);
 
+/* Adds a tensor of this name (owned) to the table, and its elements to *total. */
+int model_tensor_put(struct model *model, enum tensor_role role, int layer, char *name, uint64_t *total);
+
+/* Adds those of the layers behind the pooling that the family does not name. And the sizes of their matrices.
+ */
+int model_pool_tensors(struct model *model, uint64_t *total);
+int64_t model_pool_dim(const struct model_config *c, enum model_dim dim, enum tensor_role role);
+
 /* ---- modules of experts (model/expert_names.h) ---- */
 
 /* Modules in a tensor of experts' matrices: 2 of gate and up, 1 of down; 0: of another tensor. */

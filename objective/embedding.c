@@ -27,16 +27,10 @@ static int row_texts(int64_t *each, const struct judgement *j)
 	return 0;
 }
 
-/* Vectors as the pooling gives them. */
-static void vectors_take(float *to, const struct judgement *j, double *factor)
+static void vectors_take(float *to, const struct judgement *j)
 {
-	for (int64_t n = 0; n < j->count; n++) {
-		const float *row = j->row[n];
-
-		factor[n] = vectors_scale(j->model, (double)row[j->width + VECTOR_TOKENS]);
-		for (int64_t i = 0; i < j->width; i++)
-			to[n * j->width + i] = (float)(factor[n] * (double)row[i]);
-	}
+	for (int64_t n = 0; n < j->count; n++)
+		memcpy(to + n * j->width, j->row[n], (size_t)j->width * sizeof(*to));
 }
 
 static void losses_give(const struct judgement *j, const double *loss, int64_t each)
@@ -77,30 +71,25 @@ static int judge(struct judgement *j)
 {
 	float *vectors = mem_alloc((size_t)(j->count * j->width), sizeof(*vectors));
 	float *score = mem_alloc((size_t)j->count, sizeof(*score));
-	double *loss = mem_alloc((size_t)j->count, sizeof(*loss)),
-	       *factor = mem_alloc((size_t)j->count, sizeof(*factor));
+	double *loss = mem_alloc((size_t)j->count, sizeof(*loss));
 	struct contrast c = contrast_of(j);
-	int rc = vectors && score && loss && factor ? row_texts(&c.each, j) : ERR_NOMEM;
+	int rc = vectors && score && loss ? row_texts(&c.each, j) : ERR_NOMEM;
 
 	if (!rc) {
 		c.rows = j->count / c.each;
 		c.vectors = vectors;
 		c.score = score;
 		c.loss = loss;
-		vectors_take(vectors, j, factor);
+		vectors_take(vectors, j);
 		for (int64_t n = 0; n < j->count; n++)
 			score[n] = j->row[n][j->width + VECTOR_LABEL];
 		rc = c.each > 1 ? contrast_losses(&c) : 0; /* of texts alone only vectors are wanted */
 	}
-	for (int64_t n = 0; !rc && j->gradient && n < j->count; n++)
-		for (int64_t i = 0; i < j->width; i++)
-			j->gradient[n * j->width + i] *= (float)factor[n];
 	if (!rc)
 		losses_give(j, loss, c.each);
 	mem_free(vectors);
 	mem_free(score);
 	mem_free(loss);
-	mem_free(factor);
 	return rc;
 }
 

@@ -47,7 +47,7 @@ static const struct {
         {"{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":0}", ERR_INPUT, "query_pre_attn_scalar is 0"},
         {"{\"model_type\":\"gemma\",\"use_bidirectional_attention\":true}", ERR_UNSUPPORTED,
                 "use_bidirectional_attention is true"},
-        {"{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true}", ERR_UNSUPPORTED,
+        {"{\"model_type\":\"vaultgemma\",\"use_bidirectional_attention\":true}", ERR_UNSUPPORTED,
                 "use_bidirectional_attention is true"},
         {"{\"model_type\":\"gemma3_text\",\"sliding_window\":null}", ERR_UNSUPPORTED,
                 "sliding_window is null"},

@@ -27,6 +27,8 @@ static double act_value(enum act_kind act, double x)
 		return x > 0 ? x * x : 0;
 	case ACT_SIGMOID:
 		return sigmoid(x);
+	case ACT_TANH:
+		return tanh(x);
 	case ACT_LINEAR:
 		return x;
 	}
@@ -53,6 +55,8 @@ static double act_slope(enum act_kind act, double x)
 		return x > 0 ? 2 * x : 0;
 	case ACT_SIGMOID:
 		return sigmoid(x) * sigmoid(-x);
+	case ACT_TANH:
+		return 4 * sigmoid(2 * x) * sigmoid(-2 * x);
 	case ACT_LINEAR:
 		return 1;
 	}
@@ -104,7 +108,7 @@ static double slope_bound(enum act_kind act, double x)
 {
 	double size = act == ACT_RELU2 ? fabs(x) : act_value(act, x) / x;
 
-	if (act == ACT_SIGMOID)
+	if (act == ACT_SIGMOID || act == ACT_TANH)
 		size = act_slope(act, x);
 	else if (act == ACT_GELU)
 		size += fabs(x) * exp(-0.5 * x * x);

@@ -103,6 +103,8 @@ static void test_golden(void **state)
 		skip();
 	golden_check(golden, "modern/embed_qwen3", "prompt_name=query");
 	golden_check(golden, "embeddings/bert", "");
+	golden_check(golden, "embeddings/xlmr", "");
+	golden_check(golden, "modern/embed_gemma", "prompt_name=query");
 }
 
 /* Both kinds of files have the same numbers; the first text column is taken. */

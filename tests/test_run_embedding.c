@@ -233,16 +233,6 @@ static void test_modules(void **state)
 	        {"[{\"type\":\"a.b.StaticEmbedding\",\"path\":\"\"}]", "{}",
 	                "ferry reads a Transformer at the top"},
 	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
-	         "]",
-	                "{\"pooling_mode\":\"max\"}", "pooling max is not supported yet"},
-	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
-	         "]",
-	                "{}", "no pooling that ferry knows"},
-	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
-	         "]",
-	                "{\"pooling_mode_cls_token\":true,\"pooling_mode_mean_tokens\":true}",
-	                "several poolings at once"},
-	        {"[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"a.Pooling\",\"path\":\"1_Pooling\"}"
 	         ","
 	         "{\"type\":\"a.models.LayerNorm\",\"path\":\"2_LayerNorm\"}]",
 	                "{\"pooling_mode\":\"cls\"}", "module a.models.LayerNorm is not supported yet"},

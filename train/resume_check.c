@@ -29,12 +29,32 @@ static int is_same_file(const struct trainer *t, const char *path)
 	return same;
 }
 
-static int compare(const struct trainer *t, const char *path)
+/* Gives the checkpoint's model the head that its run had. */
+static int head_give(struct model *then, const struct trainer *t, const char *dir)
+{
+	const struct model *now = t->session.model;
+	struct sentence_dir sentence;
+	int rc = 0;
+
+	if (t->config->objective && !then->config.is_classifier)
+		return model_classify(then, now->config.labels);
+	if (t->config->embedding_loss)
+		rc = sentence_dir_read(&sentence, dir, then->config.C);
+	if (!rc && t->config->embedding_loss)
+		rc = model_pool(then, sentence.is_there ? &sentence.pooling : &now->config.pooling);
+	if (t->config->embedding_loss)
+		sentence_dir_free(&sentence);
+	return rc;
+}
+
+static int compare(const struct trainer *t, const char *dir, const char *path)
 {
 	struct str what = {0};
 	struct model *then = NULL;
 	int rc = model_open_path(&then, path);
 
+	if (!rc)
+		rc = head_give(then, t, dir);
 	if (!rc && !model_compare(&what, &t->session.model->config, &then->config))
 		rc = str_check(&what) ? ERR_NOMEM
 		                      : err_set(ERR_INPUT,
@@ -55,8 +75,9 @@ int train_check_model(const struct trainer *t)
 
 	if (t->checkpoint && !path)
 		rc = ERR_NOMEM;
-	if (path && file_kind_of(path) == FILE_REGULAR && !is_same_file(t, path))
-		rc = compare(t, path);
+	if (path && file_kind_of(path) == FILE_REGULAR &&
+	        (t->config->embedding_loss || !is_same_file(t, path)))
+		rc = compare(t, dir, path);
 	mem_free(dir);
 	mem_free(path);
 	return rc;

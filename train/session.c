@@ -68,7 +68,7 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	if (!rc && c->embedding_loss)
 		rc = sentence_open(&s->sentence, c, s->model);
 	if (!rc && c->embedding_loss)
-		rc = model_pool(s->model, s->sentence.pool);
+		rc = model_pool(s->model, &s->sentence.pooling);
 	if (!rc && !c->objective && !c->embedding_loss)
 		rc = head_check(s->model, c);
 	if (!rc && c->objective)

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "checkpoint/hf/side_files.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -271,6 +272,77 @@ static int fail_without_weights(const char *path)
 	return err;
 }
 
+/* ---- folders of modules ---- */
+
+/* Calls the tensors of the last file by its folder. All names begin alike then, so their order stays. */
+static int name_tensors(struct hf_dir *dir, const char *name)
+{
+	struct safetensors *file = dir->files[dir->file_count - 1];
+	size_t count = (size_t)(dir->tensor_name_count + file->tensor_count);
+	char **grown = mem_resize(dir->tensor_names, count + 1, sizeof(*grown));
+
+	if (!grown)
+		return ERR_NOMEM;
+	dir->tensor_names = grown;
+	for (int64_t i = 0; i < file->tensor_count; i++) {
+		char *full = mem_printf(
+		        "%.*s.%s", (int)strcspn(name, "/" SIDE_FILE_FOLDER), name, file->tensors[i].name);
+
+		if (!full)
+			return ERR_NOMEM;
+		dir->tensor_names[dir->tensor_name_count++] = full;
+		file->tensors[i].name = full;
+	}
+	return 0;
+}
+
+static int open_folder(struct hf_dir *dir, const char *name)
+{
+	char **names, *path;
+	struct safetensors **files;
+	int err = hf_dir_resolve(&path, dir->path, name);
+
+	if (err || !path)
+		return err;
+	names = mem_resize(dir->names, (size_t)dir->file_count + 1, sizeof(*names));
+	if (names)
+		dir->names = names;
+	files = mem_resize(dir->files, (size_t)dir->file_count + 1, sizeof(*files));
+	if (files)
+		dir->files = files;
+	err = names && files ? add_file(dir, name, path) : ERR_NOMEM;
+	if (!err)
+		err = name_tensors(dir, name);
+	mem_free(path);
+	return err;
+}
+
+/* Those that modules.json names. */
+static int open_folders(struct hf_dir *dir)
+{
+	char *path = file_join(dir->path, "modules.json");
+	json_t *list = NULL;
+	int err = path ? 0 : ERR_NOMEM;
+
+	if (!err && file_kind_of(path) == FILE_REGULAR)
+		err = json_read_file(&list, path, INDEX_MAX_BYTES);
+	for (size_t i = 0; !err && i < json_array_size(list); i++) {
+		static const char *const forms[] = {"/", SIDE_FILE_FOLDER};
+		const char *folder = json_string_value(json_object_get(json_array_get(list, i), "path"));
+
+		for (size_t f = 0; !err && folder && side_folder_is(folder) && !strchr(folder, '/') && f < 2;
+		        f++) {
+			char *name = mem_printf("%s%s%s", folder, forms[f], single_name);
+
+			err = name ? open_folder(dir, name) : ERR_NOMEM;
+			mem_free(name);
+		}
+	}
+	json_decref(list);
+	mem_free(path);
+	return err;
+}
+
 int hf_dir_open(struct hf_dir **out, const char *path)
 {
 	struct hf_dir *dir = NULL;
@@ -293,11 +365,13 @@ int hf_dir_open(struct hf_dir **out, const char *path)
 		err = alloc_files(dir, 1);
 		if (!err)
 			err = add_file(dir, single_name, single);
-		goto out;
+	} else {
+		err = hf_dir_resolve(&index, path, index_name);
+		if (!err)
+			err = index ? open_index(dir, index) : fail_without_weights(path);
 	}
-	err = hf_dir_resolve(&index, path, index_name);
 	if (!err)
-		err = index ? open_index(dir, index) : fail_without_weights(path);
+		err = open_folders(dir);
 out:
 	mem_free(single);
 	mem_free(index);
@@ -316,6 +390,9 @@ void hf_dir_close(struct hf_dir *dir)
 		safetensors_close(dir->files[i]);
 		mem_free(dir->names[i]);
 	}
+	for (int64_t i = 0; i < dir->tensor_name_count; i++)
+		mem_free(dir->tensor_names[i]);
+	mem_free(dir->tensor_names);
 	mem_free(dir->files);
 	mem_free(dir->names);
 	mem_free(dir->path);

@@ -21,7 +21,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SHARD_NAME_BYTES = 48, PIECE_COUNT = 16 << 10 /* stays in the cache */ };
+enum { SHARD_NAME_BYTES = 80, PIECE_COUNT = 16 << 10 /* stays in the cache */ };
 
 /* An export in progress, and its staging memory. */
 struct work {
@@ -33,6 +33,22 @@ struct work {
 	void *piece;   /* [PIECE_COUNT] fp32 or bf16; carried bytes */
 	uint16_t *f16; /* [PIECE_COUNT] */
 };
+
+/* Where a folder's file is beside the others: with its folder, which a checkpoint has in the name. */
+static int folder_file(char name[SHARD_NAME_BYTES], const struct work *work, const struct hf_output *out)
+{
+	char *dir;
+	int err = 0;
+
+	snprintf(name, SHARD_NAME_BYTES, "%.*s%smodel.safetensors", out->folder_len, out->name,
+	        work->options->is_in_checkpoint ? SIDE_FILE_FOLDER : "/");
+	if (work->options->is_in_checkpoint)
+		return 0;
+	dir = mem_printf("%s/%.*s", work->dir.temp, out->folder_len, out->name);
+	err = dir ? file_make_dir(dir) : ERR_NOMEM;
+	mem_free(dir);
+	return err;
+}
 
 static void shard_name(char name[SHARD_NAME_BYTES], const struct work *work, int shard)
 {
@@ -143,21 +159,26 @@ static int write_shard(struct work *work, int shard)
 	struct safetensors_decl *decls = mem_alloc((size_t)o->count + 1, sizeof(*decls));
 	char name[SHARD_NAME_BYTES];
 	int64_t count = 0;
-	char *path;
+	char *path = NULL;
 	int err;
 
+	err = decls ? 0 : ERR_NOMEM;
 	shard_name(name, work, shard);
-	path = file_join(work->dir.temp, name);
-	err = path && decls ? 0 : ERR_NOMEM;
 	for (int64_t i = 0; !err && i < o->count; i++) {
 		const struct hf_output *out = &o->output[i];
 
 		if (out->shard != shard)
 			continue;
-		decls[count] =
-		        (struct safetensors_decl){.name = out->name, .dtype = out->dtype, .rank = out->rank};
+		if (out->folder_len && !count)
+			err = folder_file(name, work, out);
+		decls[count] = (struct safetensors_decl){
+		        .name = out->name + (out->folder_len ? out->folder_len + 1 : 0),
+		        .dtype = out->dtype,
+		        .rank = out->rank};
 		memcpy(decls[count++].shape, out->shape, sizeof(out->shape));
 	}
+	path = file_join(work->dir.temp, name);
+	err = err || path ? err : ERR_NOMEM;
 	if (!err)
 		err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
 	for (int64_t i = 0; !err && i < o->count; i++)
@@ -180,6 +201,8 @@ static int write_index(struct work *work)
 	int err = map ? 0 : ERR_NOMEM;
 
 	for (int64_t i = 0; !err && i < o->count; i++) {
+		if (o->output[i].folder_len)
+			continue;
 		shard_name(name, work, o->output[i].shard);
 		err = json_object_set_new(map, o->output[i].name, json_string(name)) ? ERR_NOMEM : 0;
 	}
@@ -210,7 +233,7 @@ static int write_all(struct work *work)
 	const struct hf_export *options = work->options;
 	int err = alloc_work(work);
 
-	for (int s = 0; !err && s < work->outputs.shard_count; s++)
+	for (int s = 0; !err && s < work->outputs.file_count; s++)
 		err = write_shard(work, s);
 	if (!err && work->outputs.shard_count > 1)
 		err = write_index(work);
@@ -229,7 +252,7 @@ static int write_all(struct work *work)
 
 static int check_room(const struct work *work)
 {
-	int64_t need_bytes = work->outputs.bytes;
+	int64_t need_bytes = work->outputs.bytes + work->outputs.folder_bytes;
 	struct str need = {0}, left = {0};
 	int64_t free_bytes;
 	int err = 0;

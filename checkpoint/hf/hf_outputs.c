@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "checkpoint/hf/side_files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,10 @@ static void finish(struct hf_outputs *o, struct hf_output *out, enum safetensors
 		out->count *= out->shape[i];
 	out->bytes = out->carried ? out->carried->tensor->len_bytes
 	                          : out->count * safetensors_dtype_bits(dtype) / 8;
-	o->elements += out->count;
-	o->bytes += out->bytes;
+	out->folder_len = side_folder_is(out->name) ? (int)strcspn(out->name, ".") : 0;
+	o->elements += out->folder_len ? 0 : out->count;
+	o->bytes += out->folder_len ? 0 : out->bytes;
+	o->folder_bytes += out->folder_len ? out->bytes : 0;
 }
 
 /* Adds a tensor of the table, or what files have in its place: nothing, if its rows stand in another's. */
@@ -123,12 +126,26 @@ static void deal_shards(struct hf_outputs *o, int64_t shard_bytes)
 
 	o->shard_count = 1;
 	for (int64_t i = 0; i < o->count; i++) {
+		if (o->output[i].folder_len)
+			continue;
 		if (filled && filled + o->output[i].bytes > limit) {
 			o->shard_count++;
 			filled = 0;
 		}
 		filled += o->output[i].bytes;
 		o->output[i].shard = o->shard_count - 1;
+	}
+	o->file_count = o->shard_count;
+	for (int64_t i = 0; i < o->count; i++) {
+		struct hf_output *out = &o->output[i];
+		int64_t other = 0;
+
+		while (out->folder_len && other < i &&
+		        (o->output[other].folder_len != out->folder_len ||
+		                strncmp(o->output[other].name, out->name, (size_t)out->folder_len) != 0))
+			other++;
+		if (out->folder_len)
+			out->shard = other < i ? o->output[other].shard : o->file_count++;
 	}
 }
 

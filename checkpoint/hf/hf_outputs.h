@@ -14,8 +14,9 @@ struct hf_output {
 	const struct hf_entry *carried; /* its bytes; NULL: it has values of the model */
 	struct file_range *range;       /* those, one after the other */
 	int range_count;
-	int64_t place; /* in the files' order */
-	int shard;
+	int64_t place;  /* in the files' order */
+	int shard;      /* its file: of shards, then of folders */
+	int folder_len; /* of its name, the folder of a module: "2_Dense"; 0: it is not in one */
 };
 
 struct hf_outputs {
@@ -23,8 +24,9 @@ struct hf_outputs {
 	struct file_range *ranges;
 	char **names; /* of woven tensors, where files name none */
 	int name_count;
-	int64_t count, elements, bytes;
-	int shard_count;
+	int64_t count, elements, bytes; /* elements and bytes: in shards */
+	int64_t folder_bytes;
+	int shard_count, file_count; /* a file for each folder follows those of shards */
 };
 
 /* Lists the tensors of `model` as the layout's files hold them, in shards of at most shard_bytes (0: one).

@@ -39,14 +39,15 @@ static int writes(const char *name)
 	return is_shard(name) || side_file_is(name);
 }
 
-/* Whether a folder holds what ferry writes into a module's: config.json alone. */
+/* Whether a folder holds what ferry writes into a module's, and nothing else. */
 static int is_own_folder(const char *path)
 {
 	char **names = NULL;
 	size_t count = 0;
-	int is_own = !file_list_dir(path, &names, &count) && count <= 1 &&
-	             (!count || !strcmp(names[0], config_name));
+	int is_own = !file_list_dir(path, &names, &count);
 
+	for (size_t i = 0; i < count; i++)
+		is_own &= !strcmp(names[i], config_name) || !strcmp(names[i], "model.safetensors");
 	file_list_free(names, count);
 	return is_own;
 }

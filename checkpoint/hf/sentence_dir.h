@@ -7,19 +7,19 @@
 
 #include "base/json.h"
 #include "checkpoint/hf/side_files.h"
-#include "model/model_config.h"
+#include "model/pooling.h"
 
 struct sentence_dir {
-	int is_there; /* 0: a directory without modules.json */
-	enum pool_mode pool;
-	int normalizes;
-	int leaves_prompt_out; /* of the pooling */
-	int64_t max_tokens;    /* of a text; 0: not said */
-	json_t *prompts;       /* name: text; NULL: none */
+	int is_there;           /* 0: a directory without modules.json */
+	struct pooling pooling; /* with the modules behind it */
+	int64_t width;          /* numbers of a vector */
+	int leaves_prompt_out;  /* of the pooling */
+	int64_t max_tokens;     /* of a text; 0: not said */
+	json_t *prompts;        /* name: text; NULL: none */
 };
 
-/* ERR_UNSUPPORTED names a module that ferry lacks; ERR_INPUT, ERR_NOMEM. */
-int sentence_dir_read(struct sentence_dir *s, const char *dir);
+/* width: of a token's state. ERR_UNSUPPORTED names a module that ferry lacks; ERR_INPUT, ERR_NOMEM. */
+int sentence_dir_read(struct sentence_dir *s, const char *dir, int64_t width);
 void sentence_dir_free(struct sentence_dir *s);
 
 /* The prompt of this name; NULL: none. */

@@ -26,7 +26,6 @@ void gemma2_read_scales(struct config_reader *r, struct model_config *c)
 {
 	double scalar = 256;
 
-	config_refuse_flag(r, "use_bidirectional_attention");
 	c->embed_scale = sqrt((double)c->C);
 	config_read_num(r, "query_pre_attn_scalar", &scalar);
 	if (!r->err)
@@ -39,6 +38,7 @@ void gemma2_read(struct config_reader *r, struct model_config *c)
 {
 	double score_cap = 50;
 
+	config_refuse_flag(r, "use_bidirectional_attention");
 	gemma2_read_scales(r, c);
 	gemma2_read_cap(r, "attn_logit_softcapping", &score_cap);
 	for (int64_t l = 0; l < c->L && !r->err; l++)

@@ -10,6 +10,20 @@ static const struct family_tensor gemma3_tensors[] = {
         LLAMA_NORM_HEAD,
 };
 
+/* EmbeddingGemma sees both ways; its window is that many tokens on both sides together. */
+static void gemma3_read(struct config_reader *r, struct model_config *c)
+{
+	int sees_both = 0;
+
+	gemma2_read_scales(r, c);
+	config_read_flag(r, "use_bidirectional_attention", &sees_both);
+	for (int64_t l = 0; l < c->L && sees_both; l++) {
+		c->block[l].mask = MASK_BIDIRECTIONAL;
+		c->block[l].window = c->block[l].window ? c->block[l].window / 2 + 1 : 0;
+	}
+	c->is_encoder = sees_both;
+}
+
 const struct model_family family_gemma3_text = {
         .model_type = "gemma3_text",
         .base_class = "Gemma3TextModel",
@@ -28,5 +42,5 @@ const struct model_family family_gemma3_text = {
                 .local_theta_otherwise = 1e4},
         .whole_heads = 1,
         .ignored = {{"attn_logit_softcapping", "its attention has no cap"}},
-        .read = gemma2_read_scales,
+        .read = gemma3_read,
 };

@@ -132,7 +132,7 @@ int labels_complete(struct side_files *side, const struct labels *l, const struc
 		if (class_set(config, model) || names_set(config, l) ||
 		        json_object_set_new(config, "problem_type", json_string(problem)))
 			rc = ERR_NOMEM;
-		if (!model->config.is_encoder && model->config.pad_id < 0)
+		if (model->config.pooling.mode[0] == POOL_LASTTOKEN && model->config.pad_id < 0)
 			log_warn("config.json has no pad_token_id, which transformers needs to classify "
 			         "several "
 			         "texts at once");

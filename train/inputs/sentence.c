@@ -10,14 +10,36 @@
 static int pooling_find(struct sentence_dir *s, const struct config *c, enum pool_mode otherwise)
 {
 	enum pool_mode asked = (enum pool_mode)c->pooling;
+	struct pooling *p = &s->pooling;
 
-	if (s->is_there && asked != POOL_NONE && asked != s->pool)
+	if (s->is_there && asked != POOL_NONE && (p->mode_count > 1 || asked != p->mode[0]))
 		return err_set(ERR_INPUT,
-		        "%s=%s, but modules.json of %s says %s; leave it out, or change the model's",
+		        "%s=%s, but modules.json of %s says %s%s; leave it out, or change the model's",
 		        config_where(c, "pooling"), config_text(c, "pooling"), c->model,
-		        pool_mode_name(s->pool));
+		        pool_mode_name(p->mode[0]), p->mode_count > 1 ? " and others" : "");
 	if (!s->is_there)
-		s->pool = asked != POOL_NONE ? asked : otherwise;
+		p->mode[p->mode_count++] = asked != POOL_NONE ? asked : otherwise;
+	return 0;
+}
+
+/* The lengths that `ferry embed` is asked for. */
+static int lengths_find(struct sentence_dir *s, const struct config *c)
+{
+	struct pooling *p = &s->pooling;
+	int last = p->layer_count - 1, is_unit = last >= 0 && p->layer[last].kind == POOL_LAYER_UNIT;
+
+	if (c->verb != VERB_EMBED || c->normalize == CONFIG_NORMALIZE_AUTO)
+		return 0;
+	if (c->normalize == CONFIG_NORMALIZE_OFF) {
+		p->layer_count -= is_unit;
+		return 0;
+	}
+	if (is_unit)
+		return 0;
+	if (p->layer_count == POOL_LAYERS_MAX)
+		return err_set(ERR_UNSUPPORTED, "%s: no room for normalize=on behind its modules", c->model);
+	p->layer[p->layer_count++] =
+	        (struct pool_layer){.kind = POOL_LAYER_UNIT, .in = s->width, .out = s->width};
 	return 0;
 }
 
@@ -32,12 +54,12 @@ static void prompt_warn(
 }
 
 /* Lengths that the model's vectors do not have, and the full one, which should be among them. */
-static int dims_check(const struct config *c, const struct model *model)
+static int dims_check(const struct config *c, const struct pooling *pooling, int64_t state_width)
 {
 	double dims[EMBEDDING_DIMS_MAX];
 	const char *text = config_text(c, "matryoshka_dims");
 	int count = config_numbers(dims, EMBEDDING_DIMS_MAX, text), has_all = 0;
-	int64_t width = model->config.C;
+	int64_t width = pooling_width(pooling, state_width);
 
 	for (int i = 0; i < count; i++) {
 		if (dims[i] > (double)width)
@@ -57,13 +79,15 @@ static int dims_check(const struct config *c, const struct model *model)
 int sentence_open(struct sentence_dir *s, const struct config *c, const struct model *model)
 {
 	char *dir = file_kind_of(c->model) == FILE_DIR ? mem_strdup(c->model) : file_dir_of(c->model);
-	int rc = dir ? sentence_dir_read(s, dir) : ERR_NOMEM;
+	int rc = dir ? sentence_dir_read(s, dir, model->config.C) : ERR_NOMEM;
 
 	mem_free(dir);
 	if (!rc)
 		rc = pooling_find(s, c, model->config.is_encoder ? POOL_MEAN : POOL_LASTTOKEN);
 	if (!rc)
-		rc = dims_check(c, model);
+		rc = dims_check(c, &s->pooling, model->config.C);
+	if (!rc)
+		rc = lengths_find(s, c);
 	if (!rc && c->verb == VERB_TRAIN) {
 		prompt_warn(s, c, "query_prompt", "query");
 		prompt_warn(s, c, "document_prompt", "document");

@@ -163,7 +163,7 @@ int ranks_share_model(const struct config *c, struct model **model)
 	char *text = NULL;
 	int64_t len_bytes = 0;
 	int rank = world_self()->rank, is_tied = 0, rc;
-	enum pool_mode pool = POOL_NONE;
+	struct pooling pooling = {0};
 	int64_t labels = 0;
 
 	if (!is_shared(c))
@@ -172,7 +172,7 @@ int ranks_share_model(const struct config *c, struct model **model)
 	if (!rank && !rc)
 		is_tied = (*model)->config.tied;
 	if (!rank && !rc)
-		pool = (*model)->config.pool;
+		pooling = (*model)->config.pooling;
 	if (!rank && !rc)
 		labels = (*model)->config.labels;
 	if (!rc)
@@ -182,13 +182,13 @@ int ranks_share_model(const struct config *c, struct model **model)
 	if (!rc && rank)
 		rc = model_build(model, text, len_bytes);
 	if (!rc)
-		rc = world_broadcast(&pool, sizeof(pool), 0);
+		rc = world_broadcast(&pooling, sizeof(pooling), 0);
 	if (!rc)
 		rc = world_broadcast(&labels, sizeof(labels), 0);
-	if (!rc && rank && !is_tied && pool == POOL_NONE)
+	if (!rc && rank && !is_tied && !pooling.mode_count)
 		rc = model_untie(*model);
-	if (!rc && rank && pool != POOL_NONE)
-		rc = labels ? model_classify(*model, labels) : model_pool(*model, pool);
+	if (!rc && rank && pooling.mode_count)
+		rc = labels ? model_classify(*model, labels) : model_pool(*model, &pooling);
 	mem_free(text);
 	return rc;
 }
