@@ -119,7 +119,7 @@ static void make_flat(
 	case OP_COLUMNS:
 		op->columns =
 		        (struct op_columns){kernel_take(p, count, dtype), kernel_take(p, 2 * count, dtype),
-		                s->tokens, s->hidden, s->hidden, 2 * s->hidden, dtype, dtype, 0};
+		                s->tokens, s->hidden, s->hidden, 2 * s->hidden, dtype, dtype, 0, 0, 0};
 		break;
 	case OP_COLSUM:
 		op->colsum = (struct op_colsum){kernel_take(p, s->hidden, DTYPE_F32),

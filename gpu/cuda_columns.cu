@@ -14,15 +14,18 @@ enum { COLUMNS_BLOCK = 256 };
 
 template <class TO, class FROM>
 __global__ void __launch_bounds__(COLUMNS_BLOCK) columns_kernel(TO *dst, const FROM *src, int64_t rows,
-        int64_t cols, int64_t dst_stride, int64_t src_stride, int accumulate)
+        int64_t cols, int64_t dst_stride, int64_t src_stride, int accumulate, int64_t spread, int64_t fold)
 {
 	const int64_t i = (int64_t)blockIdx.x * COLUMNS_BLOCK + threadIdx.x;
 
 	if (i >= rows * cols)
 		return;
 	dst += i / cols * dst_stride + i % cols;
-	*dst = from_float<TO>(
-	        (accumulate ? to_float(*dst) : 0) + to_float(src[i / cols * src_stride + i % cols]));
+	src += i / cols / spread * fold * src_stride + i % cols;
+	float sum = (accumulate ? to_float(*dst) : 0) + to_float(*src);
+	for (int64_t f = 1; f < fold; f++)
+		sum += to_float(src[f * src_stride]);
+	*dst = from_float<TO>(sum);
 }
 
 template <class TO, class FROM> int columns_start(const struct cuda_launch *at, const struct op_columns *o)
@@ -30,7 +33,7 @@ template <class TO, class FROM> int columns_start(const struct cuda_launch *at, 
 	return cuda_start(at, "columns", columns_kernel<TO, FROM>,
 	        dim3((unsigned)ceil_div(o->rows * o->cols, COLUMNS_BLOCK)), COLUMNS_BLOCK, 0,
 	        dev_ptr<TO>(o->dst), dev_ptr<const FROM>(o->src), o->rows, o->cols, o->dst_stride,
-	        o->src_stride, o->accumulate);
+	        o->src_stride, o->accumulate, o->spread > 1 ? o->spread : 1, o->fold > 1 ? o->fold : 1);
 }
 
 } // namespace

@@ -88,7 +88,8 @@ void config_read_step_limit(struct config_reader *r, struct block_config *b);
 struct experts_keys {
 	const char *count[2]; /* transformers 5 writes either */
 	const char *chosen, *inner, *normed;
-	int is_grouped; /* reads n_group, topk_group and routed_scaling_factor */
+	int is_grouped;   /* reads n_group, topk_group and routed_scaling_factor */
+	int is_ungrouped; /* with is_grouped: the first two have no meaning */
 };
 /* Reads them into *e, which has the values of absent keys, and checks the numbers. */
 void config_read_experts(struct config_reader *r, struct experts_config *e, const struct experts_keys *keys);

@@ -28,6 +28,8 @@ static void read_groups(struct config_reader *r, struct experts_config *e, const
 	config_read_num(r, "routed_scaling_factor", &e->scale);
 	if (!r->err)
 		config_check_positive(r, "routed_scaling_factor", e->scale);
+	if (keys->is_ungrouped)
+		return;
 	config_read_int(r, "n_group", &e->groups, 1, ROUTE_EXPERTS_MAX);
 	config_read_int(r, "topk_group", &e->groups_chosen, 1, ROUTE_EXPERTS_MAX);
 	if (!r->err && e->count % e->groups)

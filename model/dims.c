@@ -23,8 +23,18 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 	case DIM_HEADS:
 		return b->H;
 	case DIM_Q:
-		return b->H * b->D;
+		return b->H * (b->latent.kv_rank ? b->latent.value : b->D);
+	case DIM_Q_LOW:
+		return b->latent.q_rank;
+	case DIM_KV_LOW:
+		return b->latent.kv_rank;
+	case DIM_KV_LOW_KEY:
+		return b->latent.kv_rank + b->latent.shared;
+	case DIM_KV_HEADS:
+		return b->H * (b->latent.own + b->latent.value);
 	case DIM_QUERY:
+		if (b->latent.kv_rank)
+			return b->H * (b->latent.own + b->latent.shared);
 		return (b->attention_gate ? 2 : 1) * b->H * b->D;
 	case DIM_KV:
 		return b->KV * b->D;

@@ -99,6 +99,13 @@ struct experts_config {
 	int64_t groups, groups_chosen; /* experts come from the best groups_chosen of so many; 1: any */
 };
 
+/* Latent attention. A head's query and key have `own` columns that do not rotate, then `shared` that do; its
+ * value has `value`. Attention's heads are as wide as the wider of both (D), the rest is 0. */
+struct latent_config {
+	int64_t q_rank, kv_rank; /* q_rank 0: one matrix makes q; kv_rank 0: none of this */
+	int64_t own, shared, value;
+};
+
 /* What a block is. Blocks of one model may differ in all of it. */
 struct block_config {
 	struct block_stage stage[BLOCK_STAGES_MAX]; /* in the order of forward */
@@ -113,6 +120,7 @@ struct block_config {
 	double score_cap;   /* of attention's scores (device/op_attention.h); 0: none */
 	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
 	                       rows of q, its projection has as many of the gate */
+	struct latent_config latent;
 	struct delta_config delta;     /* with DELTA_QKV_W or SCAN_IN_W */
 	struct scan_config scan;       /* with SCAN_IN_W */
 	int64_t conv_cols, taps;       /* columns and filter of CONV_W; a filter of CONV_FILTER_W */

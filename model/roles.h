@@ -40,6 +40,9 @@
  * only. The SHARED ones are an expert for every token, times the sigmoid of SHARED_WEIGHT's product.
  * Gemma 4 has norms of its own before its experts and its router, behind the shared expert, the experts and
  * their sum; EXPERT_SCALE multiplies an expert's weights.
+ * Latent attention (DeepSeek) makes q, or k and v, by two matrices with a norm between: Q_A and Q_B, KV_A
+ * and KV_B. KV_A also gives the part of a key that rotates, which all heads share; KV_B gives each head the
+ * rest of its key, then its value (model/blocks/latent.c).
  * DELTA_QKV has all rows of q, of k, of v. SCAN_IN (Mamba-2) has the gate's rows, those of x, B and C, which
  * SCAN_CONV filters, and one of a step for each head. SHARED_GATE_UP is GATE_UP of the shared expert. The
  * order of rows is the order of tensors within a stage. */
@@ -64,6 +67,14 @@
 	ROW(V_W, BLOCK, ATTENTION, MATRIX, ATTN, KV, HIDDEN)                                                 \
 	ROW(V_B, BLOCK, ATTENTION, BIAS, ATTN, KV, ONE)                                                      \
 	ROW(ATTN_GATE_W, BLOCK, ATTENTION, MATRIX, ATTN, Q, HIDDEN)                                          \
+	ROW(Q_A_W, BLOCK, ATTENTION, MATRIX, ATTN, Q_LOW, HIDDEN)                                            \
+	ROW(Q_A_B, BLOCK, ATTENTION, BIAS, ATTN, Q_LOW, ONE)                                                 \
+	ROW(Q_A_NORM_W, BLOCK, NORMS, NORM, ATTN, Q_LOW, ONE)                                                \
+	ROW(Q_B_W, BLOCK, ATTENTION, MATRIX, ATTN, QUERY, Q_LOW)                                             \
+	ROW(KV_A_W, BLOCK, ATTENTION, MATRIX, ATTN, KV_LOW_KEY, HIDDEN)                                      \
+	ROW(KV_A_B, BLOCK, ATTENTION, BIAS, ATTN, KV_LOW_KEY, ONE)                                           \
+	ROW(KV_A_NORM_W, BLOCK, NORMS, NORM, ATTN, KV_LOW, ONE)                                              \
+	ROW(KV_B_W, BLOCK, ATTENTION, MATRIX, ATTN, KV_HEADS, KV_LOW)                                        \
 	ROW(Q_NORM_W, BLOCK, NORMS, NORM, ATTN, Q_NORM, ONE)                                                 \
 	ROW(K_NORM_W, BLOCK, NORMS, NORM, ATTN, K_NORM, ONE)                                                 \
 	ROW(V_NORM_W, BLOCK, NORMS, NORM, ATTN, V_NORM, ONE)                                                 \
@@ -139,6 +150,14 @@
 	ROW(V_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
 	ROW(ATTN_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                   \
 	ROW(ATTN_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q, RANK)                                        \
+	ROW(Q_A_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                         \
+	ROW(Q_A_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q_LOW, RANK)                                          \
+	ROW(Q_B_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, Q_LOW)                                          \
+	ROW(Q_B_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QUERY, RANK)                                          \
+	ROW(KV_A_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                        \
+	ROW(KV_A_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV_LOW_KEY, RANK)                                    \
+	ROW(KV_B_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, KV_LOW)                                        \
+	ROW(KV_B_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV_HEADS, RANK)                                      \
 	ROW(O_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, Q)                                                \
 	ROW(O_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, HIDDEN, RANK)                                           \
 	ROW(DELTA_QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                  \
@@ -257,6 +276,10 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(K_W, K_LORA_A)                                                                               \
 	ADAPTED(V_W, V_LORA_A)                                                                               \
 	ADAPTED(ATTN_GATE_W, ATTN_GATE_LORA_A)                                                               \
+	ADAPTED(Q_A_W, Q_A_LORA_A)                                                                           \
+	ADAPTED(Q_B_W, Q_B_LORA_A)                                                                           \
+	ADAPTED(KV_A_W, KV_A_LORA_A)                                                                         \
+	ADAPTED(KV_B_W, KV_B_LORA_A)                                                                         \
 	ADAPTED(O_W, O_LORA_A)                                                                               \
 	ADAPTED(DELTA_QKV_W, DELTA_QKV_LORA_A)                                                               \
 	ADAPTED(DELTA_Z_W, DELTA_Z_LORA_A)                                                                   \
@@ -314,6 +337,7 @@ enum stage_kind {
 };
 
 /* Sizes from config.json. Q, KV and QKV are the dims of all heads together; QUERY has those of q's gate too.
+ * Q_LOW and KV_LOW are the ranks of latent attention, with the key that heads share KV_LOW_KEY.
  * DELTA_HEAD is one head of v, of which there are DELTA_HEADS; the same of x of a scan. */
 enum model_dim {
 	DIM_ONE,
@@ -326,6 +350,10 @@ enum model_dim {
 	DIM_DENSE_IN,
 	DIM_HEADS,
 	DIM_Q,
+	DIM_Q_LOW,
+	DIM_KV_LOW,
+	DIM_KV_LOW_KEY,
+	DIM_KV_HEADS,
 	DIM_QUERY,
 	DIM_KV,
 	DIM_QKV,

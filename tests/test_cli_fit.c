@@ -186,7 +186,7 @@ static void test_weights_that_can_only_be_counted(void **state)
 	assert_ferry(2, NULL, "plan %s", path);
 	assert_true(all_said("relative_key|bert.json --estimate"));
 	assert_ferry(0, NULL, "plan %s --estimate", path);
-	model_put(path, sizeof(path), "deepseek.json", "{\"model_type\": \"deepseek_v3\"}");
+	model_put(path, sizeof(path), "deepseek.json", "{\"model_type\": \"deepseek_v4\"}");
 	assert_ferry(2, NULL, "plan %s", path);
 	assert_false(all_said("--estimate"));
 }

@@ -249,6 +249,8 @@ static const struct {
         {"modern/gemma4_moe", "'freeze=.*experts.*'"},
         {"modern/gemma4_moe", "'trainable=.*(experts.down_proj|router.scale|layernorm_2).*'"},
         {"modern/glm4_moe", "'trainable=.*experts\\.gate_up_proj|.*shared_experts\\.up_proj.*'"},
+        {"more/deepseek_v3", "'freeze=.*(q_a_proj|kv_a_layernorm|kv_b_proj|o_proj).*'"},
+        {"modern/deepseek_v2", "'trainable=.*layers\\.1\\.self_attn\\.(kv_a|q_)proj.*'"},
         {"modern/qwen3_5_moe", "'freeze=.*(shared_expert_gate|experts\\.down_proj|mlp\\.gate\\.).*'"},
 };
 

@@ -99,7 +99,7 @@ static const struct {
                 "rope_scaling is not supported"},
         {"{\"model_type\":\"gemma4_text\",\"vocab_size_per_layer_input\":9}", ERR_UNSUPPORTED,
                 "vocab_size_per_layer_input is 9, less than vocab_size"},
-        {"{\"model_type\":\"deepseek_v3\"}", ERR_UNSUPPORTED, "deepseek_v3"},
+        {"{\"model_type\":\"deepseek_v4\"}", ERR_UNSUPPORTED, "deepseek_v4"},
         {"{\"model_type\":\"mpnet\"}", ERR_UNSUPPORTED, "mpnet"},
         {"{" LLAMA ",\"architectures\":[\"LlamaForTokenClassification\"]}", ERR_UNSUPPORTED,
                 "LlamaForTokenClassification"},

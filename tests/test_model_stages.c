@@ -58,6 +58,10 @@ static const char *const configs[] = {
                               "\"mlp_only_layers\":[0]}",
         "{" TINY("glm4_moe") ",\"num_key_value_heads\":2,\"n_routed_experts\":6,\"num_experts_per_tok\":2,"
                              "\"moe_intermediate_size\":6,\"first_k_dense_replace\":1,\"head_dim\":4}",
+        "{" TINY("deepseek_v3") ",\"q_lora_rank\":5,\"kv_lora_rank\":6,\"qk_nope_head_dim\":3,"
+                                "\"qk_rope_head_dim\":4,\"v_head_dim\":9,\"n_routed_experts\":6,"
+                                "\"num_experts_per_tok\":2,\"moe_intermediate_size\":6,\"n_group\":2,"
+                                "\"topk_group\":1,\"first_k_dense_replace\":1,\"attention_bias\":true}",
         "{" TINY("gemma4_text") ",\"num_key_value_heads\":2,\"head_dim\":4,\"global_head_dim\":6,"
                                 "\"hidden_size_per_layer_input\":0,\"enable_moe_block\":true,\"num_experts\":"
                                 "5,\"top_k_experts\":2,"

@@ -275,27 +275,36 @@ static void test_columns(void **state)
 		struct tensor *dst, *src;
 		struct op op = {.kind = OP_COLUMNS};
 		enum dtype to, from;
-		int64_t rows, cols, to_stride, from_stride;
+		int64_t rows, cols, to_stride, from_stride, spread, fold, from_rows;
 		int adds;
 
 		case_begin(&c, "columns", seed);
 		rows = case_size(&c, seed % 10 ? 9 : 200);
+		spread = seed % 3 ? 0 : case_int(&c, 1, 5), fold = seed % 3 == 1 ? case_int(&c, 1, 5) : 0;
+		rows *= spread ? spread : 1;
+		from_rows = spread ? rows / spread : rows * (fold ? fold : 1);
 		cols = case_size(&c, seed % 7 ? 20 : 3000);
 		to = compute_dtype(&c), from = compute_dtype(&c);
 		to_stride = cols + case_int(&c, 0, 5), from_stride = cols + case_int(&c, 0, 5);
 		adds = case_int(&c, 0, 1);
-		src = case_tensor(&c, (rows - 1) * from_stride + cols, from, 1);
+		src = case_tensor(&c, (from_rows - 1) * from_stride + cols, from, 1);
 		dst = case_tensor(&c, (rows - 1) * to_stride + cols, to, 1);
 		op.columns = (struct op_columns){tensor_addr(dst), tensor_addr(src), rows, cols, to_stride,
-		        from_stride, to, from, adds};
+		        from_stride, to, from, adds, spread, fold};
 		case_run(&c, &op);
 		for (int64_t i = 0; i < (rows - 1) * to_stride + cols; i++) {
 			int64_t r = i / to_stride, col = i % to_stride;
-			double was = tensor_was(dst, i),
-			       want = col < cols ? tensor_get(src, r * from_stride + col) + (adds ? was : 0)
-			                         : was;
+			double was = tensor_was(dst, i), want = col < cols && !adds ? 0 : was,
+			       most = fabs(want);
 
-			case_check(&c, dst, i, want, EPS_F32 * fabs(want), "dst");
+			for (int64_t f = 0; f < (fold ? fold : 1) && col < cols; f++) {
+				int64_t row = spread ? r / spread : r * (fold ? fold : 1) + f;
+
+				want += tensor_get(src, row * from_stride + col);
+				most += fabs(tensor_get(src, row * from_stride + col));
+			}
+			case_check(&c, dst, i, want,
+			        (fold > 1 ? 5 : 1) * EPS_F32 * (fold > 1 ? most : fabs(want)), "dst");
 		}
 		case_end(&c);
 	}

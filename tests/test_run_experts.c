@@ -67,7 +67,8 @@ static void offload_check(const struct run_model *m, const char *settings, int s
 static void test_offload_changes_no_bit(void **state)
 {
 	static const char *const names[] = {"mixtral", "modern/gemma4_moe", "modern/glm4_moe",
-	        "modern/qwen3_5_moe", "modern/qwen2_moe", "modern/qwen3_next"};
+	        "modern/deepseek_v2", "more/deepseek_v3", "modern/qwen3_5_moe", "modern/qwen2_moe",
+	        "modern/qwen3_next"};
 
 	(void)state;
 	offload_check(&mixture, "compute_dtype=bf16", 1);

@@ -244,7 +244,7 @@ static void test_model_configs(void **state)
 	        {"[]", "config.json|object"},
 	        {"{}", "config.json|model_type is missing"},
 	        {"{\"model_type\":\"foo\"}", "config.json|model_type \"foo\"|llama"},
-	        {"{\"model_type\":\"deepseek_v3\"}", "config.json|deepseek_v3"},
+	        {"{\"model_type\":\"deepseek_v4\"}", "config.json|deepseek_v4"},
 	        {"{\"model_type\":3}", "config.json|model_type"},
 	        {LLAMA("\"num_hidden_layers\":4"), "tensors are missing: model.layers.3."},
 	        {LLAMA("\"num_hidden_layers\":0"), "config.json: num_hidden_layers is 0"},

@@ -19,6 +19,7 @@ static struct attn_layout layout_of(const struct stage_call *call)
 	l.q_rstd = layout_take(&end, heads_norm * b->H, 4);
 	l.k_rstd = layout_take(&end, heads_norm * b->KV, 4);
 	l.v_rstd = layout_take(&end, b->has[ROLE_V_NORM_W] ? tokens * b->KV : 0, 4);
+	latent_layout(call, &end, &l);
 	l.mixed = layout_take(&end, tokens * b->H * b->D, e);
 	l.branch = layout_take(&end, post * C, e);
 	l.post_rstd = layout_take(&end, post, 4);
@@ -39,6 +40,7 @@ struct attn_scratch {
 	int64_t dqkv;      /* [tokens, stride] */
 	int64_t attention; /* F32, scratch of the attention gradient */
 	int64_t dsink;     /* F32 [H], never read: the gradient of frozen SINKS */
+	struct latent_scratch latent;
 	int64_t bytes;
 };
 
@@ -52,6 +54,7 @@ static struct attn_scratch scratch_of(const struct stage_call *call)
 	s.dqkv = layout_take(&end, call->tokens * qkv_place_of(call).stride, e);
 	s.attention = layout_take(&end, attention_scratch_count(call->tokens, b->H, b->D), 4);
 	s.dsink = layout_take(&end, call_has_frozen(call, ROLE_SINKS) ? b->H : 0, 4);
+	s.latent = latent_scratch_of(call, &end);
 	s.bytes = end;
 	return s;
 }
@@ -107,6 +110,8 @@ int64_t attn_projection_count(const struct stage_call *call)
 {
 	int64_t fused = qkv_is_by_group(call) ? 2 * call->block->KV : 1;
 
+	if (call_has(call, ROLE_KV_B_W))
+		return 2;
 	return (call_has(call, ROLE_QKV_W) ? fused
 	                                   : 1 + call_has(call, ROLE_K_W) + call_has(call, ROLE_V_W)) +
 	       call_has(call, ROLE_ATTN_GATE_W);
@@ -153,12 +158,19 @@ static struct projection projection_of(const struct stage_call *call, int64_t in
 	        0};
 }
 
+/* Columns of a token that the output's product reads. */
+static int64_t output_columns(const struct stage_call *call)
+{
+	const struct block_config *b = call->block;
+
+	return b->H * (b->latent.kv_rank ? b->latent.value : b->D);
+}
+
 static struct linear output_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 
-	return (struct linear){
-	        ROLE_O_W, ROLE_O_B, c->C, call->block->H * call->block->D, c->weight_in_out, 0, 0};
+	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, output_columns(call), c->weight_in_out, 0, 0};
 }
 
 static struct norm_place norm1_of(const struct stage_call *call)
@@ -277,7 +289,8 @@ static int has_gate(const struct stage_call *call)
 	return call->block->attention_gate || call_has(call, ROLE_ATTN_GATE_W);
 }
 
-/* What the output's product reads: attention's output, or that times the sigmoid of its gate. */
+/* What the output's product reads: attention's output, that times the sigmoid of its gate, or of its columns
+ * those of values. */
 static dev_addr gated(struct stage_call *call)
 {
 	struct qkv_place place = qkv_place_of(call);
@@ -285,6 +298,10 @@ static dev_addr gated(struct stage_call *call)
 	         out = own_scratch_at(call, scratch_of(call).dmixed);
 	int64_t width = call->block->H * call->block->D;
 
+	if (output_columns(call) != width) {
+		latent_narrow(call, out, mixed);
+		return out;
+	}
 	if (!has_gate(call))
 		return mixed;
 	call_op(call, &(struct op){.kind = OP_GATE,
@@ -377,7 +394,12 @@ static void forward(struct stage_call *call)
 
 	if (call_has(call, ROLE_NORM1_W))
 		norm_forward(call, &norm, input, stream_in(call), call->tokens);
-	for (int64_t i = 0; i < attn_projection_count(call); i++) {
+	if (call_has(call, ROLE_KV_B_W)) {
+		struct latent_scratch latent = scratch_of(call).latent;
+
+		latent_project(call, &latent, qkv);
+	}
+	for (int64_t i = 0; i < attn_projection_count(call) && !call_has(call, ROLE_KV_B_W); i++) {
 		struct projection p = projection_of(call, i);
 
 		linear_forward(call, &p.linear, rows_at(call, column_at(call, qkv, p.column), stride),
@@ -398,7 +420,7 @@ static void forward(struct stage_call *call)
 	        (c->parallel_residual && call->memory->recompute && !call_has(call, post.weight)))
 		return;
 	linear_forward(call, &output, rows_at(call, branch, c->C), call->dtype,
-	        rows_at(call, gated(call), call->block->H * call->block->D));
+	        rows_at(call, gated(call), output_columns(call)));
 	branch_end(call, &post, branch);
 }
 
@@ -413,7 +435,12 @@ static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 	         wide = scratch_at(call, call->scratch.dnorm);
 	dev_addr dnorm = cast && !sums ? rounded : wide;
 
-	for (int64_t i = 0; i < count; i++) {
+	if (call_has(call, ROLE_KV_B_W)) {
+		struct latent_scratch latent = scratch_of(call).latent;
+
+		latent_project_backward(call, &latent, wide, dqkv);
+	}
+	for (int64_t i = 0; i < count && !call_has(call, ROLE_KV_B_W); i++) {
 		struct projection p = projection_of(call, i);
 		struct rows dy = rows_at(call, column_at(call, dqkv, p.column), stride);
 
@@ -425,6 +452,19 @@ static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 		return dnorm;
 	call_cast(call, rounded, wide, call->tokens * c->C);
 	return rounded;
+}
+
+/* The gradient of attention's output, all columns of heads. */
+static void output_backward(struct stage_call *call, dev_addr dmixed, struct rows dy)
+{
+	struct linear output = output_of(call);
+	int is_narrow = output_columns(call) != call->block->H * call->block->D;
+	dev_addr dout = is_narrow ? own_scratch_at(call, scratch_of(call).latent.heads) : dmixed;
+
+	linear_backward_input(
+	        call, &output, rows_at(call, dout, output_columns(call)), call->dtype, LINEAR_WRITE, dy);
+	if (is_narrow)
+		latent_widen(call, dmixed, dout);
 }
 
 static void backward(struct stage_call *call)
@@ -439,10 +479,8 @@ static void backward(struct stage_call *call)
 	struct rows dy =
 	        rows_at(call, branch_gradient(call, &post, acts_at(call, layout(call)->branch)), c->C);
 
-	linear_backward_weight(
-	        call, &output, dy, rows_at(call, gated(call), call->block->H * call->block->D));
-	linear_backward_input(call, &output, rows_at(call, dmixed, call->block->H * call->block->D),
-	        call->dtype, LINEAR_WRITE, dy);
+	linear_backward_weight(call, &output, dy, rows_at(call, gated(call), output_columns(call)));
+	output_backward(call, dmixed, dy);
 	gated_backward(call, dqkv, dmixed);
 	attend_backward(call, dqkv, dmixed);
 	share_kv_backward(call, dqkv);

@@ -16,8 +16,12 @@ struct attn_layout {
 	                           normalised with V_NORM_W */
 	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
 	int64_t v_rstd;         /* with V_NORM_W: F32 [tokens, KV] */
-	int64_t mixed;          /* [tokens, H D] attention's output */
-	int64_t branch;         /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
+	struct latent_low {
+		int64_t low, norm; /* [tokens, rank] before and behind its norm; of k and v with the key */
+		int64_t rstd;      /* F32 [tokens] */
+	} q_low, kv_low;           /* of latent attention */
+	int64_t mixed;             /* [tokens, H D] attention's output */
+	int64_t branch; /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
 	int64_t post_rstd, post_mean; /* F32 [tokens] */
 	int64_t lse;                  /* F32 [tokens, H] */
 	int64_t bytes;
@@ -35,7 +39,7 @@ static inline int qkv_is_by_group(const struct stage_call *call)
 /* Whether the block reads keys and values that an earlier one made (model/values.h). */
 static inline int attn_reads_kv(const struct stage_call *call)
 {
-	return !call_has(call, ROLE_K_W) && !call_has(call, ROLE_QKV_W);
+	return !call_has(call, ROLE_K_W) && !call_has(call, ROLE_QKV_W) && !call_has(call, ROLE_KV_B_W);
 }
 
 /* Offsets of q, k, v and the gate in a token's row of qkv; offsets and strides in elements. */
@@ -55,6 +59,8 @@ static inline struct qkv_place qkv_place_of(const struct stage_call *call)
 	int64_t D = b->D, query = query_dim(call), k = b->H * query, gate = k + 2 * b->KV * D,
 	        stride = gate + (b->has[ROLE_ATTN_GATE_W] ? b->H * D : 0);
 
+	if (b->latent.kv_rank)
+		return (struct qkv_place){3 * b->H * D, 0, D, 2 * D, 3 * D, 3 * D, 3 * b->H * D, 0};
 	if (call->c->qkv_by_head && b->KV == b->H)
 		return (struct qkv_place){stride, 0, D, 2 * D, 3 * D, 3 * D, gate, D};
 	if (qkv_is_by_group(call))
@@ -71,6 +77,24 @@ static inline dev_addr column_at(const struct stage_call *call, dev_addr base, i
 {
 	return dev_at(base, column * call->element_bytes);
 }
+
+/* Latent attention: its part of the activations and of scratch. */
+struct latent_scratch {
+	int64_t heads;       /* [tokens, H columns] of a product, or their gradient */
+	int64_t dnorm, dlow; /* [tokens, rank] gradients of what a latent norm gives and reads */
+};
+void latent_layout(const struct stage_call *call, int64_t *end, struct attn_layout *l);
+struct latent_scratch latent_scratch_of(const struct stage_call *call, int64_t *end);
+
+/* q, k and v of all heads, in the layout of qkv, from attention's input; and from their gradient that of the
+ * input, in F32, and those of the matrices. */
+void latent_project(struct stage_call *call, const struct latent_scratch *s, dev_addr qkv);
+void latent_project_backward(
+        struct stage_call *call, const struct latent_scratch *s, dev_addr dnorm, dev_addr dqkv);
+
+/* Values of heads without the columns that attention needs beside them: narrow from wide, or back. */
+void latent_narrow(struct stage_call *call, dev_addr narrow, dev_addr wide);
+void latent_widen(struct stage_call *call, dev_addr wide, dev_addr narrow);
 
 /* Turns q and k of `base`, in the layout of qkv, by their positions. */
 void attn_rotate(struct stage_call *call, dev_addr base, enum rope_direction direction);

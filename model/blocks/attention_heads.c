@@ -56,7 +56,8 @@ void attn_rotate(struct stage_call *call, dev_addr base, enum rope_direction dir
 	}
 	for (int i = 0; i < count; i++)
 		call_op(call, &(struct op){.kind = OP_ROPE,
-		                      .rope = {.x = column_at(call, base, groups[i].column),
+		                      .rope = {.x = column_at(call, base,
+		                                       groups[i].column + call->block->latent.own),
 		                              .table = dev_at(call->memory->rope_table, 4 * table[i]),
 		                              .position = call->batch->position,
 		                              .tokens = call->tokens,

@@ -46,6 +46,8 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	if (b->has[ROLE_Q_NORM_W])
 		partial = max_i64(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, b->H * b->D)
 		                                            : norm_scratch_count(tokens, b->H, b->D));
+	partial =
+	        max_i64(partial, norm_scratch_count(tokens, 1, max_i64(b->latent.q_rank, b->latent.kv_rank)));
 	s.residual = layout_take(&end, c->parallel_residual ? tokens * c->C : 0, e);
 	s.branch = layout_take(&end,
 	        b->has[ROLE_POST_NORM1_W] || b->has[ROLE_POST_NORM2_W] || c->residual_scale != 0

@@ -48,6 +48,8 @@
 	ROW(glm)                                                                                             \
 	ROW(glm4)                                                                                            \
 	ROW(gpt_oss)                                                                                         \
+	ROW(deepseek_v2)                                                                                     \
+	ROW(deepseek_v3)                                                                                     \
 	ROW(glm4_moe)                                                                                        \
 	ROW(cohere)                                                                                          \
 	ROW(cohere2)                                                                                         \
@@ -129,6 +131,17 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        TENSOR(SHARED_UP_W, "mlp.shared_expert.up_proj.weight"),                                     \
 	        TENSOR(SHARED_DOWN_W, "mlp.shared_expert.down_proj.weight"),                                 \
 	        TENSOR(SHARED_WEIGHT_W, "mlp.shared_expert_gate.weight")
+/* What latent attention has: q_lora_rank null leaves Q_W alone for q (deepseek_sizes). */
+#define DEEPSEEK_ATTENTION                                                                                   \
+	TENSOR(Q_A_W, "self_attn.q_a_proj.weight"),                                                          \
+	        TENSOR_IF(Q_A_B, "self_attn.q_a_proj.bias", "attention_bias", 0),                            \
+	        TENSOR(Q_A_NORM_W, "self_attn.q_a_layernorm.weight"),                                        \
+	        TENSOR(Q_B_W, "self_attn.q_b_proj.weight"), TENSOR(Q_W, "self_attn.q_proj.weight"),          \
+	        TENSOR(KV_A_W, "self_attn.kv_a_proj_with_mqa.weight"),                                       \
+	        TENSOR_IF(KV_A_B, "self_attn.kv_a_proj_with_mqa.bias", "attention_bias", 0),                 \
+	        TENSOR(KV_A_NORM_W, "self_attn.kv_a_layernorm.weight"),                                      \
+	        TENSOR(KV_B_W, "self_attn.kv_b_proj.weight"), TENSOR(O_W, "self_attn.o_proj.weight"),        \
+	        TENSOR_IF(O_B, "self_attn.o_proj.bias", "attention_bias", 0)
 #define DEEPSEEK_EXPERTS                                                                                     \
 	TENSOR(EXPERTS_GATE_UP_W, "mlp.experts.gate_up_proj"),                                               \
 	        TENSOR(EXPERTS_DOWN_W, "mlp.experts.down_proj"), TENSOR(ROUTER_W, "mlp.gate.weight"),        \
@@ -258,6 +271,12 @@ void qwen3_5_read(struct config_reader *r, struct model_config *c);
 #define QWEN_DELTA_DEFAULTS                                                                                  \
 	.H = 16, .D = 256, .max_positions = 32768, .norm_epsilon = 1e-6, .norm_weight_offset = 1,            \
 	.bos_id = -1, .pad_id = -1
+
+/* DeepSeek-V3's parts that V2 shares. shared, dense: of absent keys. */
+void deepseek_sizes(struct config_reader *r, struct model_config *c);
+void deepseek_read_attention(struct config_reader *r, struct model_config *c);
+void deepseek_read_experts(struct config_reader *r, struct model_config *c, struct experts_config *e,
+        const struct experts_keys *keys, int64_t shared, int64_t dense);
 
 /* Names of the experts of the Qwen families and OLMoE, and their keys. */
 extern const struct family_split qwen_expert_splits[];

@@ -25,6 +25,10 @@ BASE["qwen3_5_moe_text"] = dict(BASE["qwen3_5_text"], **EXPERTS, shared_expert_i
 BASE["qwen3_next"] = dict(BASE["qwen3_5_text"], **EXPERTS, shared_expert_intermediate_size=7)
 BASE["glm4_moe"] = dict(BASE["mistral"], n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=6,
                         head_dim=8, pad_token_id=None)
+BASE["deepseek_v3"] = dict(BASE["mistral"], n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=6, n_group=1,
+                           topk_group=1, q_lora_rank=6, kv_lora_rank=5, qk_nope_head_dim=3, qk_rope_head_dim=4,
+                           v_head_dim=5, num_key_value_heads=4, first_k_dense_replace=1, pad_token_id=None)
+BASE["deepseek_v2"] = dict(BASE["deepseek_v3"], n_group=None, topk_group=None, kv_lora_rank=6, qk_nope_head_dim=2)
 BASE["gpt_oss"] = dict(BASE["mistral"], num_local_experts=5, num_experts_per_tok=2, head_dim=8, num_hidden_layers=3,
                        sliding_window=5)
 BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
