@@ -386,6 +386,9 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model)
 	const struct manifest *manifest = checkpoint->manifest;
 	int err = model->config.tied && has_head(manifest) ? model_untie(model) : 0;
 
+	for (int t = 0; t < manifest->tensor_count && !err; t++)
+		err = model_fit_experts(model, manifest->tensors[t].name, manifest->tensors[t].rank,
+		        manifest->tensors[t].shape);
 	if (err)
 		return err;
 	for (int t = 0; t < manifest->tensor_count && t < model->tensor_count; t++) {

@@ -329,6 +329,41 @@ int model_untie(struct model *model)
 	return err;
 }
 
+int model_first_experts(const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].role == ROLE_EXPERTS_GATE_UP_W)
+			return t;
+	return -1;
+}
+
+int model_turn_experts(struct model *model)
+{
+	struct model_config turned = model->config;
+	int err;
+
+	for (int64_t l = 0; l < turned.L; l++)
+		turned.block[l].experts.in_out ^= turned.block[l].experts.is_either;
+	err = model_rebuild(model, &turned);
+	for (int64_t l = 0; l < turned.L && err; l++)
+		turned.block[l].experts.in_out ^= turned.block[l].experts.is_either;
+	return err;
+}
+
+int model_fit_experts(struct model *model, const char *name, int rank, const int64_t *shape)
+{
+	int tensor = model_find_tensor(model, name);
+	const struct model_tensor *t = &model->tensors[tensor < 0 ? 0 : tensor];
+	const struct experts_config *e;
+	int is_other, is_square = rank == 3 && shape[1] == shape[2];
+
+	if (tensor < 0 || t->role != ROLE_EXPERTS_GATE_UP_W || rank != 3)
+		return 0;
+	e = &model->config.block[t->layer].experts;
+	is_other = shape[1] == t->shape[2] && shape[2] == t->shape[1] && (!is_square || e->in_out);
+	return e->is_either && is_other ? model_turn_experts(model) : 0;
+}
+
 const char *family_prefix(const struct model_family *family)
 {
 	return family->prefix ? family->prefix : "model.";

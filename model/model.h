@@ -172,6 +172,13 @@ const char *model_text_name(const char *name);
  * ERR_RANGE if it has too many parameters. */
 int model_untie(struct model *model);
 
+/* Where files may have the matrices of all experts in either orientation: takes that of the tensor of this
+ * name and shape, if it is one of theirs. Equal sides count as [out, in], as in transformers. Call before
+ * anything uses the tables. Errors and effect as model_untie. */
+int model_fit_experts(struct model *model, const char *name, int rank, const int64_t *shape);
+int model_turn_experts(struct model *model);
+int model_first_experts(const struct model *model); /* the first tensor of such matrices; -1: none */
+
 /* Gives the model a head that makes a vector of a document, instead of logits. Call before anything uses the
  * tables. Errors and effect as model_untie. */
 int model_pool(struct model *model, const struct pooling *pooling);

@@ -95,6 +95,7 @@ struct experts_config {
 	double scale;          /* then multiplied by this */
 	double logit_scale;    /* multiplies the router's logits; 0: 1 */
 	int in_out;            /* matrices are stored [in, out] */
+	int is_either;         /* files may also have them the other way (model_fit_experts) */
 	double alpha, limit;   /* limit not 0: gates and ups by turns, in the activation of op_glu_limited */
 	int64_t groups, groups_chosen; /* experts come from the best groups_chosen of so many; 1: any */
 };

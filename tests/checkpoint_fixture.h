@@ -120,6 +120,13 @@ int model_untie(struct model *model)
 	return 0;
 }
 
+/* It has no experts. */
+int model_fit_experts(struct model *model, const char *name, int rank, const int64_t *shape)
+{
+	(void)model, (void)name, (void)rank, (void)shape;
+	return 0;
+}
+
 /* It has no adapters. */
 int model_tensor_is_adapter(const struct model_tensor *tensor)
 {

@@ -146,10 +146,59 @@ static void test_lists(void **state)
 	}
 }
 
+/* Files of Qwen3-VL have experts in either orientation; the first that is seen decides. Equal sides are
+ * [out, in], as in transformers. */
+static void test_either_orientation(void **state)
+{
+	static const struct {
+		int64_t shape[3];
+		int inner, in_out;
+	} cases[] = {{{60, 32, 12}, 6, 1}, {{60, 12, 32}, 6, 0}, {{60, 32, 32}, 16, 0}, {{60, 32, 14}, 6, 1},
+	        {{60, 12, 32}, 6, 0}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct model *model;
+		char text[300];
+		int first, down;
+
+		snprintf(text, sizeof(text),
+		        "{\"model_type\":\"qwen3_vl_moe_text\",\"hidden_size\":32,\"num_hidden_layers\":3,"
+		        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"mlp_only_layers\":[0],"
+		        "\"moe_intermediate_size\":%d}",
+		        cases[i].inner);
+		check_ok(open_text(&model, text));
+		first = model_first_experts(model);
+		assert_int_equal(model->tensors[first].layer, 1);
+		check_ok(model_fit_experts(model, model->tensors[0].name, 3, cases[i].shape));
+		check_ok(model_fit_experts(model, "no.such.name", 3, cases[i].shape));
+		check_ok(model_fit_experts(model, model->tensors[first].name, 2, cases[i].shape));
+		assert_int_equal(model->config.block[2].experts.in_out, 1);
+		check_ok(model_fit_experts(model, model->tensors[first].name, 3, cases[i].shape));
+		first = model_first_experts(model);
+		down = model_tensor_of(model, ROLE_EXPERTS_DOWN_W, 2);
+		assert_int_equal(model->config.block[2].experts.in_out, cases[i].in_out);
+		assert_int_equal(model->tensors[first].shape[1], cases[i].in_out ? 32 : 2 * cases[i].inner);
+		assert_int_equal(model->tensors[down].shape[1], cases[i].in_out ? cases[i].inner : 32);
+		model_close(model);
+	}
+	{
+		struct model *model;
+		const int64_t turned[3] = {128, 2048, 1536};
+
+		check_ok(open_text(&model, QWEN "\"num_hidden_layers\":1}"));
+		check_ok(
+		        model_fit_experts(model, model->tensors[model_first_experts(model)].name, 3, turned));
+		assert_int_equal(model->config.block[0].experts.in_out, 0); /* that family has one */
+		model_close(model);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_layers),
-	        cmocka_unit_test(test_shapes), cmocka_unit_test(test_lists)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_either_orientation),
+	        cmocka_unit_test(test_refused), cmocka_unit_test(test_layers), cmocka_unit_test(test_shapes),
+	        cmocka_unit_test(test_lists)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -295,6 +295,17 @@ out:
 	return err;
 }
 
+/* Takes the orientation of experts that the first file with any has. */
+static int settle_experts(const struct hf_import *import, struct model *model)
+{
+	int first = model_first_experts(model);
+	struct found found = first < 0 ? (struct found){0} : find_tensor(import, first);
+
+	return found.tensor
+	               ? model_fit_experts(model, found.tensor->name, found.tensor->rank, found.tensor->shape)
+	               : 0;
+}
+
 static int match(struct hf_import *import, struct model *model)
 {
 	struct unknown unknown = {0};
@@ -302,6 +313,8 @@ static int match(struct hf_import *import, struct model *model)
 	struct tied tied = {0};
 	int err = model->config.tied ? settle_tied_head(import, &tied, model) : 0;
 
+	if (!err)
+		err = settle_experts(import, model);
 	for (int f = 0; !err && f < import->dir->file_count; f++) {
 		const struct safetensors *file = import->dir->files[f];
 

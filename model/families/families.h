@@ -22,6 +22,7 @@
 	ROW(olmoe)                                                                                           \
 	ROW(qwen2_moe)                                                                                       \
 	ROW(qwen3_moe)                                                                                       \
+	ROW(qwen3_vl_moe_text)                                                                               \
 	ROW(qwen3_next)                                                                                      \
 	ROW(phi3)                                                                                            \
 	ROW(gemma)                                                                                           \

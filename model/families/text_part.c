@@ -38,6 +38,7 @@ static const struct whole {
         {"qwen3_5", "qwen3_5_text", NULL, NULL, {0}, 0},
         {"qwen3_5_moe", "qwen3_5_moe_text", NULL, NULL, {0}, 0},
         {"qwen3_vl", NULL, "qwen3", NULL, {0}, 0},
+        {"qwen3_vl_moe", "qwen3_vl_moe_text", NULL, NULL, {0}, 0},
         {"smolvlm", "llama", NULL, "model.text_model.", {0}, 0},
         {"vipllava", "llama", NULL, NULL, {0}, 0},
 };

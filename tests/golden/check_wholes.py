@@ -84,7 +84,9 @@ def token_losses(model):
 def load(folder):
     """As the model's class; nothing missing, and nothing unexpected but what no class reads."""
     config = transformers.AutoConfig.from_pretrained(folder)
-    model, info = class_of(config).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+    if hasattr(config.get_text_config(), "num_experts"):  # other ways need rows of 16 bytes
+        config._experts_implementation = config.get_text_config()._experts_implementation = "eager"
+    model, info = class_of(config).from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation="eager",
                                                    output_loading_info=True)
     assert not info["missing_keys"] and not info["mismatched_keys"], info
     assert all(k.startswith("mtp.") or k.endswith("position_ids") for k in info["unexpected_keys"]), info

@@ -94,6 +94,11 @@ WHOLES = [
     ("qwen3_vl whole", "qwen3_vl", dict(
         QWEN_IDS, text_config=dict(TEXT, rope_parameters=dict(MROPE, mrope_interleaved=True)),
         vision_config=dict(QWEN_TOWER, deepstack_visual_indexes=[0], num_position_embeddings=4))),
+    ("qwen3_vl_moe whole", "qwen3_vl_moe", dict(
+        QWEN_IDS, text_config=dict(TEXT, model_type="qwen3_vl_moe_text", num_experts=5, num_experts_per_tok=2,
+                                   moe_intermediate_size=6, mlp_only_layers=[1], tie_word_embeddings=False,
+                                   rope_parameters=dict(MROPE, mrope_interleaved=True)),
+        vision_config=dict(QWEN_TOWER, deepstack_visual_indexes=[0], num_position_embeddings=4))),
     ("qwen2_audio whole", "qwen2_audio", dict(
         text_config=dict(TEXT, model_type="qwen2"), audio_token_index=30, audio_config=dict(
             model_type="qwen2_audio_encoder", d_model=16, encoder_ffn_dim=16, encoder_layers=1,

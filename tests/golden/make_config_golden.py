@@ -137,6 +137,20 @@ class Rows:
         return None if self.whole.grad is None else self.whole.grad[self.rows]
 
 
+class Turned:
+    """The matrices of all experts [in, out], as files have them where the class has [out, in]."""
+
+    def __init__(self, whole):
+        self.whole, self.shape = whole, whole.transpose(1, 2).shape
+
+    def copy_(self, values):
+        self.whole.copy_(values.transpose(1, 2))
+
+    @property
+    def grad(self):
+        return None if self.whole.grad is None else self.whole.grad.transpose(1, 2)
+
+
 def unwoven(config, named):
     """Qwen3-Next's linear attention by the names of Qwen3.5, whose rows are not woven by heads of keys."""
     keys, dim = config.linear_num_key_heads, config.linear_key_head_dim
@@ -167,6 +181,8 @@ def parameters_of(model):
              if p is not None} if scalars else named
     if kind == "qwen3_next":
         named = unwoven(model.config, named)
+    if kind == "qwen3_vl_moe":
+        named = {n: Turned(p) if ".experts." in n else p for n, p in named.items()}
     return [(table_name(kind, n), p) for n, p in named.items()]
 
 
@@ -181,8 +197,9 @@ def text_name(name):
 
 
 def open_model(config):
-    if hasattr(config, "num_local_experts") or hasattr(config, "num_experts"):
-        config._experts_implementation = "eager"  # others multiply in fp32 at most
+    for part in (config, config.get_text_config()):
+        if hasattr(part, "num_local_experts") or hasattr(part, "num_experts"):
+            part._experts_implementation = "eager"  # others multiply in fp32 at most
     autos = [transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText]
     for auto in reversed(autos) if config.model_type in ("qwen3_5", "qwen3_5_moe") else autos:  # else its text class
         if type(config) in auto._model_mapping:

@@ -158,11 +158,18 @@ static int model_build(struct model **model, const char *text, int64_t len_bytes
 	return rc;
 }
 
+static int experts_in_out(const struct model *model)
+{
+	int tensor = model_first_experts(model);
+
+	return tensor >= 0 && model->config.block[model->tensors[tensor].layer].experts.in_out;
+}
+
 int ranks_share_model(const struct config *c, struct model **model)
 {
 	char *text = NULL;
 	int64_t len_bytes = 0;
-	int rank = world_self()->rank, is_tied = 0, rc;
+	int rank = world_self()->rank, is_tied = 0, in_out = 0, rc;
 	struct pooling pooling = {0};
 	int64_t labels = 0;
 
@@ -172,6 +179,8 @@ int ranks_share_model(const struct config *c, struct model **model)
 	if (!rank && !rc)
 		is_tied = (*model)->config.tied;
 	if (!rank && !rc)
+		in_out = experts_in_out(*model);
+	if (!rank && !rc)
 		pooling = (*model)->config.pooling;
 	if (!rank && !rc)
 		labels = (*model)->config.labels;
@@ -179,8 +188,12 @@ int ranks_share_model(const struct config *c, struct model **model)
 		rc = ranks_share_block(c, &text, &len_bytes);
 	if (!rc)
 		rc = world_broadcast(&is_tied, sizeof(is_tied), 0);
+	if (!rc)
+		rc = world_broadcast(&in_out, sizeof(in_out), 0);
 	if (!rc && rank)
 		rc = model_build(model, text, len_bytes);
+	if (!rc && rank && experts_in_out(*model) != in_out)
+		rc = model_turn_experts(*model);
 	if (!rc)
 		rc = world_broadcast(&pooling, sizeof(pooling), 0);
 	if (!rc)
