@@ -302,6 +302,10 @@ int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum
 /* 1 if an offloaded unit could become resident. */
 int plan_residency_is_open(const struct plan_policy *policy);
 
+/* Units in the order in which they become resident: those of policy.resident_states first, then those of
+ * resident_weights whose weights on the device save a fetch. order: unit_count numbers. */
+void plan_residency_order(int *order, int unit_count);
+
 /* Number of units with only their weights on the device, and of units with all of their state there. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);
 

@@ -37,7 +37,7 @@ static void spread(int *order, int first, int count)
 	}
 }
 
-static void order_find(int *order, int unit_count)
+void plan_residency_order(int *order, int unit_count)
 {
 	order[0] = 0;
 	order[unit_count - 1] = unit_count - 1;
@@ -64,7 +64,7 @@ int residency_find(struct builder *b)
 
 	if (!order)
 		return ERR_NOMEM;
-	order_find(order, unit_count);
+	plan_residency_order(order, unit_count);
 	for (int i = 0; i < unit_count; i++) {
 		int u = order[i], state = i < o->resident_states;
 		int stays = state || (weights > 0 && weights_spare(b, u));

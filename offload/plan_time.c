@@ -31,7 +31,7 @@ static int is_first_fetch(const struct plan *p, int op)
 	return 1;
 }
 
-static void work_add(
+void plan_time_add(
         struct plan_time *t, const struct plan *p, int i, const struct stream_work *work, int in_forward)
 {
 	const struct plan_op *op = &p->ops[i];
@@ -82,9 +82,9 @@ static void loss_follow(struct plan_time *t, const struct plan *p, const struct 
 	}
 }
 
-static void cycle_find(struct plan_time *t, const struct plan *p)
+static void cycle_find(struct plan_time *t, const struct plan_policy *policy)
 {
-	int in_backward = p->policy.update_in_backward;
+	int in_backward = policy->update_in_backward;
 	int64_t updates_ns = in_backward ? 0 : max_i64(t->update_ns, t->update_bus_ns + t->fetch_bus_ns);
 	int64_t before_ns = max_i64(max_i64(t->forward_ns, t->fetch_ns), updates_ns);
 	int64_t loss_ns = max_i64(t->after_bus_ns, in_backward ? t->update_ns : 0);
@@ -94,6 +94,16 @@ static void cycle_find(struct plan_time *t, const struct plan *p)
 	        in_backward                  ? "forward, then AdamW inside backward"
 	        : after_ns == t->backward_ns ? "backward, then AdamW (waits for the gradient norm)"
 	                                     : "gradient copies, then AdamW (waits for the gradient norm)");
+}
+
+void plan_time_bound(struct plan_time *t, const struct plan_policy *policy)
+{
+	t->bound_ns = 0;
+	t->binds = "nothing";
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		bound_raise(t, t->work_ns[q], queue_name((enum queue_kind)q));
+	bound_raise(t, t->bus_ns, "host memory bandwidth");
+	cycle_find(t, policy);
 }
 
 static int is_collective(const struct plan_op *op)
@@ -165,20 +175,17 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 {
 	int in_forward = 1;
 
-	*t = (struct plan_time){.begin_ns = INT64_MAX, .binds = "nothing"};
+	*t = (struct plan_time){.begin_ns = INT64_MAX};
 	for (int i = 0; i < p->op_count; i++) {
 		if (spans[i].begin_ns < 0)
 			continue;
 		in_forward &= p->ops[i].kind != PLAN_OP_HEAD;
 		t->begin_ns = min_i64(t->begin_ns, spans[i].begin_ns);
 		t->end_ns = max_i64(t->end_ns, spans[i].end_ns);
-		work_add(t, p, i, &spans[i].work, in_forward);
+		plan_time_add(t, p, i, &spans[i].work, in_forward);
 	}
 	loss_follow(t, p, spans);
-	for (int q = 0; q < QUEUE_COUNT; q++)
-		bound_raise(t, t->work_ns[q], queue_name((enum queue_kind)q));
-	bound_raise(t, t->bus_ns, "host memory bandwidth");
-	cycle_find(t, p);
+	plan_time_bound(t, &p->policy);
 	exposed_find(t, p, spans);
 	waits_find(t, p, spans);
 }

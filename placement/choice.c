@@ -1,11 +1,12 @@
 /* Searches the fastest way to spend a budget. */
 #include "placement/choice.h"
 
-#include "placement/choice_candidate.h"
+#include "placement/choice_bound.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -89,14 +90,32 @@ static double room_bytes(const struct chooser *s, const struct choice_candidate 
 	return room;
 }
 
-/* The next number to try, between one that fits (low) and one that does not (high). If the bytes of one more
- * are known, it is the last number that should fit, or the first that should not. */
+/* The place of a candidate's way among the ways; after them for one that is no way's. */
+static int way_index(const struct chooser *s, const struct choice_candidate *k)
+{
+	int i = 0;
+
+	while (i < s->way_count && (s->ways[i].ahead != k->ahead || s->ways[i].spills != k->spills))
+		i++;
+	return i;
+}
+
+static const struct way *way_of(const struct chooser *s, const struct choice_candidate *k)
+{
+	return &s->ways[way_index(s, k)];
+}
+
+/* The next number to try, between one that fits (low) and one that does not (high). It begins with the last one
+ * if a bound says that no more fit. If the bytes of one more are known, it is the last number that should fit, or
+ * the first that should not. */
 static int count_guess(const struct chooser *s, const struct choice_candidate *fitting, int low, int high,
-        double one_bytes, int tried)
+        double one_bytes, int tried, int is_bounded)
 {
 	double room = room_bytes(s, fitting);
 	double more = one_bytes > 0 && isfinite(room) ? room / one_bytes : tried ? 0 : high - low - 1;
 
+	if (!tried && is_bounded)
+		return high - 1;
 	if (tried >= 5 || (tried && more < 1 && high - low > 2))
 		return low + (high - low) / 2;
 	return low + (more < 1 ? 1 : more < high - low ? (int)more : high - low - 1);
@@ -108,10 +127,10 @@ static int count_guess(const struct chooser *s, const struct choice_candidate *f
 static int count_raise(struct chooser *s, struct choice_candidate *k, int *count, int most, double one_bytes)
 {
 	struct choice_candidate fitting = *k;
-	int low = *count, high = most + 1, rc = 0;
+	int low = *count, high = most + 1, is_bounded = way_of(s, k)->bound != NULL, rc = 0;
 
 	for (int tried = 0; high - low > 1; tried++) {
-		int guess = count_guess(s, &fitting, low, high, one_bytes, tried);
+		int guess = count_guess(s, &fitting, low, high, one_bytes, tried, is_bounded);
 		double known_bytes = one_bytes;
 
 		*count = guess;
@@ -134,20 +153,31 @@ static int count_raise(struct chooser *s, struct choice_candidate *k, int *count
 	return rc;
 }
 
-static const struct way *way_of(const struct chooser *s, const struct choice_candidate *k)
-{
-	const struct way *way = s->ways;
-
-	while (way->ahead != k->ahead || way->spills != k->spills)
-		way++;
-	return way;
-}
-
-/* Remembers the candidate with the least host memory among those that fit the device. */
+/* Remembers the candidate with the least host memory among those that fit the device; of equals, that of the
+ * earlier way, with fewer states. */
 static void least_keep(struct choice *f, const struct chooser *s, const struct choice_candidate *k)
 {
-	if (candidate_fits_device(s, k) && (!f->least.device_bytes || k->host_bytes < f->least.host_bytes))
+	const struct choice_candidate *least = &f->least;
+	int before = way_index(s, k) - way_index(s, least);
+
+	if (!candidate_fits_device(s, k))
+		return;
+	if (!least->device_bytes || k->host_bytes < least->host_bytes ||
+	        (k->host_bytes == least->host_bytes &&
+	                (before < 0 || (!before && k->states < least->states))))
 		f->least = *k;
+}
+
+/* Raises the number of resident weights to the largest that fits. */
+static int weights_raise(struct chooser *s, struct choice_candidate *k)
+{
+	const struct way *way = way_of(s, k);
+
+	if (s->units <= k->states)
+		return 0;
+	return count_raise(s, k, &k->weights,
+	        choice_bound_weights(way->bound, k, s->units - k->states, s->device_bytes),
+	        way->weight_bytes);
 }
 
 /* With this many states, fills the rest of the budget with kept activations, then with weights, and simulates
@@ -155,33 +185,28 @@ static void least_keep(struct choice *f, const struct chooser *s, const struct c
  * states fit. */
 static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
 {
-	int rc = candidate_plan(s, k);
+	const struct way *way = way_of(s, k);
+	int kept = choice_bound_kept(way->bound, k, s->blocks ? s->blocks - k->spills : 0, s->device_bytes);
+	int rc = kept < 0 ? 0 : candidate_plan(s, k);
 
-	*is_fitting = !rc && candidate_fits(s, k);
-	if (!rc && !*is_fitting)
+	*is_fitting = kept >= 0 && !rc && candidate_fits(s, k);
+	if (kept >= 0 && !rc && !*is_fitting)
 		least_keep(s->choice, s, k);
 	if (!*is_fitting)
 		return rc;
 	if (s->blocks)
-		rc = count_raise(s, k, &k->kept, s->blocks - k->spills, way_of(s, k)->kept_bytes);
-	if (!rc && s->units > k->states)
-		rc = count_raise(s, k, &k->weights, s->units - k->states, way_of(s, k)->weight_bytes);
+		rc = count_raise(s, k, &k->kept, kept, way->kept_bytes);
+	if (!rc)
+		rc = weights_raise(s, k);
 	return rc ? rc : candidate_judge(s, k);
 }
 
 /* ---- candidates of smaller budgets ---- */
 
-/* A lower bound for all steps with fewer kept blocks than *k: the bound with all weights resident. */
-static int kept_bound(double *bound_ms, struct chooser *s, const struct choice_candidate *k)
+/* Steps equal to a millionth are compared by their traffic, so a bound must be longer by that. */
+static int is_worse(const struct chooser *s, double bound_ms)
 {
-	struct choice_candidate all = *k;
-	int rc;
-
-	all.kept--;
-	all.weights = s->units - k->states;
-	rc = candidate_bound(s, &all);
-	*bound_ms = all.bound_ms;
-	return rc;
+	return bound_ms > s->best_ms * (1 + 2e-6);
 }
 
 /* Keeps the activations of one block fewer, and as many weights as fit into the memory of *k without
@@ -199,40 +224,60 @@ static int kept_lower(struct chooser *s, struct choice_candidate *k)
 		rc = candidate_plan(s, k);
 	if (s->device_bytes < k->device_bytes)
 		s->device_bytes = k->device_bytes;
-	if (!rc && s->units > k->states)
-		rc = count_raise(s, k, &k->weights, s->units - k->states, way_of(s, k)->weight_bytes);
 	if (!rc)
+		rc = weights_raise(s, k);
+	if (!rc && is_worse(s, choice_bound_ms(way_of(s, k)->bound, k)))
+		k->step_ms = k->bound_ms = 0;
+	else if (!rc)
 		rc = candidate_judge(s, k);
 	s->device_bytes = device_bytes;
 	return rc;
 }
 
-/* Goes from the candidate that fills the budget down through the candidates of smaller budgets with the same
- * number of states. It ends if no candidate below can beat the best. Fewer resident weights raise the bound.
- * So do fewer kept blocks, except for the weights that then have room. */
-static int fillings_walk(struct chooser *s, const struct choice_candidate *most, double *best_ms)
+/* Simulates the candidates with fewer and fewer weights. Each removed one raises the bound. */
+static int weights_walk(struct chooser *s, struct choice_candidate k)
 {
-	struct choice_candidate k = *most;
-	double bound_ms = k.bound_ms;
 	int rc = 0;
 
-	while (!rc && bound_ms < *best_ms && s->choice->planned_count < s->most_plans) {
-		if (k.step_ms > 0) {
-			rc = candidate_keep(s->choice, &k);
-			*best_ms = fmin(*best_ms, k.step_ms);
-		}
-		if (!rc && k.weights && k.bound_ms < *best_ms) {
-			k.weights--;
-			rc = candidate_judge(s, &k);
-		} else if (!rc && k.kept) {
-			rc = kept_bound(&bound_ms, s, &k);
-			if (!rc && bound_ms < *best_ms)
-				rc = kept_lower(s, &k);
-		} else {
+	while (!rc && k.weights && k.bound_ms < s->best_ms && s->choice->planned_count < s->most_plans) {
+		k.weights--;
+		if (is_worse(s, choice_bound_ms(way_of(s, &k)->bound, &k)))
 			break;
-		}
+		rc = candidate_judge(s, &k);
+		if (!rc && k.step_ms > 0)
+			rc = candidate_keep(s->choice, &k);
+		if (!rc && k.step_ms > 0)
+			s->best_ms = fmin(s->best_ms, k.step_ms);
 	}
 	return rc;
+}
+
+/* Goes from the candidate that fills the budget down through the candidates of smaller budgets with the same
+ * number of states. It ends if no candidate below can beat the best. */
+static int fillings_walk(struct chooser *s, const struct choice_candidate *most)
+{
+	struct choice_candidate k = *most;
+	int rc = 0;
+
+	if (k.bound_ms >= s->best_ms)
+		return 0;
+	for (;;) {
+		struct choice_candidate below;
+
+		if (k.step_ms > 0) {
+			rc = candidate_keep(s->choice, &k);
+			s->best_ms = fmin(s->best_ms, k.step_ms);
+			if (!rc)
+				rc = weights_walk(s, k);
+		}
+		if (rc || !k.kept || s->choice->planned_count >= s->most_plans)
+			return rc;
+		below = k;
+		below.kept--;
+		if (is_worse(s, choice_bound_least_ms(way_of(s, &k)->bound, &below, s->device_bytes)))
+			return 0;
+		rc = kept_lower(s, &k);
+	}
 }
 
 /* ---- the choice ---- */
@@ -252,33 +297,50 @@ static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 	return 0;
 }
 
-/* The bytes of one more: the average over `most`. */
-static int one_find(double *one_bytes, struct chooser *s, const struct choice_candidate *without, int most,
-        struct choice_candidate with)
+/* The bytes of one more: the average over `count`. */
+static double way_one_bytes(
+        const struct choice_candidate *none, const struct choice_candidate *all, int count)
 {
-	int rc = most ? candidate_plan(s, &with) : 0;
-
-	*one_bytes = most && !rc ? (double)(with.device_bytes - without->device_bytes) / most : 0;
-	return rc;
+	return count ? (double)(all->device_bytes - none->device_bytes) / count : 0;
 }
 
-static int way_find(struct chooser *s, int ahead, int spills)
+/* Whether bounds pay: there is much to choose, and steps to compare. */
+static int is_bounded(const struct chooser *s, const struct choice_freedom *freedom)
 {
-	struct choice_candidate k = {.ahead = ahead, .spills = spills}, more = k;
-	struct way *way = &s->ways[s->way_count++];
-	int rc = candidate_plan(s, &k);
+	return !s->base->policy.inference && s->base->train.max_tokens && s->device_bytes > 0 &&
+	       (s->units || (s->blocks && freedom->smaller));
+}
 
-	*way = (struct way){.ahead = ahead, .spills = spills};
-	more.kept = s->blocks;
-	if (!rc)
-		rc = one_find(&way->kept_bytes, s, &k, s->blocks, more);
-	more = k;
-	more.weights = s->units;
-	if (!rc)
-		rc = one_find(&way->weight_bytes, s, &k, s->units, more);
-	more = k;
-	more.states = s->states;
-	return rc ? rc : one_find(&way->state_bytes, s, &k, s->states, more);
+static int way_find(struct chooser *s, int ahead, int spills, const struct choice_freedom *freedom)
+{
+	struct way *way = &s->ways[s->way_count++];
+	struct choice_candidate none = {.ahead = ahead, .spills = spills}, all;
+	int rc;
+
+	*way = (struct way){.ahead = ahead, .spills = spills, .states_end = INT_MAX};
+	if (spills) {
+		way->weight_bytes = way[-1].weight_bytes;
+		way->state_bytes = way[-1].state_bytes;
+	}
+	if (is_bounded(s, freedom))
+		return choice_bound_open(&way->bound, s, way, spills ? way[-1].bound : NULL);
+	rc = candidate_plan(s, &none);
+	all = none;
+	all.kept = s->blocks;
+	if (!rc && s->blocks)
+		rc = candidate_plan(s, &all);
+	way->kept_bytes = way_one_bytes(&none, &all, s->blocks);
+	all = none;
+	all.weights = s->units;
+	if (!rc && s->units)
+		rc = candidate_plan(s, &all);
+	way->weight_bytes = way_one_bytes(&none, &all, s->units);
+	all = none;
+	all.states = s->states;
+	if (!rc && s->states)
+		rc = candidate_plan(s, &all);
+	way->state_bytes = way_one_bytes(&none, &all, s->states);
+	return rc;
 }
 
 /* Finds the ways to stream, and their first guesses. */
@@ -288,7 +350,7 @@ static int ways_find(struct chooser *s, const struct choice_freedom *freedom)
 
 	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
 		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
-			rc = way_find(s, freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, spills);
+			rc = way_find(s, freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, spills, freedom);
 	return rc;
 }
 
@@ -302,23 +364,6 @@ static int states_next(const struct chooser *s, const struct way *way, int state
 	return next;
 }
 
-/* Fills the budget with each number of states, for one way to stream. */
-static int way_judge(struct chooser *s, struct choice *filled, const struct way *way)
-{
-	int is_fitting = 1, rc = 0;
-
-	for (int states = 0; states <= s->states && !rc; states = states_next(s, way, states)) {
-		struct choice_candidate k = {.ahead = way->ahead, .spills = way->spills, .states = states};
-
-		rc = states_fill(s, &k, &is_fitting);
-		if (!rc && is_fitting)
-			rc = candidate_keep(filled, &k);
-		if (!rc && !k.kept && !is_fitting && !candidate_fits_device(s, &k))
-			break;
-	}
-	return rc;
-}
-
 static struct choice_candidate all_on_device(const struct chooser *s)
 {
 	return (struct choice_candidate){
@@ -326,40 +371,127 @@ static struct choice_candidate all_on_device(const struct chooser *s)
 }
 
 /* The candidate with everything on the device. */
-static int all_judge(struct chooser *s, double *best_ms)
+static int all_judge(struct chooser *s)
 {
 	struct choice_candidate k = all_on_device(s);
-	int rc;
+	int rc = candidate_plan(s, &k);
 
-	s->device_bytes = s->limits->device_bytes;
-	rc = candidate_plan(s, &k);
 	if (!rc && !candidate_fits(s, &k))
 		least_keep(s->choice, s, &k);
 	if (rc || !candidate_fits(s, &k))
 		return rc;
 	rc = candidate_judge(s, &k);
-	*best_ms = k.step_ms;
+	s->best_ms = k.step_ms;
 	return rc ? rc : candidate_keep(s->choice, &k);
+}
+
+/* A budget to fill: a way to stream and a number of states. bound_ms: of all candidates with these. */
+struct filling {
+	struct way *way;
+	int index, states;
+	double bound_ms;
+	struct choice_candidate filled; /* device_bytes 0: not filled */
+};
+
+struct fillings {
+	struct filling *list;
+	int count, cap;
+};
+
+static int filling_add(struct fillings *f, struct chooser *s, struct way *way, int states)
+{
+	struct choice_candidate k = {.states = states, .kept = s->blocks ? s->blocks - way->spills : 0};
+
+	if (f->count == f->cap) {
+		int cap = f->cap ? 2 * f->cap : 64;
+		struct filling *grown = mem_resize(f->list, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		f->list = grown;
+		f->cap = cap;
+	}
+	f->list[f->count] = (struct filling){.way = way,
+	        .index = f->count,
+	        .states = states,
+	        .bound_ms = choice_bound_least_ms(way->bound, &k, s->device_bytes)};
+	f->count++;
+	return 0;
+}
+
+static int filling_by_bound(const void *a, const void *b)
+{
+	const struct filling *x = a, *y = b;
+
+	return x->bound_ms != y->bound_ms ? (x->bound_ms > y->bound_ms) - (x->bound_ms < y->bound_ms)
+	                                  : x->index - y->index;
+}
+
+static int filling_by_index(const void *a, const void *b)
+{
+	return ((const struct filling *)a)->index - ((const struct filling *)b)->index;
+}
+
+static int filling_judge(struct chooser *s, struct filling *f)
+{
+	struct choice_candidate k = {.ahead = f->way->ahead, .spills = f->way->spills, .states = f->states};
+	int is_fitting, rc;
+
+	if (f->states >= f->way->states_end || is_worse(s, f->bound_ms))
+		return 0;
+	rc = states_fill(s, &k, &is_fitting);
+	if (rc)
+		return rc;
+	if (is_fitting)
+		f->filled = k;
+	if (is_fitting && k.step_ms > 0)
+		s->best_ms = fmin(s->best_ms, k.step_ms);
+	if (!is_fitting && !k.kept && !candidate_fits_device(s, &k))
+		f->way->states_end = f->states;
+	return 0;
+}
+
+/* Fills the budget in each way to stream with each number of states, those first that may be fastest. Leaves out
+ * those that cannot be the best. */
+static int fillings_judge(struct choice *filled, struct chooser *s)
+{
+	struct fillings f = {0};
+	int rc = 0;
+
+	for (int i = 0; i < s->way_count; i++)
+		for (int states = 0; states <= s->states && !rc; states = states_next(s, &s->ways[i], states))
+			rc = filling_add(&f, s, &s->ways[i], states);
+	if (!rc && f.count)
+		qsort(f.list, (size_t)f.count, sizeof(*f.list), filling_by_bound);
+	for (int i = 0; i < f.count && !rc; i++)
+		rc = filling_judge(s, &f.list[i]);
+	if (!rc && f.count)
+		qsort(f.list, (size_t)f.count, sizeof(*f.list), filling_by_index);
+	for (int i = 0; i < f.count && !rc; i++)
+		if (f.list[i].filled.device_bytes)
+			rc = candidate_keep(filled, &f.list[i].filled);
+	mem_free(f.list);
+	return rc;
 }
 
 static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 {
 	struct choice filled = {0};
-	int rc = ways_find(s, freedom),
-	    counts_all = !s->base->policy.inference && s->limits->device_bytes > 0,
-	    walks = counts_all && freedom->smaller;
-	double best_ms = INFINITY;
+	int rc, counts_all = !s->base->policy.inference && s->limits->device_bytes > 0,
+	        walks = counts_all && freedom->smaller;
 
-	for (int i = 0; i < s->way_count && !rc; i++)
-		rc = way_judge(s, &filled, &s->ways[i]);
+	s->best_ms = INFINITY;
+	rc = counts_all ? all_judge(s) : 0;
+	if (!rc)
+		rc = ways_find(s, freedom);
+	if (!rc)
+		rc = fillings_judge(&filled, s);
 	s->most_plans = 2 * s->choice->planned_count + 200;
 	if (filled.count)
 		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), choice_by_step);
-	if (!rc && counts_all)
-		rc = all_judge(s, &best_ms);
 	for (int i = 0; i < filled.count && !rc; i++)
 		rc = walks && s->choice->planned_count < s->most_plans
-		             ? fillings_walk(s, &filled.list[i], &best_ms)
+		             ? fillings_walk(s, &filled.list[i])
 		             : candidate_keep(s->choice, &filled.list[i]);
 	mem_free(filled.list);
 	return rc;

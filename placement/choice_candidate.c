@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "placement/choice_bound.h"
 #include "placement/host_memory.h"
 #include "placement/simulate.h"
 
@@ -89,7 +90,7 @@ void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
 	}
 }
 
-static struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
+struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
 {
 	struct engine_options o = *s->base;
 
@@ -121,8 +122,7 @@ static void memory_take(struct choice_candidate *k, const struct choice_candidat
 	k->weights_stay = from->weights_stay;
 }
 
-/* Opens the candidate's engine and finds its memory. */
-static int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine)
+int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine)
 {
 	struct engine_options o = candidate_options(s, k);
 	struct engine_memory m;
@@ -136,7 +136,13 @@ static int candidate_open(struct chooser *s, struct choice_candidate *k, struct 
 	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
 	k->weights_stay = m.resident_weights;
-	return 0;
+	s->choice->planned_count++;
+	rc = memo_find(&s->memo, k) ? 0 : memo_add(&s->memo, k);
+	if (rc) {
+		engine_close(*engine);
+		*engine = NULL;
+	}
+	return rc;
 }
 
 int candidate_plan(struct chooser *s, struct choice_candidate *k)
@@ -145,13 +151,10 @@ int candidate_plan(struct chooser *s, struct choice_candidate *k)
 	struct engine *engine = NULL;
 	int rc = 0;
 
-	s->choice->planned_count++;
 	if (known)
 		memory_take(k, &known->candidate);
 	else
 		rc = candidate_open(s, k, &engine);
-	if (!rc && !known)
-		rc = memo_add(&s->memo, k);
 	if (rc || !candidate_fits(s, k)) {
 		engine_close(engine);
 		return rc;
@@ -220,28 +223,11 @@ int candidate_judge(struct chooser *s, struct choice_candidate *k)
 	return rc;
 }
 
-int candidate_bound(struct chooser *s, struct choice_candidate *k)
-{
-	int rc = 0;
-
-	s->choice->planned_count++;
-	engine_close(s->engine);
-	s->engine = NULL;
-	if (!memo_find(&s->memo, k)) {
-		rc = candidate_open(s, k, &s->engine);
-		if (!rc)
-			rc = memo_add(&s->memo, k);
-	}
-	if (!rc)
-		rc = step_find(s, k);
-	engine_close(s->engine);
-	s->engine = NULL;
-	return rc;
-}
-
 void chooser_close(struct chooser *s)
 {
 	engine_close(s->engine);
+	for (int i = s->way_count - 1; i >= 0; i--)
+		choice_bound_close(s->ways[i].bound);
 	unit_map_close(s->map);
 	mem_free(s->memo.slots);
 	device_close(s->meta);

@@ -9,6 +9,8 @@
 struct way {
 	int ahead, spills;
 	double kept_bytes, weight_bytes, state_bytes;
+	struct choice_bound *bound; /* of its candidates (placement/choice_bound.h); NULL: none */
+	int states_end;             /* so many states do not fit the device, even alone */
 };
 
 /* What is known of the candidates so far, so that none is planned or simulated twice: a hash table with open
@@ -30,12 +32,17 @@ struct chooser {
 	struct way ways[CHOICE_WAYS];
 	int way_count;
 	int most_plans;  /* the search ends after this many plans */
+	double best_ms;  /* the shortest step so far */
 	int has_planned; /* 1: the last candidate that fit was not judged yet */
 	struct choice_candidate planned;
 	struct engine *engine; /* its engine; NULL: not open */
 };
 
 void chooser_close(struct chooser *s);
+
+/* The options of a candidate's engine. candidate_open opens it and finds its memory, which is then known. */
+struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k);
+int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine);
 
 /* Writes a candidate's values into a policy. */
 void candidate_apply(struct plan_policy *p, const struct choice_candidate *k);
@@ -51,8 +58,5 @@ int candidate_plan(struct chooser *s, struct choice_candidate *k);
 
 /* Simulates the candidate's step; 0 if it does not fit. */
 int candidate_judge(struct chooser *s, struct choice_candidate *k);
-
-/* Finds the bound of a candidate's step, whether it fits or not. */
-int candidate_bound(struct chooser *s, struct choice_candidate *k);
 
 #endif
