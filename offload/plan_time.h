@@ -40,9 +40,9 @@ struct plan_time {
 /* spans: one step of a training plan, in plan order; begin -1 for an operation that did not run. */
 void plan_time_find(struct plan_time *time, const struct plan *plan, const struct run_span *spans);
 
-/* The sums of the bound, one by one: plan_time_add adds operation `op` to the times above but begin_ns, end_ns,
- * after_bus_ns, sent_ns, exposed_ns and wait_ns; in_forward: no HEAD comes before it. plan_time_bound sets the bound
- * of such sums, or of several added up. Without after_bus_ns it may be lower than plan_time_find's. */
+/* The sums of the bound, one by one. plan_time_add adds an operation to the times from work_ns to head_ns;
+ * in_forward: no HEAD comes before it. plan_time_bound sets the bound of such sums, or of several added up.
+ * Without after_bus_ns it may be lower than that of plan_time_find. */
 void plan_time_add(struct plan_time *time, const struct plan *plan, int op, const struct stream_work *work,
         int in_forward);
 void plan_time_bound(struct plan_time *time, const struct plan_policy *policy);

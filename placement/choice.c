@@ -105,9 +105,9 @@ static const struct way *way_of(const struct chooser *s, const struct choice_can
 	return &s->ways[way_index(s, k)];
 }
 
-/* The next number to try, between one that fits (low) and one that does not (high). It begins with the last one
- * if a bound says that no more fit. If the bytes of one more are known, it is the last number that should fit, or
- * the first that should not. */
+/* The next number to try, between one that fits (low) and one that does not (high). It begins with the last
+ * one if a bound says that no more fit. If the bytes of one more are known, it is the last number that should
+ * fit, or the first that should not. */
 static int count_guess(const struct chooser *s, const struct choice_candidate *fitting, int low, int high,
         double one_bytes, int tried, int is_bounded)
 {
@@ -451,8 +451,8 @@ static int filling_judge(struct chooser *s, struct filling *f)
 	return 0;
 }
 
-/* Fills the budget in each way to stream with each number of states, those first that may be fastest. Leaves out
- * those that cannot be the best. */
+/* Fills the budget in each way to stream with each number of states, those first that may be fastest. Leaves
+ * out those that cannot be the best. */
 static int fillings_judge(struct choice *filled, struct chooser *s)
 {
 	struct fillings f = {0};
@@ -512,6 +512,8 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 	if (!rc)
 		rc = ways_judge(&s, freedom);
 	best_find(choice);
+	for (int i = s.way_count - 1; i >= 0; i--)
+		choice_bound_close(s.ways[i].bound);
 	chooser_close(&s);
 	if (!rc && choice->best >= 0)
 		candidate_apply(&o->policy, &choice->list[choice->best]);

@@ -13,7 +13,7 @@
  * the search removes one weight after another. Without weights it removes one kept block and adds as many
  * weights as then fit. Whether a candidate fits depends only on the budget, so a budget has all candidates of
  * a smaller one. A candidate is skipped only if the bound of its step, or of all candidates below it, is not
- * shorter than the best step.
+ * shorter than the best step. Most are skipped before they are planned (placement/choice_bound.h).
  *
  * So more memory never makes a step longer, with two exceptions. Among steps equal to a millionth the traffic
  * decides. And if bounds are far from the steps (schedule=micro_batch_major of deep models), the search ends
@@ -24,35 +24,7 @@
 
 #include "base/str.h"
 #include "offload/engine.h"
-
-enum { CHOICE_AHEAD_AS_SET = -1, CHOICE_WAYS = 8 /* ways to stream, at most */ };
-
-struct choice_candidate {
-	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
-	int spills; /* 1: block inputs go to host memory */
-	int states, kept, weights;
-	int weights_stay; /* those of `weights` that save a fetch (offload/plan_residency.c) */
-	int64_t device_bytes, host_bytes, link_bytes;
-	double step_ms, bound_ms; /* 0: not simulated */
-	const char *binds;
-};
-
-/* Limits of one rank; 0: none. */
-struct choice_limits {
-	int64_t device_bytes; /* for the arena, the device memory of a run */
-	int64_t host_bytes;
-	int64_t load_bytes; /* host memory while loading (placement/host_memory.h) */
-	int device_is_host; /* 1: the arena is host memory too */
-};
-
-struct choice {
-	struct choice_candidate *list; /* candidates that fit and were simulated */
-	int count, cap;
-	int best; /* in the list; -1: nothing fits */
-	int planned_count;
-	struct choice_candidate least; /* among those that fit the device, the one with the least host memory;
-	                                  device_bytes 0: none */
-};
+#include "placement/choice_kinds.h"
 
 /* The policy's numbers that a budget may set, 1 or 0. smaller: also try the candidates of smaller budgets,
  * which takes several times as long. */

@@ -219,7 +219,8 @@ static int streamed_sum(struct choice_bound *b, struct chooser *s, struct choice
 	return rc;
 }
 
-/* Sums the units of a candidate in which all stay so, or the groups of one in which all keep their activations. */
+/* Sums the units of a candidate in which all stay so, or the groups of one in which all keep their
+ * activations. */
 static int staying_sum(struct choice_bound *b, struct chooser *s, struct choice_candidate *all,
         struct sums *units, struct sums *groups)
 {
@@ -316,7 +317,8 @@ void choice_bound_close(struct choice_bound *b)
 
 /* ---- candidates ---- */
 
-/* Sums of a candidate while its counts change; next: the first unit in the order that may yet keep weights. */
+/* Sums of a candidate while its counts change; next: the first unit in the order that may yet keep
+ * weights. */
 struct tally {
 	struct sums sums;
 	int kept, weights, next;

@@ -1,11 +1,11 @@
 /* Private to choice*.c: what a candidate takes at least, without a plan of it.
  *
- * A step's work is a sum over units and groups. What a unit adds depends only on whether its state, its weights or
- * nothing of it stays on the device; what a group adds, on whether it keeps its activations. So four simulated
- * plans of a way to stream (nothing stays, all weights, all state, all activations) give the work of all its
- * candidates, and from it the bound of their steps (offload/plan_time.h). Bytes that live at a few operations add up
- * in the same way. A candidate whose least memory does not fit is not planned, nor is one whose bound is not
- * shorter than the best step.
+ * A step's work is a sum over units and groups. What a unit adds depends only on whether its state, its
+ * weights or nothing of it stays on the device; what a group adds, on whether it keeps its activations. So
+ * four simulated plans of a way to stream (nothing stays, all weights, all state, all activations) give the
+ * work of all its candidates, and from it the bound of their steps (offload/plan_time.h). Bytes that live at
+ * a few operations add up in the same way. A candidate whose least memory does not fit is not planned, nor is
+ * one whose bound is not shorter than the best step.
  */
 #ifndef FERRY_PLACEMENT_CHOICE_BOUND_H
 #define FERRY_PLACEMENT_CHOICE_BOUND_H
@@ -14,8 +14,8 @@
 
 struct choice_bound;
 
-/* Also sets the way's guesses of bytes. like: bounds of a way with the same prefetch, or NULL; must outlive *bound.
- * *bound is NULL if there is nothing to bound: no training, or no unit that may stay. ERR_NOMEM. */
+/* Also sets the way's guesses of bytes. like: bounds of a way with the same prefetch, or NULL; must outlive
+ * *bound. ERR_NOMEM. */
 int choice_bound_open(
         struct choice_bound **bound, struct chooser *s, struct way *way, const struct choice_bound *like);
 void choice_bound_close(struct choice_bound *bound);

@@ -3,7 +3,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "placement/choice_bound.h"
 #include "placement/host_memory.h"
 #include "placement/simulate.h"
 
@@ -226,8 +225,6 @@ int candidate_judge(struct chooser *s, struct choice_candidate *k)
 void chooser_close(struct chooser *s)
 {
 	engine_close(s->engine);
-	for (int i = s->way_count - 1; i >= 0; i--)
-		choice_bound_close(s->ways[i].bound);
 	unit_map_close(s->map);
 	mem_free(s->memo.slots);
 	device_close(s->meta);

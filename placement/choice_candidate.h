@@ -2,7 +2,8 @@
 #ifndef FERRY_PLACEMENT_CHOICE_CANDIDATE_H
 #define FERRY_PLACEMENT_CHOICE_CANDIDATE_H
 
-#include "placement/choice.h"
+#include "offload/engine.h"
+#include "placement/choice_kinds.h"
 
 /* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured
  * with nothing else resident. */
