@@ -4,8 +4,10 @@
  * Tiles. BF16 goes through the tensor cores (cuda_attention.cu, cuda_attention_grad.cu) in tiles of D
  * columns. D is the smallest of 64, 96, 128 and 256 that holds head_dim; columns beyond head_dim are zeros,
  * which add nothing to any product. Other ops go through plain fp32 arithmetic (cuda_attention_plain.cu):
- * F32, wider heads, scales that are not positive, too little shared memory, bidirectional masks, score caps,
- * sinks.
+ * F32, wider heads, scales that are not positive, too little shared memory.
+ *
+ * Each kernel of tiles exists twice. With ANY it takes every mask, score caps and sinks; without, only causal
+ * attention, and has their registers and instructions for itself.
  *
  * A row of a tile takes D + 8 elements, 16 bytes more than its data. So the pitch is an odd number of 16-byte
  * chunks, and the 8 rows of one 8x8 matrix of ldmatrix fall on 8 different groups of banks. The addresses of
@@ -29,9 +31,10 @@ struct attention_shape {
 	int window;  /* at most tokens; equal to tokens: none */
 	int aligned; /* every row of every operand begins at a multiple of 16 bytes */
 	float scale, scale_log2;
-	/* for the plain kernels only: */
 	int bidirectional;
 	float score_cap; /* 0: none */
+	/* tiles: cap_top = score_cap / scale, cap_log2 = 2 / (cap_top ln 2), cap_slope = 1 / cap_top; or 0 */
+	float cap_top, cap_log2, cap_slope;
 };
 
 /* The first key that query i sees, and one past the last; it sees all between. Neither decreases with i. */
@@ -251,9 +254,33 @@ static __device__ __forceinline__ void put_rows(bf16 *to, const float (&x)[M][N]
 				        bf16_pack(x[m][n][half * 2], x[m][n][half * 2 + 1]);
 }
 
+/* Caps scores: scale s becomes score_cap tanh(scale s / score_cap), within 2^-22 score_cap. */
+template <int M, int N>
+static __device__ __forceinline__ void cap_scores(float (&s)[M][N][4], const attention_shape &p)
+{
+	if (p.score_cap == 0)
+		return;
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int c = 0; c < 4; c++)
+				s[m][n][c] = fmaf(-2 * p.cap_top,
+				        reciprocal_fast(1 + exp2_fast(s[m][n][c] * p.cap_log2)), p.cap_top);
+}
+
+/* The slope of the cap where it gave s, which is -inf where a mask hides it; 1 without a cap. */
+static __device__ __forceinline__ float cap_slope(float s, const attention_shape &p)
+{
+	float t = fmaxf(s * p.cap_slope, -1.0f);
+
+	return fmaf(-t, t, 1.0f);
+}
+
 /* Sets scores to -inf where a query (row) does not see a key (column). `row` is the thread's first query,
  * `key` its first key. */
-template <int M, int N>
+template <bool ANY, int M, int N>
 static __device__ __forceinline__ void mask_scores(
         float (&s)[M][N][4], const attention_shape &p, int row, int key)
 {
@@ -261,8 +288,8 @@ static __device__ __forceinline__ void mask_scores(
 	for (int m = 0; m < M; m++)
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			int i = row + m * 16 + half * 8, low = first_key(p, min(i, p.tokens - 1)) - key,
-			    high = i - key;
+			int i = row + m * 16 + half * 8, inside = min(i, p.tokens - 1),
+			    low = first_key(p, inside) - key, high = (ANY ? key_end(p, inside) - 1 : i) - key;
 
 #pragma unroll
 			for (int n = 0; n < N; n++)
@@ -280,8 +307,15 @@ int attention_plain(const struct cuda_launch *at, const struct op_attention *o, 
 int attention_plain_grad(
         const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p);
 
+/* Adds to dsink, if the op has one, from delta in scratch. */
+int attention_sink_grad(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p);
+
 /* 1 if tiles can compute the op, provided that shared memory has room for them. */
 int attention_fits_tiles(const struct op_attention *o);
+
+/* 1 if they need ANY for it. */
+int attention_needs_any(const attention_shape &p, const struct op_attention *o);
 
 /* o: struct op_attention or op_attention_grad. 0, or ERR_UNSUPPORTED: token indices beyond 30 bits. */
 int attention_shape_set(attention_shape *p, const struct op_attention *o);

@@ -100,10 +100,10 @@ template <int D, int M, int TK> struct forward_tiles {
 	static constexpr int SHARED_BYTES = (TQ + 2 * TK) * PITCH<D> * (int)sizeof(bf16);
 };
 
-template <int D, int M, int TK>
-static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
-        attention_kernel(const attention_shape p, bf16 *__restrict__ out, float *__restrict__ lse,
-                const bf16 *__restrict__ q, const bf16 *__restrict__ k, const bf16 *__restrict__ v)
+template <int D, int M, int TK, bool ANY>
+static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2) attention_kernel(
+        const attention_shape p, bf16 *__restrict__ out, float *__restrict__ lse, const bf16 *__restrict__ q,
+        const bf16 *__restrict__ k, const bf16 *__restrict__ v, const bf16 *__restrict__ sink)
 {
 	using tiles = forward_tiles<D, M, TK>;
 	constexpr int P = PITCH<D>, TQ = tiles::TQ, THREADS = tiles::THREADS;
@@ -116,6 +116,9 @@ static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
 	    row_last = min(row0 + tiles::ROWS, q_end) - 1;
 	int k0 = first_key(p, q0) / TK * TK, warp_first = first_key(p, min(row0, q_end - 1));
 	int warp_all = first_key(p, max(row_last, q0)); /* all rows of the warp see the keys from here on */
+	/* one past the last key that the block sees, a row of the warp, all rows of the warp */
+	int k_end = ANY ? key_end(p, q_end - 1) : q_end, warp_end = ANY ? key_end(p, row_last) : row_last + 1,
+	    warp_all_end = ANY ? key_end(p, min(row0, row_last)) : row0 + 1;
 	float s[M][TK / 8][4], o[M][D / 8][4], factor[M][2];
 	softmax<M> state;
 	int64_t kv_at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
@@ -128,12 +131,13 @@ static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
 #pragma unroll
 	for (int m = 0; m < M; m++)
 		for (int half = 0; half < 2; half++) {
-			state.max[m][half] = -INFINITY;
-			state.sum[m][half] = 0;
+			/* a sink is a score without a value, in the columns of one of four threads */
+			state.max[m][half] = ANY && sink ? to_float(sink[head]) / p.scale : -INFINITY;
+			state.sum[m][half] = ANY && sink && lane % 4 == 0 ? 1.0f : 0.0f;
 		}
 
-	for (; k0 < q_end; k0 += TK) {
-		const bool sees = k0 <= row_last && k0 + TK > warp_first;
+	for (; k0 < k_end; k0 += TK) {
+		const bool sees = k0 < warp_end && k0 + TK > warp_first;
 
 		cp_async_wait<0>();
 		__syncthreads(); /* k is there, and v free */
@@ -147,12 +151,14 @@ static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
 		cp_async_wait<0>();
 		__syncthreads(); /* v is there, and k free */
 		kv_at += TK * p.qkv_stride;
-		if (k0 + TK < q_end)
+		if (k0 + TK < k_end)
 			tile_load<D, TK, THREADS>(k_tile, k + kv_at, p.qkv_stride, p.tokens - k0 - TK, p);
 		cp_async_commit();
 		if (sees) {
-			if (k0 + TK - 1 > row0 || k0 < warp_all)
-				mask_scores(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
+			if (ANY)
+				cap_scores(s, p);
+			if (k0 + TK > warp_all_end || k0 < warp_all)
+				mask_scores<ANY>(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
 			softmax_step(state, s, o, p.scale_log2);
 			product_columns<P>(o, s, v_tile + lane_rows<P>(lane));
 		}
@@ -184,13 +190,15 @@ static int attention_start(
         const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p)
 {
 	using tiles = forward_tiles<D, M, TK>;
+	const auto kernel = attention_needs_any(p, o) ? attention_kernel<D, M, TK, true>
+	                                              : attention_kernel<D, M, TK, false>;
 	int64_t blocks = ceil_div(p.tokens, tiles::TQ) * p.heads;
 
 	if (tiles::SHARED_BYTES > at->shared_bytes_max || blocks > INT32_MAX)
 		return attention_plain(at, o, p);
-	return cuda_start(at, "attention", attention_kernel<D, M, TK>, dim3((unsigned)blocks), tiles::THREADS,
+	return cuda_start(at, "attention", kernel, dim3((unsigned)blocks), tiles::THREADS,
 	        tiles::SHARED_BYTES, p, dev_ptr<bf16>(o->out), dev_ptr<float>(o->lse), dev_ptr<bf16>(o->q),
-	        dev_ptr<bf16>(o->k), dev_ptr<bf16>(o->v));
+	        dev_ptr<bf16>(o->k), dev_ptr<bf16>(o->v), dev_ptr<bf16>(o->sink));
 }
 
 int attention_shape_set(attention_shape *p, const struct op_attention *o)
@@ -216,6 +224,11 @@ int attention_shape_set(attention_shape *p, const struct op_attention *o)
 	p->scale_log2 = (float)(o->scale * 1.4426950408889634);
 	p->bidirectional = o->mask == MASK_BIDIRECTIONAL;
 	p->score_cap = (float)o->score_cap;
+	if (o->score_cap > 0 && o->scale > 0) {
+		p->cap_top = (float)(o->score_cap / o->scale);
+		p->cap_log2 = (float)(2 * 1.4426950408889634 * o->scale / o->score_cap);
+		p->cap_slope = (float)(o->scale / o->score_cap);
+	}
 	p->aligned = o->qkv_stride % 8 == 0 && o->out_stride % 8 == 0 &&
 	             (o->heads == 1 || (o->q_head_stride % 8 == 0 && o->head_dim % 8 == 0)) &&
 	             (o->kv_heads == 1 || o->kv_head_stride % 8 == 0);
@@ -226,8 +239,12 @@ int attention_shape_set(attention_shape *p, const struct op_attention *o)
 
 int attention_fits_tiles(const struct op_attention *o)
 {
-	return o->dtype == DTYPE_BF16 && o->scale > 0 && o->head_dim <= 256 && o->mask == MASK_CAUSAL &&
-	       o->score_cap == 0 && dev_is_none(o->sink);
+	return o->dtype == DTYPE_BF16 && o->scale > 0 && o->head_dim <= 256;
+}
+
+int attention_needs_any(const attention_shape &p, const struct op_attention *o)
+{
+	return p.bidirectional || p.score_cap > 0 || !dev_is_none(o->sink);
 }
 
 extern "C" int cuda_attention(const struct cuda_launch *at, const struct op_attention *o)

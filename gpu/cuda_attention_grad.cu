@@ -75,8 +75,8 @@ template <int D, int M, int TK, int K_BUFFERS> struct dq_tiles {
 	static constexpr int SHARED_BYTES = (2 * TQ + (K_BUFFERS + 1) * TK) * PITCH<D> * (int)sizeof(bf16);
 };
 
-/* Turns scores s into ds = p (dp - delta), with p = exp2(s scale_log2 - lse). */
-template <int M, int N>
+/* Turns scores s into ds = p (dp - delta), with p = exp2(s scale_log2 - lse), times the slope of the cap. */
+template <bool ANY, int M, int N>
 static __device__ __forceinline__ void dq_scores(float (&s)[M][N][4], const float (&dp)[M][N][4],
         const float (&lse_log2)[M][2], const float (&delta)[M][2], const attention_shape &p)
 {
@@ -85,12 +85,15 @@ static __device__ __forceinline__ void dq_scores(float (&s)[M][N][4], const floa
 #pragma unroll
 		for (int n = 0; n < N; n++)
 #pragma unroll
-			for (int c = 0; c < 4; c++)
+			for (int c = 0; c < 4; c++) {
+				float slope = ANY ? cap_slope(s[m][n][c], p) : 1.0f;
+
 				s[m][n][c] = exp2_fast(fmaf(s[m][n][c], p.scale_log2, -lse_log2[m][c / 2])) *
-				             (dp[m][n][c] - delta[m][c / 2]);
+				             (dp[m][n][c] - delta[m][c / 2]) * slope;
+			}
 }
 
-template <int D, int M, int TK, int K_BUFFERS>
+template <int D, int M, int TK, int K_BUFFERS, bool ANY>
 static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS, 2)
         attention_dq_kernel(const attention_shape p, bf16 *__restrict__ dq, const grad_inputs in)
 {
@@ -105,6 +108,9 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 	    row_last = min(row0 + tiles::ROWS, q_end) - 1;
 	int k0 = first_key(p, q0) / TK * TK, warp_first = first_key(p, min(row0, q_end - 1));
 	int warp_all = first_key(p, max(row_last, q0)); /* all rows of the warp see the keys from here on */
+	/* one past the last key that the block sees, a row of the warp, all rows of the warp */
+	int k_end = ANY ? key_end(p, q_end - 1) : q_end, warp_end = ANY ? key_end(p, row_last) : row_last + 1,
+	    warp_all_end = ANY ? key_end(p, min(row0, row_last)) : row0 + 1;
 	const bf16 *k = in.k + kv_head * p.kv_head_stride, *v = in.v + kv_head * p.kv_head_stride;
 	float s[M][TK / 8][4], dp[M][TK / 8][4], sum[M][D / 8][4], lse_log2[M][2], delta[M][2];
 
@@ -126,11 +132,11 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 			delta[m][half] = in.delta[(int64_t)head * p.tokens + row];
 		}
 
-	for (int step = 0; k0 < q_end; k0 += TK, step++) {
-		const bool sees = k0 <= row_last && k0 + TK > warp_first;
+	for (int step = 0; k0 < k_end; k0 += TK, step++) {
+		const bool sees = k0 < warp_end && k0 + TK > warp_first;
 		bf16 *k_tile = k_tiles + step % K_BUFFERS * TK * P;
 		bf16 *k_next = k_tiles + (step + 1) % K_BUFFERS * TK * P;
-		int next = k0 + TK, next_count = next < q_end ? p.tokens - next : 0;
+		int next = k0 + TK, next_count = next < k_end ? p.tokens - next : 0;
 
 		cp_async_wait<0>();
 		__syncthreads(); /* k and v are there, and k's other buffer is free */
@@ -152,9 +158,11 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 			        v_tile, v + next * p.qkv_stride, p.qkv_stride, next_count, p);
 		cp_async_commit();
 		if (sees) {
-			if (next - 1 > row0 || k0 < warp_all)
-				mask_scores(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
-			dq_scores(s, dp, lse_log2, delta, p);
+			if (ANY)
+				cap_scores(s, p);
+			if (next > warp_all_end || k0 < warp_all)
+				mask_scores<ANY>(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
+			dq_scores<ANY>(s, dp, lse_log2, delta, p);
 			product_columns<P>(sum, s, k_tile + lane_rows<P>(lane));
 		}
 		if (K_BUFFERS == 1) {
@@ -213,17 +221,17 @@ static __device__ __forceinline__ void dkv_load_dout(
 	        p.out_stride, p.tokens - i0, p);
 }
 
-/* Sets scores to -inf where a query (column) does not see a key (row). `query` is the thread's first, `key`
- * its first, key_end[m][half] one past the last query that sees a key. */
+/* Sets scores to -inf where a query (column) does not see a key (row). `query` is the thread's first;
+ * queries from first[m][half] to end[m][half] - 1 see a key. */
 template <int M, int N>
 static __device__ __forceinline__ void dkv_mask(
-        float (&s)[M][N][4], int query, int key, const int (&key_end)[M][2])
+        float (&s)[M][N][4], int query, const int (&first)[M][2], const int (&end)[M][2])
 {
 #pragma unroll
 	for (int m = 0; m < M; m++)
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			int low = key + m * 16 + half * 8 - query, high = key_end[m][half] - query;
+			int low = first[m][half] - query, high = end[m][half] - query;
 
 #pragma unroll
 			for (int n = 0; n < N; n++)
@@ -234,10 +242,10 @@ static __device__ __forceinline__ void dkv_mask(
 		}
 }
 
-/* Turns scores into probabilities, exp2(s scale_log2 - lse). */
+/* w = exp2(s scale_log2 - lse), the probabilities of scores s. */
 template <int M, int N>
 static __device__ __forceinline__ void dkv_probabilities(
-        float (&s)[M][N][4], const float *lse, const attention_shape &p)
+        float (&w)[M][N][4], const float (&s)[M][N][4], const float *lse, const attention_shape &p)
 {
 #pragma unroll
 	for (int n = 0; n < N; n++) {
@@ -247,11 +255,29 @@ static __device__ __forceinline__ void dkv_probabilities(
 		for (int m = 0; m < M; m++)
 #pragma unroll
 			for (int c = 0; c < 4; c++)
-				s[m][n][c] = exp2_fast(fmaf(s[m][n][c], p.scale_log2, -high.at[c % 2]));
+				w[m][n][c] = exp2_fast(fmaf(s[m][n][c], p.scale_log2, -high.at[c % 2]));
 	}
 }
 
-template <int D, int M, int TQ, int Q_BUFFERS>
+/* Turns scores s into ds = w (dp - delta), times the slope of the cap. */
+template <bool ANY, int M, int N>
+static __device__ __forceinline__ void dkv_scores(float (&s)[M][N][4], const float (&w)[M][N][4],
+        const float (&dp)[M][N][4], const float *delta, const attention_shape &p)
+{
+#pragma unroll
+	for (int n = 0; n < N; n++) {
+		const vec<float, 2> off = *(const vec<float, 2> *)(delta + n * 8);
+
+#pragma unroll
+		for (int m = 0; m < M; m++)
+#pragma unroll
+			for (int c = 0; c < 4; c++)
+				s[m][n][c] = w[m][n][c] * (dp[m][n][c] - off.at[c % 2]) *
+				             (ANY ? cap_slope(s[m][n][c], p) : 1.0f);
+	}
+}
+
+template <int D, int M, int TQ, int Q_BUFFERS, bool ANY>
 static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS, 2) attention_dkv_kernel(
         const attention_shape p, bf16 *__restrict__ dk, bf16 *__restrict__ dv, const grad_inputs in)
 {
@@ -267,11 +293,13 @@ static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS
 	    warp_column = warp % 2 * (D / 2);
 	int kv_head = (int)blockIdx.x % p.kv_heads;
 	int k0 = (int)(blockIdx.x / (unsigned)p.kv_heads) * TK, k_count = min(p.tokens - k0, TK);
-	int head = kv_head * group, head_end = head + group, i0 = k0, i_end = query_end(p, k0 + k_count - 1);
-	int all_end = query_end(p, k0); /* up to here all queries see the first key, except at the diagonal */
-	int row = k0 + warp_row + lane / 4, key_end[M][2];
+	int head = kv_head * group, head_end = head + group, i_end = query_end(p, k0 + k_count - 1);
+	int i_first = ANY ? first_query(p, k0) : k0, i0 = i_first;
+	/* queries in between see all keys of the block */
+	int all_first = ANY ? first_query(p, k0 + k_count - 1) : k0 + TK - 1, all_end = query_end(p, k0);
+	int row = k0 + warp_row + lane / 4, first[M][2], end[M][2];
 	int64_t kv_at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
-	float s[M][N][4], dp[M][N][4], k_sum[M][D / 16][4], v_sum[M][D / 16][4], factor[M][2];
+	float s[M][N][4], w[M][N][4], dp[M][N][4], k_sum[M][D / 16][4], v_sum[M][D / 16][4], factor[M][2];
 
 	tile_load<D, TK, THREADS>(k_tile, in.k + kv_at, p.qkv_stride, k_count, p);
 	tile_load<D, TK, THREADS>(v_tile, in.v + kv_at, p.qkv_stride, k_count, p);
@@ -280,15 +308,19 @@ static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS
 	cp_async_commit();
 	zero(k_sum);
 	zero(v_sum);
-	for (int n = 0; n < 2 * M; n++)
-		key_end[n / 2][n % 2] = query_end(p, min(row + n * 8, p.tokens - 1));
+	for (int n = 0; n < 2 * M; n++) {
+		int key = min(row + n * 8, p.tokens - 1);
+
+		first[n / 2][n % 2] = ANY ? first_query(p, key) : row + n * 8;
+		end[n / 2][n % 2] = query_end(p, key);
+	}
 
 	for (int step = 0; head < head_end; step++) {
 		bf16 *q_tile = q_tiles + step % Q_BUFFERS * TQ * P;
 		bf16 *q_next = q_tiles + (step + 1) % Q_BUFFERS * TQ * P;
 		const float *lse = stats + step % Q_BUFFERS * 2 * TQ + warp_query + lane % 4 * 2;
 		float *stats_next = stats + (step + 1) % Q_BUFFERS * 2 * TQ;
-		int next = i0 + TQ < i_end ? i0 + TQ : k0, next_head = next == k0 ? head + 1 : head;
+		int next = i0 + TQ < i_end ? i0 + TQ : i_first, next_head = next == i_first ? head + 1 : head;
 
 		cp_async_wait<0>();
 		__syncthreads(); /* q and dout are there; q's other buffer, p and ds are free */
@@ -298,23 +330,18 @@ static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS
 		zero(s);
 		product_rows<D, P>(s, k_tile + warp_row * P + lane_rows<P>(lane),
 		        q_tile + warp_query * P + lane_columns<P>(lane));
-		if (i0 < k0 + TK - 1 || i0 + TQ > all_end)
-			dkv_mask(s, in_place(i0) + warp_query + lane % 4 * 2, row, key_end);
-		dkv_probabilities(s, lse, p);
-		put_rows<PP>(p_tile + warp_row * PP + warp_query, s, lane);
+		if (ANY)
+			cap_scores(s, p);
+		if (i0 < all_first || i0 + TQ > all_end)
+			dkv_mask(s, in_place(i0) + warp_query + lane % 4 * 2, first, end);
+		dkv_probabilities(w, s, lse, p);
+		put_rows<PP>(p_tile + warp_row * PP + warp_query, w, lane);
 		zero(dp);
 		product_rows<D, P>(dp, v_tile + warp_row * P + lane_rows<P>(lane),
 		        dout_tile + warp_query * P + lane_columns<P>(lane));
-#pragma unroll
-		for (int n = 0; n < N; n++) {
-			const vec<float, 2> delta = *(const vec<float, 2> *)(lse + TQ + n * 8);
-
-#pragma unroll
-			for (int m = 0; m < M; m++)
-#pragma unroll
-				for (int c = 0; c < 4; c++)
-					s[m][n][c] *= dp[m][n][c] - delta.at[c % 2];
-		}
+		if (ANY) /* again from s, which the slope of the cap needs: both would be too many registers */
+			dkv_probabilities(w, s, in_place(lse), p);
+		dkv_scores<ANY>(s, w, dp, lse + TQ, p);
 		put_rows<PP>(ds_tile + warp_row * PP + warp_query, s, lane);
 		__syncthreads(); /* p and ds are there */
 		product_tiles<PP, P, TQ>(v_sum, p_tile + warp_row * PP + lane_rows<PP>(lane),
@@ -394,6 +421,8 @@ static int plain_start(
 	int rc = o->dtype == DTYPE_F32 ? delta_start<float>(at, o, p, delta, NULL)
 	                               : delta_start<bf16>(at, o, p, delta, NULL);
 
+	if (!rc)
+		rc = attention_sink_grad(at, o, p);
 	return rc ? rc : attention_plain_grad(at, o, p);
 }
 
@@ -415,6 +444,8 @@ static int tiles_start(const struct cuda_launch *at, const struct op_attention_g
 		return plain_start(at, o, p);
 	rc = delta_start<bf16>(at, o, p, delta, lse_log2);
 	if (!rc)
+		rc = attention_sink_grad(at, o, p);
+	if (!rc)
 		rc = cuda_start(at, "attention_grad", dq_kernel, dim3((unsigned)q_blocks), DQ::THREADS,
 		        DQ::SHARED_BYTES, p, dev_ptr<bf16>(o->dq), in);
 	if (!rc)
@@ -427,8 +458,15 @@ template <int D, int Q_M, int TK, int K_BUFFERS, int K_M, int TQ, int Q_BUFFERS>
 static int grad_start(
         const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
 {
-	return tiles_start<dq_tiles<D, Q_M, TK, K_BUFFERS>, dkv_tiles<D, K_M, TQ, Q_BUFFERS>>(at, o, p,
-	        attention_dq_kernel<D, Q_M, TK, K_BUFFERS>, attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS>);
+	using DQ = dq_tiles<D, Q_M, TK, K_BUFFERS>;
+	using DKV = dkv_tiles<D, K_M, TQ, Q_BUFFERS>;
+	const struct op_attention forward = attention_forward_of(o);
+
+	if (attention_needs_any(p, &forward))
+		return tiles_start<DQ, DKV>(at, o, p, attention_dq_kernel<D, Q_M, TK, K_BUFFERS, true>,
+		        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, true>);
+	return tiles_start<DQ, DKV>(at, o, p, attention_dq_kernel<D, Q_M, TK, K_BUFFERS, false>,
+	        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, false>);
 }
 
 extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op_attention_grad *o)

@@ -419,22 +419,32 @@ static __global__ void __launch_bounds__(SINK_THREADS)
 }
 
 template <class T>
+static int sink_grad_start(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
+{
+	return cuda_start(at, "attention_grad", attention_sink_kernel<T>, dim3((unsigned)p.heads),
+	        SINK_THREADS, 0, p, dev_ptr<float>(o->dsink), dev_ptr<T>(o->sink), dev_ptr<float>(o->lse),
+	        dev_ptr<float>(o->scratch));
+}
+
+int attention_sink_grad(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
+{
+	if (dev_is_none(o->sink))
+		return 0;
+	return o->dtype == DTYPE_F32 ? sink_grad_start<float>(at, o, p) : sink_grad_start<bf16>(at, o, p);
+}
+
+template <class T>
 static int plain_grad_start(
         const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
 {
 	unsigned parts = (unsigned)ceil_div(p.head_dim, SIDE), tiles = (unsigned)ceil_div(p.tokens, SIDE);
 	plain_inputs<T> in = {dev_ptr<T>(o->dout), dev_ptr<T>(o->q), dev_ptr<T>(o->k), dev_ptr<T>(o->v),
 	        dev_ptr<float>(o->lse), dev_ptr<float>(o->scratch)};
-	int rc = 0;
-
-	if (!dev_is_none(o->sink))
-		rc = cuda_start(at, "attention_grad", attention_sink_kernel<T>, dim3((unsigned)p.heads),
-		        SINK_THREADS, 0, p, dev_ptr<float>(o->dsink), dev_ptr<T>(o->sink),
-		        dev_ptr<float>(o->lse), dev_ptr<float>(o->scratch));
-	if (!rc)
-		rc = cuda_start(at, "attention_grad", attention_plain_dq<T>,
-		        dim3(tiles * (unsigned)p.heads, parts), PLAIN_THREADS, PLAIN_GRAD_BYTES, p,
-		        dev_ptr<T>(o->dq), in);
+	int rc = cuda_start(at, "attention_grad", attention_plain_dq<T>,
+	        dim3(tiles * (unsigned)p.heads, parts), PLAIN_THREADS, PLAIN_GRAD_BYTES, p, dev_ptr<T>(o->dq),
+	        in);
 	if (rc)
 		return rc;
 	return cuda_start(at, "attention_grad", attention_plain_dkv<T>,
