@@ -121,6 +121,14 @@ static void make_flat(
 		        (struct op_columns){kernel_take(p, count, dtype), kernel_take(p, 2 * count, dtype),
 		                s->tokens, s->hidden, s->hidden, 2 * s->hidden, dtype, dtype, 0, 0, 0};
 		break;
+	case OP_CLAMP:
+		op->clamp = (struct op_clamp){kernel_take(p, count, dtype), kernel_take(p, count, dtype),
+		        s->tokens, s->hidden, s->hidden, s->hidden, 1, dtype};
+		break;
+	case OP_CLAMP_GRAD:
+		op->clamp_grad = (struct op_clamp_grad){kernel_take(p, count, dtype),
+		        kernel_take(p, count, dtype), s->tokens, s->hidden, s->hidden, s->hidden, 1, dtype};
+		break;
 	case OP_COLSUM:
 		op->colsum = (struct op_colsum){kernel_take(p, s->hidden, DTYPE_F32),
 		        kernel_take(p, count, dtype), s->tokens, s->hidden, s->hidden, dtype};
@@ -498,6 +506,8 @@ static const struct kernel_case cases[] = {
         {"add", OP_ADD, DTYPE_BF16, 0, KERNEL_COPY},
         {"scale", OP_SCALE, DTYPE_BF16, 0, KERNEL_COPY},
         {"columns", OP_COLUMNS, DTYPE_BF16, 0, KERNEL_COPY},
+        {"clamp", OP_CLAMP, DTYPE_BF16, 0, KERNEL_COPY},
+        {"clamp_grad", OP_CLAMP_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"colsum", OP_COLSUM, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_F32, 0, KERNEL_COPY},

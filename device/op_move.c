@@ -105,6 +105,31 @@ int op_describe_columns(struct op_facts *f, const struct op_columns *p)
 	return 0;
 }
 
+static int check_limit(const struct op_facts *f, double limit)
+{
+	return limit > 0 ? 0 : op_refuse(f, "limit is %g, must be above 0", limit);
+}
+
+int op_describe_clamp(struct op_facts *f, const struct op_clamp *p)
+{
+	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(y_stride, p->cols) || SIZE(x_stride, p->cols) ||
+	        COMPUTE_DTYPE(dtype) || check_limit(f, p->limit))
+		return ERR_RANGE;
+	READ(x, .dtype = p->dtype, .rows = p->rows, .stride = p->x_stride, .cols = p->cols);
+	WRITE(y, .dtype = p->dtype, .rows = p->rows, .stride = p->y_stride, .cols = p->cols);
+	return 0;
+}
+
+int op_describe_clamp_grad(struct op_facts *f, const struct op_clamp_grad *p)
+{
+	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(dx_stride, p->cols) || SIZE(x_stride, p->cols) ||
+	        COMPUTE_DTYPE(dtype) || check_limit(f, p->limit))
+		return ERR_RANGE;
+	READ(x, .dtype = p->dtype, .rows = p->rows, .stride = p->x_stride, .cols = p->cols);
+	UPDATE(dx, .dtype = p->dtype, .rows = p->rows, .stride = p->dx_stride, .cols = p->cols);
+	return 0;
+}
+
 int op_describe_colsum(struct op_facts *f, const struct op_colsum *p)
 {
 	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(x_stride, p->cols) || COMPUTE_DTYPE(dtype))

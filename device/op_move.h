@@ -15,6 +15,8 @@
 	ROW(ADD, add, add)                                                                                   \
 	ROW(SCALE, scale, scale)                                                                             \
 	ROW(COLUMNS, columns, columns)                                                                       \
+	ROW(CLAMP, clamp, clamp)                                                                             \
+	ROW(CLAMP_GRAD, clamp_grad, clamp_grad)                                                              \
 	ROW(COLSUM, colsum, colsum)
 
 /* dst[0..bytes) = value */
@@ -80,6 +82,21 @@ struct op_columns {
 	enum dtype dst_dtype, src_dtype;
 	int accumulate;
 	int64_t spread, fold; /* 0 counts as 1; one of them is 1 */
+};
+
+/* y[r,c] = x[r,c], but at most `limit` and at least -limit. Backward: dx[r,c] becomes 0 where x is beyond the
+ * limit. Strides in elements. NaN stays. */
+struct op_clamp {
+	dev_addr y, x;
+	int64_t rows, cols, y_stride, x_stride;
+	double limit;
+	enum dtype dtype;
+};
+struct op_clamp_grad {
+	dev_addr dx, x;
+	int64_t rows, cols, dx_stride, x_stride;
+	double limit;
+	enum dtype dtype;
 };
 
 /* sum[c] (F32) += sum over rows of x[r,c] */

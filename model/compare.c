@@ -85,6 +85,7 @@ static const struct field block_fields[] = {
         BLOCK("the rotary setting", INT, rope),
         BLOCK("conv_L_cache", I64, taps),
         BLOCK("the attention mask", INT, mask),
+        BLOCK("clip_qkv", REAL, clip),
         BLOCK("attn_logit_softcapping", REAL, score_cap),
         BLOCK("attn_output_gate", INT, attention_gate),
         BLOCK("linear_num_key_heads (n_groups)", I64, delta.key_heads),

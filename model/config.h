@@ -84,6 +84,9 @@ void config_read_scan(struct config_reader *r, struct block_config *b, const str
 /* Reads time_step_limit, [low, high], into *b; a number may be Infinity or {"__float__": "Infinity"}. */
 void config_read_step_limit(struct config_reader *r, struct block_config *b);
 
+/* clip_qkv, of all blocks. */
+void config_read_clip(struct config_reader *r, struct model_config *c);
+
 /* Keys of a block's experts; NULL: the family has no such key. */
 struct experts_keys {
 	const char *count[2]; /* transformers 5 writes either */

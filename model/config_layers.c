@@ -85,3 +85,16 @@ void config_read_delta(struct config_reader *r, struct block_config *b)
 		        "%" PRId64 " and %" PRId64 " heads of linear attention exceed what ferry supports",
 		        d->key_heads, d->value_heads);
 }
+
+void config_read_clip(struct config_reader *r, struct model_config *c)
+{
+	double clip = 0;
+
+	if (!config_has(r, "clip_qkv"))
+		return;
+	config_read_num(r, "clip_qkv", &clip);
+	if (!r->err)
+		config_check_positive(r, "clip_qkv", clip);
+	for (int64_t l = 0; l < c->L && !r->err; l++)
+		c->block[l].clip = clip;
+}

@@ -118,6 +118,7 @@ struct block_config {
 	                   document */
 	int rope;       /* index of the rotary setting for q and k; -1: none */
 	enum attention_mask mask;
+	double clip;        /* q, k and v, before rotation, are kept within it; 0: any value (clip_qkv) */
 	double score_cap;   /* of attention's scores (device/op_attention.h); 0: none */
 	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
 	                       rows of q, its projection has as many of the gate */

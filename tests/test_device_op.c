@@ -115,6 +115,8 @@ static const struct {
         {OP_EXPAND, 3, 0, "block_cols"},
         {OP_ADD, 101, 0, "count"},
         {OP_SCALE, 101, 0, "count"},
+        {OP_CLAMP, 9, 6, "y_stride"},
+        {OP_CLAMP_GRAD, 11, 6, "x_stride"},
         {OP_COLUMNS, 5, 0, "rows"},
         {OP_COLUMNS, 7, 0, "cols"},
         {OP_COLUMNS, 9, 6, "dst_stride"},

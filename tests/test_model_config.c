@@ -245,7 +245,7 @@ static const struct {
                 "word_embed_proj_dim is 512"},
         {"{\"model_type\":\"opt\",\"layerdrop\":0.1}", ERR_UNSUPPORTED, "layerdrop is 0.1"},
         {"{\"model_type\":\"opt\",\"init_std\":-1}", ERR_INPUT, "init_std is -1"},
-        {"{\"model_type\":\"olmo\",\"clip_qkv\":8.0}", ERR_UNSUPPORTED, "clip_qkv is not null"},
+        {"{\"model_type\":\"olmo\",\"clip_qkv\":0}", ERR_INPUT, "clip_qkv is 0"},
         {"{\"model_type\":\"falcon\",\"alibi\":true}", ERR_UNSUPPORTED, "alibi is true"},
         {"{\"model_type\":\"falcon\",\"new_decoder_architecture\":true,\"num_kv_heads\":8}", ERR_INPUT,
                 "num_kv_heads is 8; it must divide num_attention_heads, 71"},

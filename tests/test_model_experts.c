@@ -43,7 +43,7 @@ static const struct {
         {"{\"model_type\":\"mixtral\",\"num_local_experts\":0}", ERR_INPUT, "the number of experts is 0"},
         {"{\"model_type\":\"mixtral\",\"router_jitter_noise\":0.1}", ERR_UNSUPPORTED,
                 "router_jitter_noise is 0.1"},
-        {"{\"model_type\":\"olmoe\",\"clip_qkv\":8.0}", ERR_UNSUPPORTED, "clip_qkv"},
+        {"{\"model_type\":\"olmoe\",\"clip_qkv\":-8.0}", ERR_INPUT, "clip_qkv is -8"},
         {GLM "\"n_group\":3}", ERR_INPUT, "n_routed_experts 128 is not a multiple of n_group 3"},
         {GLM "\"topk_group\":2}", ERR_INPUT, "topk_group is 2, but n_group is only 1"},
         {GLM "\"n_group\":32}", ERR_INPUT,

@@ -122,6 +122,8 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_SCALE] = {.kind = OP_SCALE, .scale = {AT(1), AT(2), AT(3), 101, 0.5, 3, DTYPE_BF16}},
         [OP_COLUMNS] = {.kind = OP_COLUMNS,
                 .columns = {AT(1), AT(2), 5, 7, 9, 11, DTYPE_BF16, DTYPE_F32, 0, 1, 3}},
+        [OP_CLAMP] = {.kind = OP_CLAMP, .clamp = {AT(1), AT(2), 5, 7, 9, 11, 1.5, DTYPE_BF16}},
+        [OP_CLAMP_GRAD] = {.kind = OP_CLAMP_GRAD, .clamp_grad = {AT(1), AT(2), 5, 7, 9, 11, 1.5, DTYPE_BF16}},
         [OP_MATMUL] = {.kind = OP_MATMUL,
                 .matmul = {.c = AT(1),
                         .a = AT(2),

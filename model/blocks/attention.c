@@ -16,6 +16,7 @@ static struct attn_layout layout_of(const struct stage_call *call)
 	l.norm = layout_take(&end, b->has[ROLE_NORM1_W] ? tokens * C : 0, e);
 	l.qkv = layout_take(&end, tokens * stride, e);
 	l.qk = layout_take(&end, heads_norm * stride, e);
+	l.clipped = layout_take(&end, b->clip > 0 ? tokens * stride : 0, e);
 	l.q_rstd = layout_take(&end, heads_norm * b->H, 4);
 	l.k_rstd = layout_take(&end, heads_norm * b->KV, 4);
 	l.v_rstd = layout_take(&end, b->has[ROLE_V_NORM_W] ? tokens * b->KV : 0, 4);
@@ -196,6 +197,8 @@ static struct norm_place post_norm_of(const struct stage_call *call)
 /* The q and k that attention reads: rotated, and after their norms if there are any. */
 static dev_addr turned_at(const struct stage_call *call)
 {
+	if (call->block->clip > 0)
+		return acts_at(call, layout(call)->clipped);
 	return acts_at(call, call_has(call, ROLE_Q_NORM_W) ? layout(call)->qk : layout(call)->qkv);
 }
 
@@ -207,9 +210,10 @@ static int attn_value_count(const struct stage_call *call)
 
 static dev_addr v_at(const struct stage_call *call)
 {
-	dev_addr base = call_has(call, ROLE_V_NORM_W) ? acts_at(call, layout(call)->qk)
-	                : attn_reads_kv(call)         ? turned_at(call)
-	                                              : acts_at(call, layout(call)->qkv);
+	dev_addr base = call->block->clip > 0           ? turned_at(call)
+	                : call_has(call, ROLE_V_NORM_W) ? acts_at(call, layout(call)->qk)
+	                : attn_reads_kv(call)           ? turned_at(call)
+	                                                : acts_at(call, layout(call)->qkv);
 
 	return column_at(call, base, qkv_place_of(call).v);
 }
@@ -407,6 +411,7 @@ static void forward(struct stage_call *call)
 	}
 	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
 		attn_head_norms_forward(call);
+	attn_clip(call);
 	attn_rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
 	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
 		attn_head_norms_forward(call);
@@ -487,6 +492,7 @@ static void backward(struct stage_call *call)
 	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
 		attn_head_norms_backward(call, dqkv);
 	attn_rotate(call, dqkv, ROPE_BACKWARD);
+	attn_clip_backward(call, dqkv);
 	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
 		attn_head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);

@@ -14,6 +14,7 @@ struct attn_layout {
 	                           of q */
 	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated, and v
 	                           normalised with V_NORM_W */
+	int64_t clipped;        /* with a clip: the same shape, q, k and v within it, and rotated */
 	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
 	int64_t v_rstd;         /* with V_NORM_W: F32 [tokens, KV] */
 	struct latent_low {
@@ -77,6 +78,10 @@ static inline dev_addr column_at(const struct stage_call *call, dev_addr base, i
 {
 	return dev_at(base, column * call->element_bytes);
 }
+
+/* Clips q, k and v; and from dqkv, their gradient, takes what is beyond. */
+void attn_clip(struct stage_call *call);
+void attn_clip_backward(struct stage_call *call, dev_addr dqkv);
 
 /* Latent attention: its part of the activations and of scratch. */
 struct latent_scratch {

@@ -131,3 +131,52 @@ void attn_head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .accumulate_dx = groups[i].source != groups[i].column,
 		                        .dtype = call->dtype}});
 }
+
+/* What the clip reads, at `column` of a row: q and k behind their norms, v as it is projected. */
+static dev_addr clip_source(const struct stage_call *call, int is_v, int64_t column)
+{
+	const struct attn_layout *l = layout(call);
+	int is_normed = !is_v && call_has(call, ROLE_Q_NORM_W);
+
+	return column_at(call, acts_at(call, is_normed ? l->qk : l->qkv), column);
+}
+
+/* q and k lie side by side, then v. */
+void attn_clip(struct stage_call *call)
+{
+	struct qkv_place place = qkv_place_of(call);
+
+	for (int is_v = 0; is_v < 2 && call->block->clip > 0; is_v++) {
+		int64_t column = is_v ? place.v : place.q;
+
+		call_op(call,
+		        &(struct op){.kind = OP_CLAMP,
+		                .clamp = {.y = column_at(call, acts_at(call, layout(call)->clipped), column),
+		                        .x = clip_source(call, is_v, column),
+		                        .rows = call->tokens,
+		                        .cols = is_v ? place.stride - place.v : place.v - place.q,
+		                        .y_stride = place.stride,
+		                        .x_stride = place.stride,
+		                        .limit = call->block->clip,
+		                        .dtype = call->dtype}});
+	}
+}
+
+void attn_clip_backward(struct stage_call *call, dev_addr dqkv)
+{
+	struct qkv_place place = qkv_place_of(call);
+
+	for (int is_v = 0; is_v < 2 && call->block->clip > 0; is_v++) {
+		int64_t column = is_v ? place.v : place.q;
+
+		call_op(call, &(struct op){.kind = OP_CLAMP_GRAD,
+		                      .clamp_grad = {.dx = column_at(call, dqkv, column),
+		                              .x = clip_source(call, is_v, column),
+		                              .rows = call->tokens,
+		                              .cols = is_v ? place.stride - place.v : place.v - place.q,
+		                              .dx_stride = place.stride,
+		                              .x_stride = place.stride,
+		                              .limit = call->block->clip,
+		                              .dtype = call->dtype}});
+	}
+}

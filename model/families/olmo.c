@@ -14,9 +14,7 @@ static const struct family_tensor olmo_tensors[] = {
 
 static void olmo_read(struct config_reader *r, struct model_config *c)
 {
-	(void)c;
-	if (config_has(r, "clip_qkv"))
-		config_fail(r, ERR_UNSUPPORTED, "clip_qkv is not null: not supported");
+	config_read_clip(r, c);
 }
 
 const struct model_family family_olmo = {

@@ -19,8 +19,7 @@ static void olmoe_read(struct config_reader *r, struct model_config *c)
 	        .normed = "norm_topk_prob"};
 	struct experts_config e = {.count = 64, .chosen = 8, .F = c->F};
 
-	if (config_has(r, "clip_qkv"))
-		config_fail(r, ERR_UNSUPPORTED, "clip_qkv is not null: not supported");
+	config_read_clip(r, c);
 	config_read_experts(r, &e, &keys);
 	config_read_balance(r, c, 0.01);
 	config_set_all_sparse(r, c, &e);

@@ -137,6 +137,7 @@ CASES = [
     ("mixtral windows", "mixtral", dict(sliding_window=4, tie_word_embeddings=True, head_dim=8)),
     ("mixtral num_experts", "mixtral", dict(num_local_experts=ABSENT, num_experts=3)),
     ("olmoe plain", "olmoe", {}),
+    ("olmoe clip", "olmoe", dict(clip_qkv=1.25, num_key_value_heads=2)),
     ("olmoe normed", "olmoe", dict(norm_topk_prob=True, attention_bias=True, num_experts_per_tok=3)),
     ("olmoe num_local_experts", "olmoe", dict(num_experts=ABSENT, num_local_experts=3)),
     ("qwen2_moe plain", "qwen2_moe", {}),
@@ -524,6 +525,7 @@ CASES += [
     ("olmo plain", "olmo", {}),
     ("olmo biases, tied, pad", "olmo", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=3,
                                             clip_qkv=None, rms_norm_eps=0.1, rope_theta=50.0)),
+    ("olmo clip", "olmo", dict(clip_qkv=1.5, num_key_value_heads=2)),
     ("olmo null kv heads", "olmo", dict(num_key_value_heads=None)),
     ("lfm2 plain", "lfm2", {}),
     ("lfm2 bias, 8 taps, untied by the older key, no pad", "lfm2", dict(
