@@ -18,7 +18,7 @@ static void clamp_draw(struct ops_case *c, struct clamp_case *v)
 	*v = (struct clamp_case){.rows = case_size(c, 40),
 	        .cols = case_size(c, 300),
 	        .limit = limits[case_int(c, 0, 2)],
-	        .dtype = compute_dtype(c)};
+	        .dtype = case_int(c, 0, 1) ? DTYPE_F32 : DTYPE_BF16};
 	v->x_stride = v->cols + case_int(c, 0, 4);
 	v->y_stride = v->cols + case_int(c, 0, 4);
 	v->x = case_tensor(c, (v->rows - 1) * v->x_stride + v->cols, v->dtype, 2);
