@@ -33,7 +33,8 @@ static int embedding_refuse(const struct config *c, const char *key, const char 
 /* Keys that only change embedding_loss. */
 static const char *const loss_keys[] = {"embedding_scale", "embedding_margin", "embedding_similarity",
         "embedding_directions", "embedding_partition", "embedding_hardness", "embedding_hardness_strength",
-        "matryoshka_dims", "matryoshka_weights", "pooling", "query_prompt", "document_prompt"};
+        "matryoshka_dims", "matryoshka_weights", "batch_sampler", "pooling", "query_prompt",
+        "document_prompt"};
 
 static int similarity_check(const struct config *c)
 {

@@ -62,13 +62,13 @@ static void limits_by_drawing(struct batch_limits *limits, const struct batch_so
 	const struct sampler *s = &src->sampler;
 
 	for (int64_t step = 0; step < step_count; step++) {
-		int64_t epoch = step / s->steps_per_epoch, base = step % s->steps_per_epoch * s->step_rows;
+		int64_t rows = sampler_step_rows(s, step);
 
-		for (int64_t at = base; at < base + s->step_rows && at < s->row_count; at += s->batch_rows) {
+		for (int64_t at = 0; at < rows; at += s->batch_rows) {
 			struct batch_limits seen = {0};
 
-			for (int64_t i = at; i < at + s->batch_rows && i < s->row_count; i++)
-				count_drawn(&seen, src, sampler_draw(s, epoch, i));
+			for (int64_t i = at; i < at + s->batch_rows && i < rows; i++)
+				count_drawn(&seen, src, sampler_step_row(s, step, i));
 			limits_raise(limits, &seen);
 		}
 	}
@@ -97,7 +97,7 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 	const struct sampler *s = &src->sampler;
 	struct batch_limits limits = {0};
 
-	if (s->order == SAMPLER_ORDER_FILE && !s->mix && step_count > s->steps_per_epoch)
+	if (s->order == SAMPLER_ORDER_FILE && !s->mix && !s->batches && step_count > s->steps_per_epoch)
 		step_count = s->steps_per_epoch; /* every epoch is the same */
 	if (step_count / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
 		limits_by_drawing(&limits, src, step_count);
@@ -108,6 +108,8 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 		        "a micro-batch of %lld rows would have %lld tokens; lower "
 		        "per_device_train_batch_size or max_length",
 		        (long long)s->batch_rows, (long long)limits.tokens);
+	if (s->batches) /* others may be fuller than those seen */
+		limits.rows = s->batch_rows < s->row_count ? s->batch_rows : s->row_count;
 	*out = limits;
 	return 0;
 }
@@ -239,11 +241,11 @@ void batch_step_counts(
         int64_t *target_count, int64_t *token_count, const struct batch_source *src, int64_t step)
 {
 	const struct sampler *s = &src->sampler;
-	int64_t epoch = step / s->steps_per_epoch, base = step % s->steps_per_epoch * s->step_rows;
+	int64_t rows = sampler_step_rows(s, step);
 	struct batch_limits sum = {0};
 
-	for (int64_t i = base; i < base + s->step_rows && i < s->row_count; i++)
-		count_drawn(&sum, src, sampler_draw(s, epoch, i));
+	for (int64_t i = 0; i < rows; i++)
+		count_drawn(&sum, src, sampler_step_row(s, step, i));
 	if (target_count)
 		*target_count = sum.targets;
 	if (token_count)
@@ -252,10 +254,7 @@ void batch_step_counts(
 
 int64_t batch_step_rows(const struct batch_source *src, int64_t step)
 {
-	const struct sampler *s = &src->sampler;
-	int64_t left = s->row_count - step % s->steps_per_epoch * s->step_rows;
-
-	return left < s->step_rows ? left : s->step_rows;
+	return sampler_step_rows(&src->sampler, step);
 }
 
 int64_t batch_untrained_steps(const struct batch_source *src, int64_t step_count)

@@ -4,6 +4,8 @@
 #include <math.h>
 
 #include "base/err.h"
+#include "base/size.h"
+#include "data/batches.h"
 
 int sampler_init(struct sampler *s)
 {
@@ -58,36 +60,57 @@ int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epoch
 	return 0;
 }
 
-/* The draws of a step: fewer than step_rows at the end of an epoch. */
-static int64_t step_draws(const struct sampler *s, int64_t step)
+void sampler_use(struct sampler *s, struct batches *b)
 {
-	int64_t first = step % s->steps_per_epoch * s->step_rows;
-	int64_t left = s->row_count - first;
+	s->batches = b;
+	s->steps_per_epoch = batches_per_epoch(b);
+}
 
-	return left < s->step_rows ? left : s->step_rows;
+/* Fewer than step_rows at the end of an epoch. */
+int64_t sampler_step_rows(const struct sampler *s, int64_t step)
+{
+	const int64_t *rows;
+
+	if (s->batches)
+		return batches_rows(s->batches, &rows, step / s->steps_per_epoch, step % s->steps_per_epoch);
+	return min_i64(s->row_count - step % s->steps_per_epoch * s->step_rows, s->step_rows);
+}
+
+int64_t sampler_step_row(const struct sampler *s, int64_t step, int64_t place)
+{
+	int64_t epoch = step / s->steps_per_epoch, at = step % s->steps_per_epoch;
+	const int64_t *rows;
+
+	if (!s->batches)
+		return sampler_draw(s, epoch, at * s->step_rows + place);
+	(void)batches_rows(s->batches, &rows, epoch, at);
+	return rows[place];
+}
+
+int64_t sampler_micro_most(const struct sampler *s)
+{
+	return (min_i64(s->row_count, s->step_rows) - 1) / (s->batch_rows * s->world_size) + 1;
 }
 
 int64_t sampler_micro_count(const struct sampler *s, int64_t step)
 {
-	return (step_draws(s, step) - 1) / (s->batch_rows * s->world_size) + 1;
+	return (sampler_step_rows(s, step) - 1) / (s->batch_rows * s->world_size) + 1;
 }
 
 int64_t sampler_rows(const struct sampler *s, int64_t *rows, int64_t step, int64_t index)
 {
-	int64_t epoch = step / s->steps_per_epoch;
-	int64_t base = step % s->steps_per_epoch * s->step_rows;
 	int64_t from = (index * s->world_size + s->rank) * s->batch_rows;
-	int64_t end = step_draws(s, step), count = 0;
+	int64_t end = sampler_step_rows(s, step), count = 0;
 
 	for (int64_t i = from; i < end && i < from + s->batch_rows; i++)
-		rows[count++] = sampler_draw(s, epoch, base + i);
+		rows[count++] = sampler_step_row(s, step, i);
 	return count;
 }
 
 double sampler_epochs_done(const struct sampler *s, int64_t step_count)
 {
-	int64_t rest = step_count % s->steps_per_epoch;
+	int64_t epoch = step_count / s->steps_per_epoch, rest = step_count % s->steps_per_epoch,
+	        rows = s->batches ? batches_rows_before(s->batches, epoch, rest) : rest * s->step_rows;
 
-	return (double)(step_count / s->steps_per_epoch) +
-	       (double)(rest * s->step_rows) / (double)s->row_count;
+	return (double)epoch + (double)rows / (double)s->row_count;
 }

@@ -7,7 +7,7 @@
  * * batch_rows, + batch_rows): the rows of a step do not depend on the number of ranks. Steps count from 0
  * and continue over epochs.
  *
- * Plain values without memory or state: copy freely, use in any thread.
+ * Plain values without memory or state: copy freely, use in any thread; with `batches` in one at a time.
  */
 #ifndef FERRY_DATA_SAMPLER_H
 #define FERRY_DATA_SAMPLER_H
@@ -19,6 +19,7 @@
 
 enum sampler_order { SAMPLER_ORDER_FILE, SAMPLER_ORDER_SHUFFLE };
 
+struct batches;
 struct sampler {
 	int64_t row_count;     /* of an epoch */
 	const struct mix *mix; /* NULL, or the mix of weighted data sets; row_count is then its epoch_rows */
@@ -29,6 +30,7 @@ struct sampler {
 	int64_t accumulation; /* micro-batches of one rank in a full step */
 	int world_size, rank;
 	int64_t step_rows, steps_per_epoch; /* derived by sampler_init */
+	struct batches *batches; /* the rows of each step (data/batches.h); NULL: by their places */
 };
 
 /* Checks the fields and fills in the two derived ones. ERR_RANGE names the invalid field. */
@@ -38,9 +40,19 @@ int sampler_init(struct sampler *s);
  * data sets see data/mix.h. */
 int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place);
 
+/* Steps have the rows of `b` from now on. */
+void sampler_use(struct sampler *s, struct batches *b);
+
+/* Rows of a step on all ranks, and the row at a place of it. */
+int64_t sampler_step_rows(const struct sampler *s, int64_t step);
+int64_t sampler_step_row(const struct sampler *s, int64_t step, int64_t place);
+
 /* Steps of a whole run: max_steps if positive, else ceil(epochs * steps_per_epoch), at least 1. ERR_RANGE if
  * neither is positive or the count exceeds 2^53. */
 int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epochs, int64_t max_steps);
+
+/* The most micro-batches of a step. */
+int64_t sampler_micro_most(const struct sampler *s);
 
 /* Micro-batches of a step, the same on every rank. With several ranks the last one of an epoch may be
  * empty on some of them (sampler_rows returns 0). */

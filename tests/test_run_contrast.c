@@ -100,10 +100,64 @@ static void test_lists(void **state)
 	assert_non_null(strstr(ferry_said(), "they are not trained whole"));
 }
 
+/* Steps without duplicates learn the same on ranks, in pieces and after resuming; a note says how long an
+ * epoch is. */
+static void test_no_duplicates(void **state)
+{
+	static const char keys[] = "embedding_loss=mnrl batch_sampler=no_duplicates compute_dtype=fp32 "
+	                           "num_train_epochs=2 learning_rate=1e-3 save_steps=5 save_total_limit=9";
+	struct str rows = {0};
+	char path[400];
+
+	(void)state;
+	for (int i = 0; i < 24; i++)
+		str_printf(&rows, "{\"a\":\"q%d\",\"b\":\"p%d\"}\n", i % 8, i);
+	write_file("twice.jsonl", "%s", rows.data);
+	str_free(&rows);
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/whole %s "
+	        "per_device_train_batch_size=4",
+	        work_dir, work_dir, work_dir, keys);
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/pieces %s "
+	        "per_device_train_batch_size=1 "
+	        "gradient_accumulation_steps=4 cpu_offload=on",
+	        work_dir, work_dir, work_dir, keys);
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/part %s "
+	        "per_device_train_batch_size=4",
+	        work_dir, work_dir, work_dir, keys);
+	path_of(path, "part/model");
+	assert_int_equal(file_remove_tree(path), 0);
+	path_of(path, "part/checkpoint-000010");
+	(void)file_remove_tree(path);
+	path_of(path, "part/checkpoint-000012");
+	(void)file_remove_tree(path);
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/part %s "
+	        "per_device_train_batch_size=4 "
+	        "resume=auto",
+	        work_dir, work_dir, work_dir, keys);
+	same_weights("whole", "part");
+	/* every row is an anchor that its step has once */
+	write_file("same.jsonl", "%s",
+	        "{\"a\":\"q\",\"b\":\"r\"}\n{\"a\":\"q\",\"b\":\"s\"}\n{\"a\":\"t\",\"b\":\"u\"}\n");
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/same.jsonl output_dir=%s/same embedding_loss=mnrl "
+	        "batch_sampler=no_duplicates per_device_train_batch_size=4 max_steps=4",
+	        work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "an epoch has 2 steps, not 1"));
+	assert_ferry(2, NULL,
+	        "train model=%s/speaker data=%s/same.jsonl:1,%s/twice.jsonl:2 output_dir=%s/mixed "
+	        "embedding_loss=mnrl batch_sampler=no_duplicates max_steps=1",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "batch_sampler=no_duplicates"));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_runs), cmocka_unit_test(test_refusals), cmocka_unit_test(test_lists)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_refusals),
+	        cmocka_unit_test(test_lists), cmocka_unit_test(test_no_duplicates)};
 
 	int failed;
 

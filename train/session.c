@@ -18,6 +18,7 @@
 #include "base/quantity.h"
 #include "checkpoint/fresh_weights.h"
 #include "comm/world.h"
+#include "data/batches.h"
 #include "host/pool.h"
 #include "host/topology.h"
 #include "model/families/open.h"
@@ -228,6 +229,8 @@ static int rows_hash(struct session_rows *rows)
 
 		hash = XXH3_64bits_withSeed(set, sizeof(set), hash);
 	}
+	if (rows->batches)
+		hash = XXH3_64bits_withSeed("no_duplicates", strlen("no_duplicates"), hash);
 	rows->hash = XXH3_64bits_withSeed(order, sizeof(order), hash);
 	return rc;
 }
@@ -259,6 +262,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	        .rank = world_self()->rank,
 	};
 	rc = sampler_init(&r->source.sampler);
+	if (!rc && r == &s->train && c->batch_sampler == CONFIG_BATCH_SAMPLER_NO_DUPLICATES)
+		rc = session_rows_group(r);
 	if (!rc)
 		rc = sampler_run_steps(&r->step_count, &r->source.sampler, epochs, max_steps);
 	if (!rc)
@@ -267,7 +272,7 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 		rc = rows_hash(r);
 	if (rc)
 		return rc;
-	r->micro_count = (int)sampler_micro_count(&r->source.sampler, 0); /* fewer if there are few rows */
+	r->micro_count = (int)sampler_micro_most(&r->source.sampler); /* fewer if there are few rows */
 	r->micro = mem_alloc((size_t)r->micro_count, sizeof(*r->micro));
 	if (!r->micro)
 		return ERR_NOMEM;
@@ -496,6 +501,7 @@ static void rows_close(struct session_rows *r)
 		micro_batch_free(r->micro[m]);
 	mem_free(r->micro);
 	packing_free(r->packing);
+	batches_close(r->batches);
 	mem_free(r->reference);
 	dataset_close(r->data);
 }

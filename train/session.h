@@ -35,6 +35,7 @@ struct session_rows {
 	                  rank, which would silently train on something else */
 	int64_t step_count; /* of the run, or of one pass */
 	int micro_count;
+	struct batches *batches; /* of batch_sampler=no_duplicates; NULL: by their places */
 	double *reference; /* [data->row_count] where the objective reads one: log probabilities (train/reference.h) */
 };
 
@@ -104,6 +105,9 @@ int session_need_tokenizer(struct session *s);
 /* Opens rows of `data` in s->train and of `eval_data` or eval_split in s->eval; for VERB_EVAL rows of `data`
  * in s->eval. */
 int session_open_rows(struct session *s);
+
+/* Groups the rows of training into steps without duplicates; the sampler is ready but for it. */
+int session_rows_group(struct session_rows *r);
 
 /* Reads one data set, which takes several ranks; mends damaged files of rows later. */
 int session_read_rows(struct session *s, struct dataset **data, const char *path);

@@ -10,8 +10,13 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "comm/world.h"
+#include "data/batches.h"
 #include "placement/ranks.h"
+
+#include <inttypes.h>
+#include <xxhash.h>
 
 /* ROWS_IN_FILES: the rows go to data_cache also where memory would do. */
 enum rows_place { ROWS_BY_SIZE, ROWS_IN_FILES };
@@ -111,4 +116,48 @@ int session_read_rows(struct session *s, struct dataset **data, const char *path
 	int rc = ranks_reads_files(s->config, world_self()) ? read_mendable(s, data, path) : 0;
 
 	return rc ? rc : ranks_share_dataset(s->config, data);
+}
+
+/* ---- steps without duplicates ---- */
+
+/* A number for the tokens of each row. */
+static int texts_hash(uint64_t *text, const struct dataset *d)
+{
+	struct row_buffer buffer = {0};
+	int rc = 0;
+
+	for (int64_t i = 0; i < d->row_count && !rc; i++) {
+		struct row_view view;
+
+		rc = dataset_row_read(&view, &buffer, d, i);
+		if (!rc)
+			text[i] = XXH3_64bits(view.ids, (size_t)view.token_count * sizeof(*view.ids));
+	}
+	row_buffer_free(&buffer);
+	return rc;
+}
+
+int session_rows_group(struct session_rows *r)
+{
+	uint64_t *text = mem_alloc((size_t)r->data->row_count, sizeof(*text));
+	struct sampler *s = &r->source.sampler;
+	int64_t wanted = s->steps_per_epoch;
+	int rc = text ? 0 : ERR_NOMEM;
+
+	if (r->mix.set_count)
+		rc = err_set(ERR_UNSUPPORTED,
+		        "batch_sampler=no_duplicates does not work with weights of data sets yet; leave the "
+		        "weights out of data");
+	if (!rc)
+		rc = texts_hash(text, r->data);
+	if (!rc)
+		rc = batches_open(&r->batches, s, text, dataset_unit_rows(r->data));
+	if (!rc)
+		sampler_use(s, r->batches);
+	if (!rc && s->steps_per_epoch > wanted)
+		log_warn("batch_sampler=no_duplicates: an epoch has %" PRId64 " steps, not %" PRId64
+		         ": texts that occur often leave some steps short",
+		        s->steps_per_epoch, wanted);
+	mem_free(text);
+	return rc;
 }
