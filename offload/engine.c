@@ -504,6 +504,14 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	return 0;
 }
 
+void engine_assume_step(struct engine *e)
+{
+	if (e->pending || e->options.policy.update_in_backward)
+		return;
+	update_init(e, 0, 1);
+	e->pending = 1;
+}
+
 int engine_flush(struct engine *e)
 {
 	struct run_step step = {.updates_pending = 1, .adamw = e->adamw};

@@ -133,6 +133,9 @@ int engine_step(struct engine *engine, struct engine_result *result, const struc
         int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans);
 int engine_flush(struct engine *engine);
 
+/* As if a step had run, so that the next one has its updates too. For simulated devices. */
+void engine_assume_step(struct engine *engine);
+
 /* Token losses of one micro-batch, [batch->targets], valid until the next call. */
 int engine_eval(struct engine *engine, const float **losses, const struct host_batch *batch);
 

@@ -15,7 +15,7 @@ struct simulated {
 };
 
 /* Simulates a step of a started engine. options: those of the engine, on a meta device. Every micro-batch has
- * maximum size. The first step only fills the pipeline; the second counts. spans: NULL, or room for the
+ * maximum size, and the updates of the step before run too. spans: NULL, or room for the
  * training plan's operations. ERR_NOMEM. */
 int simulate_step(struct simulated *result, struct engine *engine, const struct engine_options *options,
         struct run_span *spans);
