@@ -57,9 +57,7 @@ static void *plane_at(void *context, int tensor, enum plane plane, int64_t first
 
 static const struct weight_format *plane_format(void *context, int tensor)
 {
-	const struct unit_map *map = engine_units(context);
-
-	return map->units[map->tensor_unit[tensor]].format;
+	return unit_map_format(engine_units(context), tensor);
 }
 
 /* The frozen matrices of an adapter's run; what else there is trains. */

@@ -171,12 +171,12 @@ static int snapshot_plane_at(
 	return snapshot_at(context, tensor, plane, first, count, at);
 }
 
-static void done_snapshot(void *context, int tensor)
+static void done_snapshot(void *context, int tensor, int64_t first)
 {
 	if (tensor == PLANE_SOURCE_END)
 		snapshot_end(context);
 	else
-		snapshot_done(context, tensor);
+		snapshot_done(context, tensor, first);
 }
 
 static struct checkpoint_save save_of(

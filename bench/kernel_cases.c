@@ -117,9 +117,9 @@ static void make_flat(
 		        DEV_NONE, count, 2, 0, dtype};
 		break;
 	case OP_COLUMNS:
-		op->columns =
-		        (struct op_columns){kernel_take(p, count, dtype), kernel_take(p, 2 * count, dtype),
-		                s->tokens, s->hidden, s->hidden, 2 * s->hidden, dtype, dtype, 0, 0, 0};
+		op->columns = (struct op_columns){kernel_take(p, count, dtype),
+		        kernel_take(p, 2 * count, dtype), s->tokens, s->hidden, s->hidden, 2 * s->hidden,
+		        dtype, dtype, .accumulate = 0};
 		break;
 	case OP_CLAMP:
 		op->clamp = (struct op_clamp){kernel_take(p, count, dtype), kernel_take(p, count, dtype),
@@ -333,7 +333,7 @@ static void make_attention_cached(struct op *op, struct kernel_place *p, const s
 static void make_act(
         struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
 {
-	int64_t count = s->tokens * s->intermediate;
+	int64_t F = s->intermediate, count = s->tokens * F;
 	dev_addr a = kernel_take(p, count, dtype), b = kernel_take(p, count, dtype);
 	enum act_kind act = (enum act_kind)variant;
 
@@ -352,23 +352,22 @@ static void make_act(
 		op->act_grad = (struct op_act_grad){kernel_take(p, count, dtype), a, b, count, act, dtype};
 		break;
 	case OP_GATE:
-		op->gate = (struct op_gate){kernel_take(p, count, dtype), a, b, s->tokens, 1, s->intermediate,
-		        s->intermediate, s->intermediate, s->intermediate, s->intermediate, act, dtype};
+		op->gate = (struct op_gate){
+		        kernel_take(p, count, dtype), a, b, s->tokens, 1, F, F, F, F, F, act, .dtype = dtype};
 		break;
 	case OP_GATE_GRAD:
 		op->gate_grad = (struct op_gate_grad){kernel_take(p, count, dtype),
-		        kernel_take(p, count, dtype), kernel_take(p, count, dtype), a, b, s->tokens, 1,
-		        s->intermediate, s->intermediate, s->intermediate, s->intermediate, s->intermediate,
-		        act, dtype};
+		        kernel_take(p, count, dtype), kernel_take(p, count, dtype), a, b, s->tokens, 1, F, F,
+		        F, F, F, act, .dtype = dtype};
 		break;
 	case OP_GLU_LIMITED:
-		op->glu_limited = (struct op_glu_limited){a, kernel_take(p, 2 * count, dtype), s->tokens,
-		        s->intermediate, 1.702, 7, GLU_BY_TURNS, dtype};
+		op->glu_limited = (struct op_glu_limited){a, kernel_take(p, 2 * count, dtype), s->tokens, F,
+		        1.702, 7, GLU_BY_TURNS, .dtype = dtype};
 		break;
 	case OP_GLU_LIMITED_GRAD:
 		op->glu_limited_grad = (struct op_glu_limited_grad){kernel_take(p, 2 * count, dtype), a,
-		        kernel_take(p, 2 * count, dtype), s->tokens, s->intermediate, 1.702, 7, GLU_BY_TURNS,
-		        dtype};
+		        kernel_take(p, 2 * count, dtype), s->tokens, F, 1.702, 7, GLU_BY_TURNS,
+		        .dtype = dtype};
 		break;
 	default:
 		assert(!"an op that kernel_case_make lists here");

@@ -57,15 +57,16 @@ static void make_rows(struct op *op, struct kernel_place *p, const struct bench_
 	         weights = kernel_take(p, s->tokens, DTYPE_F32);
 
 	if (op->kind == OP_DISPATCH)
-		op->dispatch = (struct op_dispatch){y, x, index->order, s->tokens, 1, s->hidden, dtype};
+		op->dispatch =
+		        (struct op_dispatch){y, x, index->order, s->tokens, 1, s->hidden, .dtype = dtype};
 	else if (op->kind == OP_COMBINE)
-		op->combine =
-		        (struct op_combine){y, x, index->order, s->tokens, 1, s->hidden, dtype, dtype, 0};
+		op->combine = (struct op_combine){
+		        y, x, index->order, s->tokens, 1, s->hidden, dtype, dtype, .accumulate = 0};
 	else if (op->kind == OP_WEIGH)
-		op->weigh = (struct op_weigh){x, weights, index->order, s->tokens, s->hidden, dtype};
+		op->weigh = (struct op_weigh){x, weights, index->order, s->tokens, s->hidden, .dtype = dtype};
 	else
 		op->weigh_grad = (struct op_weigh_grad){x, y, kernel_take(p, s->tokens, DTYPE_F32), weights,
-		        index->order, s->tokens, s->hidden, dtype};
+		        index->order, s->tokens, s->hidden, .dtype = dtype};
 }
 
 void kernel_make_experts(struct op *op, struct kernel_place *p, const struct bench_scale *s,

@@ -90,12 +90,6 @@ static int write_plane(struct safetensors_writer *writer, const struct checkpoin
 	return err;
 }
 
-/* Whether range r is the last of its tensor. Ranges of a tensor are consecutive. */
-static int ends_tensor(const struct manifest_file *file, int64_t r)
-{
-	return r + 1 == file->range_count || file->ranges[r + 1].tensor != file->ranges[r].tensor;
-}
-
 static int write_planes(const struct checkpoint_saving *s, struct safetensors_writer *writer)
 {
 	const struct plane_source *source = s->save.source;
@@ -109,8 +103,8 @@ static int write_planes(const struct checkpoint_saving *s, struct safetensors_wr
 		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
 			if (save_planes_of(&s->save, file->ranges[r].tensor) & 1u << order[o])
 				err = write_plane(writer, s, order[o], file->ranges[r], piece);
-		if (!err && source->done && ends_tensor(file, r))
-			source->done(source->context, file->ranges[r].tensor);
+		if (!err && source->done)
+			source->done(source->context, file->ranges[r].tensor, file->ranges[r].first);
 	}
 	mem_free(piece);
 	return err;
@@ -146,7 +140,7 @@ int save_write_shard(struct checkpoint_saving *s)
 	if (!err)
 		err = write_planes(s, writer);
 	if (source->done)
-		source->done(source->context, PLANE_SOURCE_END);
+		source->done(source->context, PLANE_SOURCE_END, 0);
 	if (!err)
 		err = safetensors_finish(writer);
 	if (!err)

@@ -51,16 +51,17 @@ static int check_limited(const struct op_facts *f, double alpha, double limit, e
 }
 
 #define LIMITED_SIZES                                                                                        \
-	(SIZE(rows, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype) ||                                           \
+	(SIZE(rows, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype) || RANGE_SIZE ||                             \
 	        check_limited(f, p->alpha, p->limit, p->order))
-#define BOTH .dtype = p->dtype, .rows = p->rows, .cols = size_times(2, p->cols)
-#define ONE .dtype = p->dtype, .rows = p->rows, .cols = p->cols
+#define BOTH .dtype = p->dtype, .rows = p->rows, .cols = size_times(2, p->cols), RANGE_ROWS(p->rows)
+#define ONE .dtype = p->dtype, .rows = p->rows, .cols = p->cols, RANGE_ROWS(p->rows)
 
 int op_describe_glu_limited(struct op_facts *f, const struct op_glu_limited *p)
 {
 	if (LIMITED_SIZES)
 		return ERR_RANGE;
 	READ(gate_up, BOTH);
+	RANGE;
 	WRITE(out, ONE);
 	return 0;
 }
@@ -73,6 +74,7 @@ int op_describe_glu_limited_grad(struct op_facts *f, const struct op_glu_limited
 		return ERR_RANGE;
 	READ(dout, ONE);
 	gate_up = READ(gate_up, BOTH);
+	RANGE;
 	WRITE(dgate_up, BOTH, .may_be = BIT(gate_up));
 	return 0;
 }
@@ -105,13 +107,13 @@ int op_describe_act_grad(struct op_facts *f, const struct op_act_grad *p)
 	        SIZE(x_stride, size_times(p->groups, p->cols)) ||                                            \
 	        SIZE(y_stride, size_times(p->groups, p->cols)) || SIZE(gate_group_stride, p->cols) ||        \
 	        SIZE(gate_stride, size_of_row(p->groups, p->gate_group_stride, p->cols)) ||                  \
-	        COMPUTE_DTYPE(dtype) || check_act(f, p->act))
+	        COMPUTE_DTYPE(dtype) || RANGE_SIZE || check_act(f, p->act))
 #define ROWS(which)                                                                                          \
 	.dtype = p->dtype, .rows = p->rows, .stride = p->which##_stride,                                     \
-	.cols = size_times(p->groups, p->cols)
+	.cols = size_times(p->groups, p->cols), RANGE_ROWS(p->rows)
 #define GATES                                                                                                \
 	.dtype = p->dtype, .rows = p->rows, .stride = p->gate_stride, .groups = p->groups,                   \
-	.group_stride = p->gate_group_stride, .cols = p->cols
+	.group_stride = p->gate_group_stride, .cols = p->cols, RANGE_ROWS(p->rows)
 
 int op_describe_gate(struct op_facts *f, const struct op_gate *p)
 {
@@ -119,6 +121,7 @@ int op_describe_gate(struct op_facts *f, const struct op_gate *p)
 		return ERR_RANGE;
 	READ(x, ROWS(x));
 	READ(gate, GATES);
+	RANGE;
 	WRITE(y, ROWS(y));
 	return 0;
 }
@@ -132,6 +135,7 @@ int op_describe_gate_grad(struct op_facts *f, const struct op_gate_grad *p)
 	dy = READ(dy, ROWS(y));
 	x = READ(x, ROWS(x));
 	gate = READ(gate, GATES);
+	RANGE;
 	WRITE(dx, ROWS(x), .may_be = BIT(x) | (p->x_stride == p->y_stride ? BIT(dy) : 0));
 	WRITE(dgate, GATES, .may_be = BIT(gate));
 	return 0;

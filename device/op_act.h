@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "device/act_kind.h"
 #include "device/addr.h"
+#include "device/row_range.h"
 
 #define OP_ACT_LIST(ROW)                                                                                     \
 	ROW(GLU, glu, glu)                                                                                   \
@@ -44,6 +45,7 @@ struct op_glu_limited {
 	double alpha, limit;
 	enum glu_order order;
 	enum dtype dtype;
+	struct row_range range;
 };
 struct op_glu_limited_grad {
 	dev_addr dgate_up, dout, gate_up;
@@ -51,6 +53,7 @@ struct op_glu_limited_grad {
 	double alpha, limit;
 	enum glu_order order;
 	enum dtype dtype;
+	struct row_range range;
 };
 
 /* out = act(x); dx = dout * act'(x). out may be x; dx may be dout or x. */
@@ -77,12 +80,14 @@ struct op_gate {
 	int64_t rows, groups, cols, x_stride, y_stride, gate_stride, gate_group_stride;
 	enum act_kind act;
 	enum dtype dtype;
+	struct row_range range;
 };
 struct op_gate_grad {
 	dev_addr dx, dgate, dy, x, gate;
 	int64_t rows, groups, cols, x_stride, y_stride, gate_stride, gate_group_stride;
 	enum act_kind act;
 	enum dtype dtype;
+	struct row_range range;
 };
 
 #endif

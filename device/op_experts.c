@@ -70,51 +70,65 @@ int op_describe_order(struct op_facts *f, const struct op_order *p)
 
 int op_describe_dispatch(struct op_facts *f, const struct op_dispatch *p)
 {
-	if (SIZE(tokens, 1) || SIZE(chosen, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype))
+	int64_t rows = size_times(p->tokens, p->chosen);
+
+	if (SIZE(tokens, 1) || SIZE(chosen, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype) || RANGE_SIZE)
 		return ERR_RANGE;
-	READ(x, .dtype = p->dtype, .rows = p->tokens, .cols = p->cols);
+	READ(x, .dtype = p->dtype, .rows = p->tokens, .cols = p->cols, RANGE_ROWS(rows));
 	READ(slot, .dtype = DTYPE_I32, ALL_SLOTS);
-	WRITE(y, .dtype = p->dtype, .rows = size_times(p->tokens, p->chosen), .cols = p->cols);
+	RANGE;
+	WRITE(y, .dtype = p->dtype, .rows = rows, .cols = p->cols, RANGE_ROWS(rows));
 	return 0;
 }
 
 int op_describe_combine(struct op_facts *f, const struct op_combine *p)
 {
+	int64_t rows = size_times(p->tokens, p->chosen);
+
 	if (SIZE(tokens, 1) || SIZE(chosen, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype) ||
-	        COMPUTE_DTYPE(y_dtype))
+	        COMPUTE_DTYPE(y_dtype) || RANGE_SIZE)
 		return ERR_RANGE;
+	if (p->chosen > ROUTE_CHOSEN_MAX)
+		return op_refuse(f, "chosen is %" PRId64 ", must be at most %d", p->chosen, ROUTE_CHOSEN_MAX);
 	if (p->y_dtype != DTYPE_F32 && p->y_dtype != p->dtype)
 		return op_refuse(f, "y_dtype is neither F32 nor dtype");
-	READ(x, .dtype = p->dtype, .rows = size_times(p->tokens, p->chosen), .cols = p->cols);
+	if (p->goes_on && (p->accumulate || p->y_dtype != DTYPE_F32))
+		return op_refuse(f, "goes_on needs y_dtype F32, and is not together with accumulate");
+	READ(x, .dtype = p->dtype, .rows = rows, .cols = p->cols, RANGE_ROWS(rows));
 	READ(row, .dtype = DTYPE_I32, SLOTS);
-	WRITE_OR_ADD(y, p->accumulate, .dtype = p->y_dtype, .rows = p->tokens, .cols = p->cols);
+	RANGE;
+	WRITE_OR_ADD(y, p->accumulate || p->goes_on, .dtype = p->y_dtype, .rows = p->tokens, .cols = p->cols);
 	return 0;
 }
 
 int op_describe_weigh(struct op_facts *f, const struct op_weigh *p)
 {
-	if (SIZE(rows, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype))
+	if (SIZE(rows, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype) || RANGE_SIZE)
 		return ERR_RANGE;
 	READ(weights, .dtype = DTYPE_F32, .cols = p->rows);
 	READ(slot, .dtype = DTYPE_I32, .cols = p->rows, .optional = 1);
-	UPDATE(x, .dtype = p->dtype, .rows = p->rows, .cols = p->cols);
+	RANGE;
+	UPDATE(x, .dtype = p->dtype, .rows = p->rows, .cols = p->cols, RANGE_ROWS(p->rows));
 	return 0;
 }
 
 int op_describe_weigh_grad(struct op_facts *f, const struct op_weigh_grad *p)
 {
-	if (SIZE(rows, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype))
+	if (SIZE(rows, 1) || SIZE(cols, 1) || COMPUTE_DTYPE(dtype) || RANGE_SIZE)
 		return ERR_RANGE;
 	READ(weights, .dtype = DTYPE_F32, .cols = p->rows);
 	READ(slot, .dtype = DTYPE_I32, .cols = p->rows, .optional = 1);
-	UPDATE(x, .dtype = p->dtype, .rows = p->rows, .cols = p->cols);
-	UPDATE(dx, .dtype = p->dtype, .rows = p->rows, .cols = p->cols);
+	RANGE;
+	UPDATE(x, .dtype = p->dtype, .rows = p->rows, .cols = p->cols, RANGE_ROWS(p->rows));
+	UPDATE(dx, .dtype = p->dtype, .rows = p->rows, .cols = p->cols, RANGE_ROWS(p->rows));
 	WRITE(dweights, .dtype = DTYPE_F32, .cols = p->rows);
 	return 0;
 }
 
 int op_describe_grouped(struct op_facts *f, const struct op_grouped *p)
 {
+	const struct row_range range = {p->first, p->experts, p->of_experts ? p->of_experts : p->experts};
+	int64_t used = row_range_share(&range, p->rows);
 	int is_rows = p->of == GROUPED_ROWS;
 
 	if (SIZE(rows, 1) || SIZE(experts, 1) || SIZE(n, 1) || (is_rows ? SIZE(k, 1) : SIZE(m, 1)) ||
@@ -125,16 +139,16 @@ int op_describe_grouped(struct op_facts *f, const struct op_grouped *p)
 	if (p->c_dtype != DTYPE_F32 && p->c_dtype != p->ab_dtype)
 		return op_refuse(
 		        f, "c_dtype %s needs ab_dtype %s", dtype_name(p->c_dtype), dtype_name(p->c_dtype));
-	READ(a, .dtype = p->ab_dtype, .rows = p->rows, .cols = is_rows ? p->k : p->m);
+	READ(a, .dtype = p->ab_dtype, .rows = p->rows, .cols = is_rows ? p->k : p->m, .used_rows = used);
 	READ(b, .dtype = p->ab_dtype, .rows = is_rows ? p->experts : p->rows,
-	        .cols = is_rows ? size_times(p->n, p->k) : p->n);
+	        .cols = is_rows ? size_times(p->n, p->k) : p->n, .used_rows = is_rows ? p->experts : used);
 	if (!dev_is_none(p->bias) && (!is_rows || p->accumulate))
 		return op_refuse(f, "bias is only of GROUPED_ROWS without accumulate");
 	READ(bias, .dtype = p->ab_dtype, .rows = p->experts, .cols = p->n, .optional = 1);
 	READ(first, .dtype = DTYPE_I32, .cols = p->experts + 1);
 	WRITE_OR_ADD(c, p->accumulate, .dtype = p->c_dtype, .rows = is_rows ? p->rows : p->experts,
-	        .cols = is_rows ? p->n : size_times(p->m, p->n));
-	f->flops = 2.0 * (double)p->rows * (double)p->n * (double)(is_rows ? p->k : p->m);
+	        .cols = is_rows ? p->n : size_times(p->m, p->n), .used_rows = is_rows ? used : p->experts);
+	f->flops = 2.0 * (double)used * (double)p->n * (double)(is_rows ? p->k : p->m);
 	f->flops_dtype = p->ab_dtype;
 	return 0;
 }

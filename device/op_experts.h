@@ -13,7 +13,9 @@
  * ROUTER_SHARES and BALANCE_GRAD are for a loss that keeps experts evenly used (model/blocks/balance.h).
  *
  * Some experts at a time: GROUPED and GROUPED_COLSUM also take `first` from expert e on, with `experts` the
- * number of those experts and b (or c) from e on. They then use and write the rows of these experts only.
+ * number of those experts and b (or c) from e on. They then use and write the rows of these experts only. Ops
+ * on rows have a range for this (device/row_range.h). A result does not depend on how experts are divided, to
+ * the bit.
  */
 #ifndef FERRY_DEVICE_OP_EXPERTS_H
 #define FERRY_DEVICE_OP_EXPERTS_H
@@ -22,6 +24,7 @@
 #include "device/addr.h"
 #include "device/op_matmul.h"
 #include "device/route_rule.h"
+#include "device/row_range.h"
 
 #define OP_EXPERTS_LIST(ROW)                                                                                 \
 	ROW(ROUTE, route, route)                                                                             \
@@ -82,14 +85,19 @@ struct op_dispatch {
 	dev_addr y, x, slot;
 	int64_t tokens, chosen, cols;
 	enum dtype dtype;
+	struct row_range range;
 };
 
-/* y[t] (+)= the sum of x[row[s]] over the slots s of token t, in their order, in fp32. */
+/* y[t] (+)= the sum of x[row[s]] over the slots s of token t, in fp32, in the order of rows, so of experts;
+ * with is_reversed in the opposite order. With goes_on the sum begins with y, which is F32, instead of 0: so
+ * some experts after others, in the same order, give the sum of all. */
 struct op_combine {
 	dev_addr y, x, row;
 	int64_t tokens, chosen, cols;
 	enum dtype dtype, y_dtype; /* y_dtype is `dtype` or F32 */
-	int accumulate;
+	int accumulate;            /* not with goes_on */
+	int is_reversed, goes_on;
+	struct row_range range;
 };
 
 /* x[r] *= weights[slot[r]], rows of `cols` elements without gaps; without `slot` weights[r]. Backward finds
@@ -99,11 +107,13 @@ struct op_weigh {
 	dev_addr x, weights, slot; /* slot optional */
 	int64_t rows, cols;
 	enum dtype dtype;
+	struct row_range range;
 };
 struct op_weigh_grad {
 	dev_addr x, dx, dweights, weights, slot;
 	int64_t rows, cols;
 	enum dtype dtype;
+	struct row_range range;
 };
 
 /* Products of rows with matrices of experts, b = [experts, ...] one after the other. `first` is that of
@@ -125,6 +135,7 @@ struct op_grouped {
 	enum dtype ab_dtype, c_dtype;
 	int accumulate;
 	dev_addr bias;
+	int64_t of_experts; /* that have all rows, if not `experts`; only costs depend on it */
 };
 
 /* sum[e] += the sum of the expert's rows of x: the gradient of a bias. sum: F32 [experts, cols]; x has rows

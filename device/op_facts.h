@@ -25,6 +25,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "device/addr.h"
+#include "device/row_range.h"
 
 #include <stdint.h>
 
@@ -85,6 +86,14 @@ int op_describe(struct op_facts *f, const struct op *op);
 	op_operand(f, (adds) ? OPERAND_UPDATE : OPERAND_WRITE, #field, p->field,                             \
 	        &(struct operand_shape){__VA_ARGS__})
 #define BIT(operand) (1u << (operand))
+
+/* Where a range of rows begins and ends; how many rows the op uses. */
+#define RANGE                                                                                                \
+	op_operand(f, OPERAND_READ, "range.first", p->range.first,                                           \
+	        &(struct operand_shape){                                                                     \
+	                .dtype = DTYPE_I32, .cols = size_plus(p->range.experts, 1), .optional = 1})
+#define RANGE_SIZE (!dev_is_none(p->range.first) && op_size(f, "range.experts", p->range.experts, 1))
+#define RANGE_ROWS(rows) .used_rows = row_range_share(&p->range, rows)
 
 /* 0, or ERR_RANGE with the text. */
 int op_size(const struct op_facts *f, const char *name, int64_t value, int64_t least);

@@ -5,6 +5,7 @@
 #include "base/codes.h"
 #include "base/dtype.h"
 #include "device/addr.h"
+#include "device/row_range.h"
 
 #define OP_MOVE_LIST(ROW)                                                                                    \
 	ROW(FILL, fill, fill)                                                                                \
@@ -81,7 +82,8 @@ struct op_columns {
 	int64_t rows, cols, dst_stride, src_stride;
 	enum dtype dst_dtype, src_dtype;
 	int accumulate;
-	int64_t spread, fold; /* 0 counts as 1; one of them is 1 */
+	int64_t spread, fold;   /* 0 counts as 1; one of them is 1 */
+	struct row_range range; /* of dst; not with spread or fold */
 };
 
 /* y[r,c] = x[r,c], but at most `limit` and at least -limit. Backward: dx[r,c] becomes 0 where x is beyond the

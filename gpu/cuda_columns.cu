@@ -1,5 +1,6 @@
 /* Columns of wider rows: copied, converted, added. Moves each element twice, or three times where it adds. */
 #include "gpu/map.cuh"
+#include "gpu/rows.cuh"
 
 extern "C" {
 #include "device/op_move.h"
@@ -13,12 +14,13 @@ namespace
 enum { COLUMNS_BLOCK = 256 };
 
 template <class TO, class FROM>
-__global__ void __launch_bounds__(COLUMNS_BLOCK) columns_kernel(TO *dst, const FROM *src, int64_t rows,
-        int64_t cols, int64_t dst_stride, int64_t src_stride, int accumulate, int64_t spread, int64_t fold)
+__global__ void __launch_bounds__(COLUMNS_BLOCK)
+        columns_kernel(TO *dst, const FROM *src, int64_t rows, int64_t cols, int64_t dst_stride,
+                int64_t src_stride, int accumulate, int64_t spread, int64_t fold, rows_used used)
 {
 	const int64_t i = (int64_t)blockIdx.x * COLUMNS_BLOCK + threadIdx.x;
 
-	if (i >= rows * cols)
+	if (i >= rows * cols || !used.has(i / cols))
 		return;
 	dst += i / cols * dst_stride + i % cols;
 	src += i / cols / spread * fold * src_stride + i % cols;
@@ -33,7 +35,8 @@ template <class TO, class FROM> int columns_start(const struct cuda_launch *at, 
 	return cuda_start(at, "columns", columns_kernel<TO, FROM>,
 	        dim3((unsigned)ceil_div(o->rows * o->cols, COLUMNS_BLOCK)), COLUMNS_BLOCK, 0,
 	        dev_ptr<TO>(o->dst), dev_ptr<const FROM>(o->src), o->rows, o->cols, o->dst_stride,
-	        o->src_stride, o->accumulate, o->spread > 1 ? o->spread : 1, o->fold > 1 ? o->fold : 1);
+	        o->src_stride, o->accumulate, o->spread > 1 ? o->spread : 1, o->fold > 1 ? o->fold : 1,
+	        rows_used_of(&o->range));
 }
 
 } // namespace

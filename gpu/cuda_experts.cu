@@ -1,5 +1,6 @@
 /* Rows of experts: taken from tokens, weighed, and summed for their tokens; the scale of experts. */
 #include "gpu/map.cuh"
+#include "gpu/rows.cuh"
 
 extern "C" {
 #include "device/op_experts.h"
@@ -15,10 +16,12 @@ enum { ROWS_BLOCK = 128, WEIGH_BLOCK = 128 };
 /* A block has one row. */
 template <class T, int N>
 __global__ void __launch_bounds__(ROWS_BLOCK)
-        dispatch_kernel(T *y, const T *x, const int32_t *slot, int64_t chosen, int64_t cols)
+        dispatch_kernel(T *y, const T *x, const int32_t *slot, int64_t chosen, int64_t cols, rows_used rows)
 {
 	const int64_t r = blockIdx.x;
 
+	if (!rows.has(r))
+		return;
 	x += slot[r] / chosen * cols;
 	y += r * cols;
 	for (int64_t c = threadIdx.x; c < cols / N; c += ROWS_BLOCK) {
@@ -29,20 +32,46 @@ __global__ void __launch_bounds__(ROWS_BLOCK)
 	}
 }
 
-/* A block has one token. */
+/* What becomes of y, and the order of the sum. */
+struct combine_way {
+	int accumulate, is_reversed, goes_on;
+};
+
+static_assert((int)ROUTE_CHOSEN_MAX <= (int)ROWS_BLOCK, "a thread for each row of a token");
+
+/* A block has one token. Thread j finds the place of the token's row j in the order of the sum. */
 template <class T, class Y, int N>
-__global__ void __launch_bounds__(ROWS_BLOCK)
-        combine_kernel(Y *y, const T *x, const int32_t *row, int64_t chosen, int64_t cols, int accumulate)
+__global__ void __launch_bounds__(ROWS_BLOCK) combine_kernel(
+        Y *y, const T *x, const int32_t *row, int64_t chosen, int64_t cols, combine_way way, rows_used rows)
 {
+	SHARED(int32_t, sorted, ROUTE_CHOSEN_MAX);
+	int64_t count = 0, place = 0;
+	const int64_t own = threadIdx.x;
+
 	row += blockIdx.x * chosen;
 	y += blockIdx.x * cols;
-	for (int64_t c = threadIdx.x; c < cols / N; c += ROWS_BLOCK) {
+	for (int64_t j = 0; j < chosen; j++)
+		if (rows.has(row[j])) {
+			count++;
+			if (own < chosen)
+				place += way.is_reversed ? row[j] > row[own] : row[j] < row[own];
+		}
+	if (own < chosen && rows.has(row[own]))
+		sorted[place] = row[own];
+	__syncthreads();
+	if (!count && way.goes_on)
+		return;
+	for (int64_t c = own; c < cols / N; c += ROWS_BLOCK) {
 		float sum[N] = {};
 
-		for (int64_t j = 0; j < chosen; j++) {
+		if (way.goes_on)
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				sum[i] = to_float(y[c * N + i]);
+		for (int64_t j = 0; j < count; j++) {
 			span<T, N> piece;
 
-			span_load(piece, x + row[j] * cols + c * N);
+			span_load(piece, x + sorted[j] * cols + c * N);
 #pragma unroll
 			for (int i = 0; i < N; i++)
 				sum[i] += span_get(piece, i);
@@ -51,18 +80,22 @@ __global__ void __launch_bounds__(ROWS_BLOCK)
 		for (int i = 0; i < N; i++) {
 			Y *to = y + c * N + i;
 
-			*to = from_float<Y>(accumulate ? to_float(*to) + sum[i] : sum[i]);
+			*to = from_float<Y>(way.accumulate ? to_float(*to) + sum[i] : sum[i]);
 		}
 	}
 }
 
 /* A block has one row. Without dx only x is multiplied. */
 template <class T>
-__global__ void __launch_bounds__(WEIGH_BLOCK)
-        weigh_kernel(T *x, T *dx, float *dweights, const float *weights, const int32_t *slot, int64_t cols)
+__global__ void __launch_bounds__(WEIGH_BLOCK) weigh_kernel(
+        T *x, T *dx, float *dweights, const float *weights, const int32_t *slot, int64_t cols, rows_used rows)
 {
 	SHARED(float, sums, WEIGH_BLOCK);
-	const int64_t r = blockIdx.x, s = slot ? slot[r] : r;
+	const int64_t r = blockIdx.x;
+
+	if (!rows.has(r))
+		return;
+	const int64_t s = slot ? slot[r] : r;
 	const float weight = weights[s];
 	float sum = 0;
 
@@ -165,24 +198,26 @@ template <class T> int dispatch_start(const struct cuda_launch *at, const struct
 	return cuda_start(at, "dispatch",
 	        rows_are_wide(x, y, o->cols) ? dispatch_kernel<T, vec_count<T>> : dispatch_kernel<T, 1>,
 	        dim3((unsigned)(o->tokens * o->chosen)), ROWS_BLOCK, 0, y, x, dev_ptr<const int32_t>(o->slot),
-	        o->chosen, o->cols);
+	        o->chosen, o->cols, rows_used_of(&o->range));
 }
 
 template <class T, class Y> int combine_start(const struct cuda_launch *at, const struct op_combine *o)
 {
 	const T *x = dev_ptr<const T>(o->x);
+	const combine_way way = {o->accumulate, o->is_reversed, o->goes_on};
 
 	return cuda_start(at, "combine",
 	        rows_are_wide(x, x, o->cols) ? combine_kernel<T, Y, vec_count<T>> : combine_kernel<T, Y, 1>,
 	        dim3((unsigned)o->tokens), ROWS_BLOCK, 0, dev_ptr<Y>(o->y), x, dev_ptr<const int32_t>(o->row),
-	        o->chosen, o->cols, o->accumulate);
+	        o->chosen, o->cols, way, rows_used_of(&o->range));
 }
 
 template <class T> int weigh_start(const struct cuda_launch *at, const struct op_weigh_grad *o)
 {
 	return cuda_start(at, "weigh", weigh_kernel<T>, dim3((unsigned)o->rows), WEIGH_BLOCK, 0,
 	        dev_ptr<T>(o->x), dev_ptr<T>(o->dx), dev_ptr<float>(o->dweights),
-	        dev_ptr<const float>(o->weights), dev_ptr<const int32_t>(o->slot), o->cols);
+	        dev_ptr<const float>(o->weights), dev_ptr<const int32_t>(o->slot), o->cols,
+	        rows_used_of(&o->range));
 }
 
 } // namespace
@@ -210,6 +245,7 @@ extern "C" int cuda_weigh(const struct cuda_launch *at, const struct op_weigh *o
 	o.rows = op->rows;
 	o.cols = op->cols;
 	o.dtype = op->dtype;
+	o.range = op->range;
 	return cuda_weigh_grad(at, &o);
 }
 

@@ -1,5 +1,6 @@
 /* Gated activations of arrays with gaps: a block computes a row, in accesses of 16 bytes where it can. */
 #include "gpu/act.cuh"
+#include "gpu/rows.cuh"
 
 OP_ACT_LIST(CUDA_DECLARE)
 
@@ -13,12 +14,14 @@ template <class T> struct gate_args {
 	int64_t x_stride, y_stride, gate_stride, gate_group_stride;
 	int32_t groups, cols;
 	int act;
+	rows_used rows;
 };
 
 template <class T, class O> gate_args<T> gate_args_of(const O *o)
 {
 	return {dev_ptr<const T>(o->x), dev_ptr<const T>(o->gate), o->x_stride, o->y_stride, o->gate_stride,
-	        o->gate_group_stride, (int32_t)o->groups, (int32_t)o->cols, (int)o->act};
+	        o->gate_group_stride, (int32_t)o->groups, (int32_t)o->cols, (int)o->act,
+	        rows_used_of(&o->range)};
 }
 
 template <class T, int N> __global__ void __launch_bounds__(GATE_BLOCK) gate_kernel(gate_args<T> p, T *y)
@@ -26,6 +29,8 @@ template <class T, int N> __global__ void __launch_bounds__(GATE_BLOCK) gate_ker
 	const int64_t row = blockIdx.x;
 	const int32_t parts = p.cols / N;
 
+	if (!p.rows.has(row))
+		return;
 	for (int32_t i = (int32_t)threadIdx.x; i < p.groups * parts; i += GATE_BLOCK) {
 		const int32_t group = i / parts, col = i % parts * N;
 		span<T, N> x, gate, out;
@@ -49,6 +54,8 @@ __global__ void __launch_bounds__(GATE_BLOCK) gate_grad_kernel(gate_args<T> p, T
 	const int64_t row = blockIdx.x;
 	const int32_t parts = p.cols / N;
 
+	if (!p.rows.has(row))
+		return;
 	for (int32_t i = (int32_t)threadIdx.x; i < p.groups * parts; i += GATE_BLOCK) {
 		const int32_t group = i / parts, col = i % parts * N;
 		const int64_t x_at = row * p.x_stride + (int64_t)group * p.cols + col;

@@ -1,5 +1,6 @@
 /* The gated activation of gpt-oss and its gradient: a thread has one gate and its up. */
 #include "gpu/act.cuh"
+#include "gpu/rows.cuh"
 
 OP_ACT_LIST(CUDA_DECLARE)
 
@@ -29,12 +30,13 @@ __device__ __forceinline__ limited limited_of(float gate, float up, float alpha,
 
 /* Without dgate_up it computes out. */
 template <class T>
-__global__ void __launch_bounds__(LIMITED_BLOCK) limited_kernel(T *out, T *dgate_up, const T *dout,
-        const T *gate_up, int64_t count, int64_t cols, float alpha, float limit, int is_halves)
+__global__ void __launch_bounds__(LIMITED_BLOCK)
+        limited_kernel(T *out, T *dgate_up, const T *dout, const T *gate_up, int64_t count, int64_t cols,
+                float alpha, float limit, int is_halves, rows_used rows)
 {
 	const int64_t i = (int64_t)blockIdx.x * LIMITED_BLOCK + threadIdx.x;
 
-	if (i >= count)
+	if (i >= count || !rows.has(i / cols))
 		return;
 	const int64_t at = is_halves ? i / cols * 2 * cols + i % cols : 2 * i,
 	              up_at = is_halves ? at + cols : at + 1;
@@ -56,15 +58,16 @@ int limited_start(const struct cuda_launch *at, const struct op_glu_limited_grad
 	return cuda_start(at, "glu_limited", limited_kernel<T>,
 	        dim3((unsigned)ceil_div(o->rows * o->cols, LIMITED_BLOCK)), LIMITED_BLOCK, 0, dev_ptr<T>(out),
 	        dev_ptr<T>(o->dgate_up), dev_ptr<const T>(o->dout), dev_ptr<const T>(o->gate_up),
-	        o->rows * o->cols, o->cols, (float)o->alpha, (float)o->limit, (int)(o->order == GLU_HALVES));
+	        o->rows * o->cols, o->cols, (float)o->alpha, (float)o->limit, (int)(o->order == GLU_HALVES),
+	        rows_used_of(&o->range));
 }
 
 } // namespace
 
 extern "C" int cuda_glu_limited(const struct cuda_launch *at, const struct op_glu_limited *o)
 {
-	struct op_glu_limited_grad same = {
-	        DEV_NONE, DEV_NONE, o->gate_up, o->rows, o->cols, o->alpha, o->limit, o->order, o->dtype};
+	struct op_glu_limited_grad same = {DEV_NONE, DEV_NONE, o->gate_up, o->rows, o->cols, o->alpha,
+	        o->limit, o->order, o->dtype, o->range};
 
 	return o->dtype == DTYPE_BF16 ? limited_start<bf16>(at, &same, o->out)
 	                              : limited_start<float>(at, &same, o->out);

@@ -101,6 +101,7 @@ struct model_stage {
 	enum stage_kind kind;
 	int layer;         /* block, or -1 */
 	int group;         /* that it is in */
+	int part;          /* PART: its place among those of the block */
 	const int *tensor; /* indices into the table, at most STAGE_TENSORS_MAX */
 	int tensor_count;
 	const int *value; /* indices into the model's values: those that it makes, then those that it reads */
@@ -116,11 +117,13 @@ struct model_value {
 
 /* Stages that run one after the other in forward and backward, while the weights of all of them are on the
  * device: mostly a block. A part of a block, the embedding and the head are others; a model may lack these
- * two. Between groups passes only the residual stream. */
+ * two. Between groups passes only the residual stream, except where a block's experts are divided: its groups
+ * then share their activations and the stream before the first of them. */
 struct model_group {
 	int first_stage, count;
 	int layer;       /* block, or -1 */
 	int part, parts; /* of its block */
+	int first, last; /* groups that share activations: mostly only itself */
 };
 
 enum { TEXT_PART_REPLACED = 3 }; /* images, videos, sounds */
@@ -196,6 +199,11 @@ void model_tables_free(struct model *model);
 
 /* The tensor of a role in block `layer` (-1: outside of blocks); -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
+
+/* Parts of a tensor: one for each stage that reads some of its experts; else 1. model_tensor_part gives the
+ * elements of one. */
+int model_tensor_parts(const struct model *model, int tensor);
+void model_tensor_part(const struct model *model, int tensor, int part, int64_t *first, int64_t *count);
 
 /* Which of two learning rates a tensor has: LoRA+ (Hayou et al. 2024) trains B, and what has one dimension,
  * at a multiple of the usual one. */

@@ -98,6 +98,7 @@ struct experts_config {
 	int is_either;         /* files may also have them the other way (model_fit_experts) */
 	double alpha, limit;   /* limit not 0: gates and ups by turns, in the activation of op_glu_limited */
 	int64_t groups, groups_chosen; /* experts come from the best groups_chosen of so many; 1: any */
+	int64_t part; /* experts that are on the device at once (model/experts_parts.h); 0: all */
 };
 
 /* Latent attention. A head's query and key have `own` columns that do not rotate, then `shared` that do; its

@@ -22,6 +22,14 @@ enum tensor_role role_adapter(enum tensor_role matrix)
 	}
 }
 
+int role_is_of_each_expert(enum tensor_role role)
+{
+	enum role_kind kind = role_facts[role].kind;
+
+	return kind == KIND_STACK || kind == KIND_RESIDUAL_STACK || kind == KIND_BIAS_STACK ||
+	       (role >= ROLE_EXPERTS_GATE_LORA_A && role <= ROLE_EXPERTS_DOWN_LORA_B);
+}
+
 const char *model_part_name(enum model_part part)
 {
 	static const char *const names[MODEL_PART_COUNT] = {

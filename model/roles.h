@@ -313,7 +313,8 @@ const char *model_part_name(enum model_part part);
  *   stands_in  the kind whose tensors it reads in a block that lacks that kind
  *
  * A block has the stages that its family lists (struct block_config), else those of this list for which it
- * has a matrix or a scalar, in this order. */
+ * has a matrix or a scalar, in this order. Where experts are divided, ROUTER, a PART for some experts after
+ * others, and SUM stand for EXPERTS. */
 #define STAGE_LIST(STAGE)                                                                                    \
 	STAGE(EMBED, embed, MODEL, EMBED)                                                                    \
 	STAGE(INPUTS, inputs, MODEL, INPUTS)                                                                 \
@@ -325,6 +326,9 @@ const char *model_part_name(enum model_part part);
 	STAGE(UP, up, BLOCK, GATE)                                                                           \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
 	STAGE(EXPERTS, experts, BLOCK, GATE)                                                                 \
+	STAGE(ROUTER, router, BLOCK, GATE)                                                                   \
+	STAGE(PART, part, BLOCK, PART)                                                                       \
+	STAGE(SUM, sum, BLOCK, SUM)                                                                          \
 	STAGE(INPUT, input, BLOCK, INPUT)                                                                    \
 	STAGE(SCALE, scale, BLOCK, SCALE)                                                                    \
 	STAGE(HEAD, head, MODEL, HEAD)
@@ -404,6 +408,9 @@ static inline int role_is_a(enum tensor_role role)
 	return role_facts[role].kind == KIND_ADAPTER &&
 	       (role_facts[role].out == DIM_RANK || role_facts[role].out == DIM_EXPERT_RANKS);
 }
+
+/* 1: it has a matrix or a vector of each expert, one after the other; of an adapter too. */
+int role_is_of_each_expert(enum tensor_role role);
 
 /* 0: a gradient never trains such a tensor. */
 static inline int role_trains(enum tensor_role role)

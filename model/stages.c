@@ -10,6 +10,7 @@
 struct stage_list {
 	struct block_stage stage[BLOCK_STAGES_MAX];
 	int count;
+	int is_divided; /* 1: its last is ROUTER, and a PART for each part of the experts and SUM follow */
 };
 
 /* Whether a tensor is reason enough for its stage. Norms and biases of kinds without a matrix belong to the
@@ -49,6 +50,8 @@ static enum stage_kind stage_of_role(const struct stage_list *list, enum tensor_
 {
 	enum stage_kind wanted = role_facts[role].stage, found = STAGE_COUNT;
 
+	if (wanted == STAGE_EXPERTS && list->is_divided)
+		return role_is_of_each_expert(role) ? STAGE_PART : STAGE_ROUTER;
 	for (int i = 0; i < list->count; i++) {
 		enum stage_kind kind = list->stage[i].kind;
 
@@ -65,6 +68,8 @@ static void group_begin(struct model *model, int layer, int part)
 	model->block_group_count += layer >= 0;
 	model->groups[model->group_count++] =
 	        (struct model_group){.first_stage = model->stage_count, .layer = layer, .part = part};
+	model->groups[model->group_count - 1].first = model->groups[model->group_count - 1].last =
+	        model->group_count - 1;
 }
 
 static void stage_add(
@@ -91,18 +96,43 @@ static void stage_add(
 	}
 }
 
-/* A block is one group unless its family divides it. */
+/* Adds a group for each part of the experts, the last one with their sum. They share the activations of the
+ * group before. Returns the number of the block's groups. */
+static int parts_add(struct model *model, int **next, const struct stage_list *list, int layer, int part)
+{
+	const struct experts_config *x = &model->config.block[layer].experts;
+	int first = model->group_count - 1;
+
+	for (int64_t e = 0; e < x->count; e += x->part) {
+		group_begin(model, layer, part++);
+		model->groups[model->group_count - 1].first = first;
+		stage_add(model, next, list, STAGE_PART, layer);
+		model->stages[model->stage_count - 1].part = (int)(e / x->part);
+	}
+	stage_add(model, next, list, STAGE_SUM, layer);
+	for (int g = first; g < model->group_count; g++)
+		model->groups[g].last = model->group_count - 1;
+	return part;
+}
+
+/* A block is one group unless its family or its experts divide it. */
 static void block_add(struct model *model, int **next, int layer)
 {
 	struct stage_list list;
 	int part = 0;
 
 	block_stages(&list, &model->config.block[layer]);
+	list.is_divided = model->config.block[layer].experts.part > 0 && list.count &&
+	                  list.stage[list.count - 1].kind == STAGE_EXPERTS;
+	if (list.is_divided)
+		list.stage[list.count - 1].kind = STAGE_ROUTER;
 	for (int i = 0; i < list.count; i++) {
 		if (!i || list.stage[i].begins_group)
 			group_begin(model, layer, part++);
 		stage_add(model, next, &list, list.stage[i].kind, layer);
 	}
+	if (list.is_divided)
+		part = parts_add(model, next, &list, layer, part);
 	for (int i = 1; i <= part; i++)
 		model->groups[model->group_count - i].parts = part;
 }
@@ -119,12 +149,19 @@ static int tensors_check(const struct model *model)
 int model_stages_build(struct model *model)
 {
 	const struct model_config *c = &model->config;
-	size_t most = (size_t)c->L * BLOCK_STAGES_MAX + STAGE_COUNT;
+	size_t most = STAGE_COUNT, tensors = (size_t)model->tensor_count + 1;
 	int *next, blocks_done = 0;
 
+	for (int64_t l = 0; l < c->L; l++) {
+		const struct experts_config *x = &c->block[l].experts;
+		size_t parts = x->part > 0 ? (size_t)((x->count + x->part - 1) / x->part) : 0;
+
+		most += BLOCK_STAGES_MAX + parts + 1;
+		tensors += parts * ROLE_COUNT;
+	}
 	model->stages = mem_alloc(most, sizeof(*model->stages));
 	model->groups = mem_alloc(most, sizeof(*model->groups));
-	model->stage_tensor = mem_alloc((size_t)model->tensor_count + 1, sizeof(*model->stage_tensor));
+	model->stage_tensor = mem_alloc(tensors, sizeof(*model->stage_tensor));
 	if (!model->stages || !model->groups || !model->stage_tensor)
 		return ERR_NOMEM;
 	next = model->stage_tensor;

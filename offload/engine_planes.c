@@ -14,21 +14,22 @@ struct plane_part {
 };
 
 /* The same for codes and scales of whole rows of blocks; one rank has them all. NESTED scales are those of
- * the whole tensor. */
+ * the whole tensor, which is not divided. */
 static void coded_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
         int64_t first, int64_t count)
 {
 	const struct unit *u = &e->map->units[part->unit];
-	const struct model_tensor *t = &e->map->model->tensors[tensor];
-	int64_t cols = model_tensor_cols(t), rows = model_tensor_rows(t);
+	const struct unit_piece *piece = unit_map_piece(e->map, tensor, first);
+	int64_t cols = model_tensor_cols(&e->map->model->tensors[tensor]), rows = piece->count / cols;
 
+	first -= piece->first;
 	part->skipped_bytes = 0;
 	if (plane == PLANE_CODES) {
-		part->at_bytes = unit_coded_bytes(u, plane, e->map->tensor_offset[tensor] + first);
+		part->at_bytes = unit_coded_bytes(u, plane, piece->offset + first);
 		part->bytes = unit_coded_bytes(u, plane, count);
 		return;
 	}
-	part->at_bytes = e->map->tensor_scale[tensor];
+	part->at_bytes = piece->scale;
 	part->bytes = weight_format_scale_bytes(u->format, rows, cols);
 	if (u->format->scale == CODE_SCALE_NESTED)
 		return;
@@ -57,7 +58,7 @@ static int part_find(const struct engine *e, struct plane_part *part, int tensor
 		return err_set(
 		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
 	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
-	part->unit = e->map->tensor_unit[tensor];
+	part->unit = unit_map_piece(e->map, tensor, first)->unit;
 	if (plane_is_in(plane, PLANES_CODED)) {
 		coded_find(e, part, tensor, plane, first, count);
 		return 0;
@@ -69,11 +70,10 @@ static int part_find(const struct engine *e, struct plane_part *part, int tensor
 }
 
 /* A low half without a plane is zero, because the frozen weight is a bf16 number. */
-static int is_zero_plane(const struct engine *e, int tensor, enum plane plane)
+static int is_zero_plane(const struct engine *e, int unit, enum plane plane)
 {
-	const struct unit *unit = &e->map->units[e->map->tensor_unit[tensor]];
-
-	return plane == PLANE_LO && !(unit_planes(unit, e->options.policy.state) >> plane & 1);
+	return plane == PLANE_LO &&
+	       !(unit_planes(&e->map->units[unit], e->options.policy.state) >> plane & 1);
 }
 
 /* Data for a plane that does not exist must be zero. */
@@ -86,7 +86,26 @@ static int zero_check(const struct engine *e, int tensor, const char *bytes, int
 	return 0;
 }
 
-int engine_write(
+/* Bytes of `count` elements as they cross the interface: codes and scales of whole rows of blocks. */
+static int64_t range_bytes(const struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	struct plane_part part = {.unit = unit_map_piece(e->map, tensor, first)->unit};
+
+	if (!plane_is_in(plane, PLANES_CODED))
+		return plan_plane_bytes(&engine_any_plan(e)->policy, plane, count);
+	coded_find(e, &part, tensor, plane, first, count);
+	return part.bytes;
+}
+
+/* Elements of a range that are in one piece: all, unless it goes over the end of one. */
+static int64_t range_run(const struct engine *e, int tensor, int64_t first, int64_t count)
+{
+	return tensor >= 0 && tensor < e->map->model->tensor_count && first >= 0 && count > 0
+	               ? unit_map_run(e->map, tensor, first, count)
+	               : count;
+}
+
+static int piece_write(
         struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
 	struct plane_part part;
@@ -98,7 +117,7 @@ int engine_write(
 		return rc;
 	host = store_borrow(e->dock.store, plane, part.unit);
 	device = e->device_planes[part.unit][plane];
-	if (!host && dev_is_none(device) && is_zero_plane(e, tensor, plane))
+	if (!host && dev_is_none(device) && is_zero_plane(e, part.unit, plane))
 		return zero_check(e, tensor, (const char *)src + part.skipped_bytes, part.bytes);
 	if (host && device_has_bytes(e->dock.device))
 		memcpy(host + part.at_bytes, (const char *)src + part.skipped_bytes, (size_t)part.bytes);
@@ -112,12 +131,28 @@ int engine_write(
 	return rc;
 }
 
+int engine_write(
+        struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	int64_t run = range_run(e, tensor, first, count);
+	int rc = piece_write(e, tensor, plane, first, run, src);
+
+	while (!rc && run < count) {
+		src = (const char *)src + range_bytes(e, tensor, plane, first, run);
+		first += run;
+		count -= run;
+		run = range_run(e, tensor, first, count);
+		rc = piece_write(e, tensor, plane, first, run, src);
+	}
+	return rc;
+}
+
 void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count)
 {
 	struct plane_part part;
 	char *host;
 
-	if (part_find(e, &part, tensor, plane, first, count) ||
+	if (range_run(e, tensor, first, count) < count || part_find(e, &part, tensor, plane, first, count) ||
 	        (!plane_is_in(plane, PLANES_CODED) &&
 	                part.bytes != plan_plane_bytes(&engine_any_plan(e)->policy, plane, count)))
 		return NULL;
@@ -127,7 +162,7 @@ void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int6
 	return host + part.at_bytes;
 }
 
-static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+static int piece_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	struct plane_part part;
 	int rc = part_find(e, &part, tensor, plane, first, count), is_there;
@@ -145,7 +180,7 @@ static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t fi
 		store_return(e->dock.store, plane, part.unit, STORE_READ);
 	if (is_there)
 		return 0;
-	if (dev_is_none(device) && is_zero_plane(e, tensor, plane)) {
+	if (dev_is_none(device) && is_zero_plane(e, part.unit, plane)) {
 		memset((char *)dst + part.skipped_bytes, 0, (size_t)part.bytes);
 		return 0;
 	}
@@ -154,6 +189,21 @@ static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t fi
 	rc = stream_copy_out(engine_main_stream(e), (char *)dst + part.skipped_bytes,
 	        dev_at(device, part.at_bytes), part.bytes);
 	return rc ? rc : stream_sync(engine_main_stream(e));
+}
+
+static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	int64_t run = range_run(e, tensor, first, count);
+	int rc = piece_read(e, tensor, plane, first, run, dst);
+
+	while (!rc && run < count) {
+		dst = (char *)dst + range_bytes(e, tensor, plane, first, run);
+		first += run;
+		count -= run;
+		run = range_run(e, tensor, first, count);
+		rc = piece_read(e, tensor, plane, first, run, dst);
+	}
+	return rc;
 }
 
 int engine_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)

@@ -137,13 +137,14 @@ static int builder_alloc(struct builder *b)
 	b->x = ints_alloc(slots, -1);
 	b->spilled = ints_alloc(slots, -1);
 	b->acts_kept = ints_alloc(slots, -1);
+	b->acts = ints_alloc(micros, -1);
 	b->dx = ints_alloc(micros, -1);
 	b->value = ints_alloc(b->model->config.value_count * micros + 1, -1);
 	b->value_grad = ints_alloc(b->model->config.value_count * micros + 1, -1);
 	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
 	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
 	        !b->state.tally || !b->state.tally_host || !b->state.cache || !b->x || !b->spilled ||
-	        !b->acts_kept || !b->dx || !b->value || !b->value_grad || !b->units)
+	        !b->acts_kept || !b->acts || !b->dx || !b->value || !b->value_grad || !b->units)
 		return ERR_NOMEM;
 	for (int u = 0; u < units; u++)
 		b->units[u] = (struct unit_listing){
@@ -158,7 +159,7 @@ static int train_find(struct builder *b)
 		b->train_stage++;
 	if (b->train_stage == b->model->stage_count)
 		return b->p->policy.inference ? 0 : err_set(ERR_RANGE, "plan: no tensor trains");
-	b->train_group = b->model->stages[b->train_stage].group;
+	b->train_group = b->model->groups[b->model->stages[b->train_stage].group].first;
 	return 0;
 }
 
@@ -188,6 +189,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->x);
 	mem_free(b->spilled);
 	mem_free(b->acts_kept);
+	mem_free(b->acts);
 	mem_free(b->dx);
 	mem_free(b->value);
 	mem_free(b->value_grad);
@@ -213,7 +215,7 @@ static int model_check(const struct model *model, const struct objective *object
 	if (last->kind != STAGE_HEAD)
 		return err_set(ERR_UNSUPPORTED, "plan: the model has no head, so nothing gives a loss");
 	for (int g = 0; g + 1 < model->group_count; g++)
-		if (!group_has_output(model, &model->groups[g]))
+		if (model->groups[g].last == g && !group_has_output(model, &model->groups[g]))
 			return err_set(ERR_INTERNAL, "plan: group %d has no output", g);
 	return objective->check ? objective->check(model) : 0;
 }

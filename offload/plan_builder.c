@@ -20,6 +20,26 @@ int group_end(const struct builder *b, int g)
 	return b->model->groups[g].first_stage + b->model->groups[g].count;
 }
 
+int group_keeps(const struct builder *b, int g)
+{
+	const struct plan_policy *o = &b->p->policy;
+	int first = b->model->groups[g].first;
+
+	return b->p->kind == PLAN_TRAIN && first >= b->train_group &&
+	       (o->activations == ACTIVATION_KEEP || first >= b->group_count - 1 - o->kept_blocks);
+}
+
+/* Whether the visit's backward begins with forward of some stages again. These belong to the first of the
+ * groups that share activations, because the others leave none. */
+int group_recomputes(const struct builder *b, int v, int *first, int *end)
+{
+	int g = visit_group(b, v), from = b->model->groups[g].first;
+
+	*first = group_first(b, from);
+	*end = group_end(b, from);
+	return visit_is_backward(b, v) && g == b->model->groups[g].last && !group_keeps(b, g);
+}
+
 int visit_is_backward(const struct builder *b, int v)
 {
 	return v >= b->group_count;
@@ -69,7 +89,7 @@ int stage_units(const struct builder *b, int s, enum stage_tensors which, int *u
 	int count = 0;
 
 	for (int i = 0; i < stage->tensor_count; i++) {
-		int u = b->p->map->tensor_unit[stage->tensor[i]];
+		int u = unit_map_stage_piece(b->p->map, s, stage->tensor[i])->unit;
 		int seen = which == STAGE_TRAINED && !b->p->map->units[u].trainable;
 
 		for (int j = 0; j < count; j++)

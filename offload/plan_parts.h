@@ -117,6 +117,7 @@ struct builder {
 	int *x;                   /* [group][micro] block inputs on the device */
 	int *spilled;             /* [group][micro] block inputs in staging memory */
 	int *acts_kept;           /* [group][micro] */
+	int *acts;                /* [micro] activations of the groups that share them, while they run */
 	int *dx;                  /* [micro] */
 	int *value, *value_grad;  /* [value][micro] */
 	int ring_last;            /* buffer of the last gradient returned to the ring; else -1 */
@@ -127,6 +128,11 @@ struct builder {
 /* plan_builder.c. Stages group_first up to group_end are those of a group. */
 int group_first(const struct builder *b, int g);
 int group_end(const struct builder *b, int g);
+
+/* Whether the group keeps its activations for its backward; else forward runs again before that, without the
+ * parts of divided experts. */
+int group_keeps(const struct builder *b, int g);
+int group_recomputes(const struct builder *b, int v, int *first, int *end);
 int visit_group(const struct builder *b, int v);
 int visit_is_backward(const struct builder *b, int v);
 

@@ -44,7 +44,7 @@ static void stage_args(struct builder *b, int g, int m, int acts)
 
 	if (g == 0)
 		return;
-	plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_X, *slot(b->x, b, b->model->groups[g].first, m), ACCESS_READ);
 	plan_add_arg(p, ARG_ACTS, acts, ACCESS_BOTH);
 	plan_add_arg(p, ARG_ROPE, b->state.rope, ACCESS_READ);
 }
@@ -130,13 +130,14 @@ static void tally_show(struct builder *b, int g, int m)
 	p->d2h_bytes += shape.bytes;
 }
 
-/* Forward of one group, or its recomputation before backward. */
-static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch)
+/* Forward of stages of one group, or their recomputation before backward. */
+static void stages_forward(
+        struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch, int first, int end)
 {
 	struct plan *p = b->p;
 	int g = visit_group(b, v);
 
-	for (int s = group_first(b, g); s < group_end(b, g); s++) {
+	for (int s = first; s < end; s++) {
 		plan_add_op(p, kind, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
@@ -152,23 +153,20 @@ static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kin
 	}
 }
 
-/* Whether the block's activations are kept for its backward. */
-static int group_keeps(const struct builder *b, int g)
-{
-	const struct plan_policy *o = &b->p->policy;
-
-	return b->p->kind == PLAN_TRAIN && g >= b->train_group &&
-	       (o->activations == ACTIVATION_KEEP || g >= b->group_count - 1 - o->kept_blocks);
-}
-
+/* Groups that share activations get them at the first of their visits, for all micro-batches. */
 static void visit_forward(struct builder *b, int v, int m, int scratch)
 {
-	int g = visit_group(b, v), acts = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, g), m);
+	int g = visit_group(b, v);
+	const struct model_group *group = &b->model->groups[g];
 
-	if (group_keeps(b, g))
-		*slot(b->acts_kept, b, g, m) = acts;
-	*slot(b->x, b, g + 1, m) = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
-	group_forward(b, v, m, PLAN_OP_FORWARD, acts, scratch);
+	if (g == group->first)
+		b->acts[m] = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, g), m);
+	if (g == group->first && group_keeps(b, g))
+		*slot(b->acts_kept, b, g, m) = b->acts[m];
+	if (g == group->last)
+		*slot(b->x, b, g + 1, m) =
+		        device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
+	stages_forward(b, v, m, PLAN_OP_FORWARD, b->acts[m], scratch, group_first(b, g), group_end(b, g));
 	tally_show(b, g, m);
 }
 
@@ -213,12 +211,15 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 static void visit_backward(struct builder *b, int v, int m, int scratch)
 {
 	struct plan *p = b->p;
-	int g = visit_group(b, v), acts = *slot(b->acts_kept, b, g, m);
+	int g = visit_group(b, v), from = b->model->groups[g].first, first, end, acts;
 
-	if (acts < 0 && acts_bytes(b, g)) {
-		acts = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, g), m);
-		group_forward(b, v, m, PLAN_OP_RECOMPUTE, acts, scratch);
+	if (g == b->model->groups[g].last)
+		b->acts[m] = *slot(b->acts_kept, b, from, m);
+	if (b->acts[m] < 0 && acts_bytes(b, from) && group_recomputes(b, v, &first, &end)) {
+		b->acts[m] = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, from), m);
+		stages_forward(b, v, m, PLAN_OP_RECOMPUTE, b->acts[m], scratch, first, end);
 	}
+	acts = b->acts[m];
 	for (int s = group_end(b, g) - 1; s >= group_first(b, g) && s >= b->train_stage; s--) {
 		gradients_open(b, s);
 		plan_add_op(p, PLAN_OP_BACKWARD, QUEUE_COMPUTE, -1, s, m);
@@ -238,11 +239,12 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 /* ---- offloaded block inputs ---- */
 
 /* The last block's input stays, because its backward comes soon after its forward, with only the head
- * between. */
+ * between. Of groups that share their input, the last one spills it, and refills it first. */
 static int group_spills(const struct builder *b, int g)
 {
-	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD && g > 0 &&
-	       g >= b->train_group && g < b->group_count - 2 && !group_keeps(b, g);
+	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD &&
+	       b->model->groups[g].first > 0 && b->model->groups[g].first >= b->train_group &&
+	       g < b->group_count - 2 && g == b->model->groups[g].last && !group_keeps(b, g);
 }
 
 static void spills_emit(struct builder *b, int g, int m)
@@ -251,7 +253,7 @@ static void spills_emit(struct builder *b, int g, int m)
 	int stage = plan_add_buffer(p, BUFFER_SPILLED_INPUTS, SPACE_STAGING, LAYOUT_STREAM, stream_bytes(b));
 
 	plan_add_op(p, PLAN_OP_SPILL, QUEUE_D2H, -1, group_first(b, g), m);
-	plan_add_arg(p, ARG_SRC, *slot(b->x, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_SRC, *slot(b->x, b, b->model->groups[g].first, m), ACCESS_READ);
 	plan_add_arg(p, ARG_DST, stage, ACCESS_WRITE);
 	p->d2h_bytes += stream_bytes(b);
 	*slot(b->spilled, b, g, m) = stage;
@@ -276,7 +278,7 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 			plan_add_arg(p, ARG_SRC, *slot(b->spilled, b, g, m), ACCESS_READ);
 			plan_add_arg(p, ARG_DST, back, ACCESS_WRITE);
 			p->h2d_bytes += stream_bytes(b);
-			*slot(b->x, b, g, m) = back;
+			*slot(b->x, b, b->model->groups[g].first, m) = back;
 		}
 	}
 }

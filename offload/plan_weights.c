@@ -98,18 +98,17 @@ struct reads {
 
 enum reads_pass { READS_COUNT, READS_NOTE };
 
-/* Counts the reads of a visit in first[u + 1], or notes them at first[u]. */
-static void visit_reads(const struct builder *b, struct reads *r, int v, enum reads_pass pass)
+/* Counts the reads of a visit's stages in first[u + 1], or notes them at first[u]. */
+static void stages_read(const struct builder *b, struct reads *r, int v, enum reads_pass pass, int first,
+        int end, int is_forward)
 {
-	int g = visit_group(b, v);
-
-	for (int s = group_first(b, g); s < group_end(b, g); s++) {
+	for (int s = first; s < end; s++) {
 		const struct model_stage *stage = &b->model->stages[s];
 
-		if (!visit_reads_weights(b, v, s))
+		if (!is_forward && !visit_reads_weights(b, v, s))
 			continue;
 		for (int i = 0; i < stage->tensor_count; i++) {
-			int u = b->p->map->tensor_unit[stage->tensor[i]];
+			int u = unit_map_stage_piece(b->p->map, s, stage->tensor[i])->unit;
 
 			if (r->last[u] == v)
 				continue;
@@ -120,6 +119,16 @@ static void visit_reads(const struct builder *b, struct reads *r, int v, enum re
 				r->visits[r->first[u]++] = v;
 		}
 	}
+}
+
+/* Groups that share activations are computed again at the first visit of their backward. */
+static void visit_reads(const struct builder *b, struct reads *r, int v, enum reads_pass pass)
+{
+	int g = visit_group(b, v), first, end;
+
+	stages_read(b, r, v, pass, group_first(b, g), group_end(b, g), 0);
+	if (b->model->groups[g].first != g && group_recomputes(b, v, &first, &end))
+		stages_read(b, r, v, pass, first, end, 1);
 }
 
 static void reads_free(struct reads *r)
@@ -287,8 +296,9 @@ void weights_arg(struct builder *b, int v, int s)
 {
 	int units[STAGE_TENSORS_MAX];
 	int count = stage_units(b, s, STAGE_ALL, units);
+	int is_again = b->model->stages[s].group != visit_group(b, v);
 
-	if (visit_reads_weights(b, v, s))
+	if (is_again || visit_reads_weights(b, v, s))
 		for (int i = 0; i < count; i++)
 			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
 }

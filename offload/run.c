@@ -144,12 +144,13 @@ static int queue_accumulate(struct run *r, struct stream *q, const struct plan_o
 	return stream_op(q, &work);
 }
 
-/* The part of a tensor in this rank's shard. */
+/* The part of a piece in this rank's shard. */
 struct part {
 	int tensor;
 	int64_t at;    /* elements from the shard's start */
 	int64_t first; /* elements from the tensor's start */
 	int64_t count;
+	int64_t sums; /* its first block of sums of squares */
 };
 typedef int part_fn(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part);
 
@@ -159,12 +160,15 @@ static int queue_parts(struct run *r, struct stream *q, const struct plan_op *op
 	const struct unit *u = &map->units[op->unit];
 	int rc = 0;
 
-	for (int i = 0; i < u->tensor_count && !rc; i++) {
-		struct part part = {.tensor = u->tensors[i]};
+	for (int i = 0; i < u->piece_count && !rc; i++) {
+		const struct unit_piece *piece = &map->pieces[u->pieces[i]];
+		struct part part = {.tensor = piece->tensor,
+		        .sums = r->norm_first[piece->tensor] + piece->first / SUMSQ_BLOCK};
 
-		unit_map_locate(map, part.tensor, 0, map->model->tensors[part.tensor].count, &part.at,
-		        &part.count, &part.first);
+		unit_map_locate(
+		        map, part.tensor, piece->first, piece->count, &part.at, &part.count, &part.first);
 		part.at -= u->first;
+		part.first += piece->first;
 		if (part.count)
 			rc = fn(r, q, op, &part);
 	}
@@ -178,7 +182,7 @@ static int part_sumsq(struct run *r, struct stream *q, const struct plan_op *op,
 	struct op sumsq = {.kind = OP_SUMSQ};
 
 	sumsq.sumsq = (struct op_sumsq){
-	        .partial = dev_at(run_arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
+	        .partial = dev_at(run_arg_address(r, op, ARG_NORM), 8 * part->sums),
 	        .x = dev_at(shard_address(r, src), part->at * dtype_bytes(dtype)),
 	        .count = part->count,
 	        .dtype = dtype,
@@ -193,7 +197,7 @@ static int part_round(struct run *r, struct stream *q, const struct plan_op *op,
 
 	round.cast_sumsq = (struct op_cast_sumsq){
 	        .dst = dev_at(shard_address(r, run_arg(r, op, ARG_DST)), 2 * part->at),
-	        .partial = dev_at(run_arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
+	        .partial = dev_at(run_arg_address(r, op, ARG_NORM), 8 * part->sums),
 	        .src = dev_at(shard_address(r, run_arg(r, op, ARG_SRC)), 4 * part->at),
 	        .count = round_up(part->count, UNIT_ALIGN),
 	};
@@ -205,8 +209,9 @@ static int queue_round(struct run *r, struct stream *q, const struct plan_op *op
 {
 	const struct unit_map *map = r->plan->map;
 	const struct unit *u = &map->units[op->unit];
-	int last = u->tensors[u->tensor_count - 1], rc = queue_parts(r, q, op, part_round);
-	int64_t end = map->tensor_offset[last] + round_up(map->model->tensors[last].count, UNIT_ALIGN);
+	const struct unit_piece *last = &map->pieces[u->pieces[u->piece_count - 1]];
+	int64_t end = last->offset + round_up(last->count, UNIT_ALIGN);
+	int rc = queue_parts(r, q, op, part_round);
 	int64_t rest = end - u->shard_count * map->shard_rank;
 	struct op fill = {.kind = OP_FILL};
 
@@ -261,12 +266,11 @@ static int queue_codes(struct run *r, struct stream *q, const struct plan_op *op
 	enum dtype dtype = r->plan->policy.compute_dtype;
 	int rc = 0;
 
-	for (int i = 0; i < u->tensor_count && !rc; i++) {
-		const struct model_tensor *t = &map->model->tensors[u->tensors[i]];
-		int64_t at = map->tensor_offset[u->tensors[i]], rows = model_tensor_rows(t),
-		        cols = model_tensor_cols(t);
-		dev_addr scales =
-		        dev_at(run_arg_address(r, op, ARG_CODE_SCALE), map->tensor_scale[u->tensors[i]]);
+	for (int i = 0; i < u->piece_count && !rc; i++) {
+		const struct unit_piece *piece = &map->pieces[u->pieces[i]];
+		int64_t at = piece->offset, cols = model_tensor_cols(&map->model->tensors[piece->tensor]),
+		        rows = piece->count / cols;
+		dev_addr scales = dev_at(run_arg_address(r, op, ARG_CODE_SCALE), piece->scale);
 		int64_t begin = weight_format_scale_begin(u->format, rows, cols);
 		struct op expand = {.kind = OP_EXPAND};
 
@@ -515,14 +519,14 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
 	r->value = mem_alloc((size_t)model->config.value_count + 1, sizeof(*r->value));
 	r->norm_first = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_first));
-	r->norm_host = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_host));
+	r->norm_host = mem_alloc((size_t)plan->map->piece_count, sizeof(*r->norm_host));
 	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
 	r->tally_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->tally_host));
-	r->norm_by_finish = mem_alloc((size_t)model->tensor_count, 1);
+	r->norm_by_finish = mem_alloc((size_t)plan->map->piece_count, 1);
 	if (r->events && r->calls && r->weight && r->grad && r->value && r->norm_first && r->norm_host &&
 	        r->loss_host && r->tally_host && r->norm_by_finish) {
-		for (int t = 0; t < model->tensor_count; t++)
-			r->norm_host[t] = -1;
+		for (int n = 0; n < plan->map->piece_count; n++)
+			r->norm_host[n] = -1;
 		plan_norm_slots(model, r->norm_first);
 		run_results_find(r);
 		rc = run_events_open(r);

@@ -21,18 +21,19 @@ int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op)
 	int buffer = run_arg(r, op, ARG_DST), rc = 0;
 	int64_t from = 0;
 
-	for (int i = 0; i < u->tensor_count && !rc; i++) {
-		int t = u->tensors[i];
+	for (int i = 0; i < u->piece_count && !rc; i++) {
+		const struct unit_piece *piece = &map->pieces[u->pieces[i]];
 
-		if (!model_gradient_is_product(map->model, t))
+		if (!model_gradient_is_product(map->model, piece->tensor))
 			continue;
-		rc = fill_zero(r, q, buffer, from, map->tensor_offset[t]);
-		from = map->tensor_offset[t] + map->model->tensors[t].count;
+		rc = fill_zero(r, q, buffer, from, piece->offset);
+		from = piece->offset + piece->count;
 	}
 	return rc ? rc : fill_zero(r, q, buffer, from, u->count);
 }
 
-/* The last stage that reads a tensor comes first in backward and writes the tensor's gradient. */
+/* The last stage that reads a tensor comes first in backward and writes the tensor's gradient. Of a divided
+ * tensor each writes its piece. */
 int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	const struct unit_map *map = r->plan->map;
@@ -46,12 +47,13 @@ int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *o
 			continue;
 		for (int i = 0; i < stage->tensor_count && !rc; i++) {
 			int t = stage->tensor[i];
-			int64_t from = map->tensor_offset[t];
+			const struct unit_piece *piece = unit_map_stage_piece(map, op->stage, t);
+			int is_own = piece->count < map->model->tensors[t].count;
 
-			if (map->tensor_unit[t] == r->plan->buffers[buffer].unit &&
-			        map->model->tensors[t].last_stage == op->stage &&
+			if (piece->unit == r->plan->buffers[buffer].unit &&
+			        (is_own || map->model->tensors[t].last_stage == op->stage) &&
 			        model_gradient_is_product(map->model, t))
-				rc = fill_zero(r, q, buffer, from, from + map->model->tensors[t].count);
+				rc = fill_zero(r, q, buffer, piece->offset, piece->offset + piece->count);
 		}
 	}
 	return rc;

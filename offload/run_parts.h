@@ -19,8 +19,8 @@ struct run {
 	dev_addr *weight, *grad;   /* per tensor; of the stage being queued */
 	struct stage_value *value; /* per value of the model; of the stage being queued */
 	int64_t *norm_first;       /* per tensor: first block in the NORM buffer */
-	int *norm_host;            /* per tensor: buffer of its sums of squares on the host */
-	char *norm_by_finish;      /* per tensor: 1 if FINISH made its sums, 0 for SUMSQ */
+	int *norm_host;            /* per piece: buffer of its sums of squares on the host */
+	char *norm_by_finish;      /* per piece: 1 if FINISH made its sums, 0 for SUMSQ */
 	int *loss_host;            /* per micro: buffer */
 	int *tally_host;           /* the same; unset without experts */
 	const struct run_step *step;

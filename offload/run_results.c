@@ -14,7 +14,7 @@ static void losses_find(struct run *r, const struct plan_op *op)
 	}
 }
 
-/* Finds the buffers with results. A tensor's sums of squares are in the buffer of its unit's FINISH or, if
+/* Finds the buffers with results. A piece's sums of squares are in the buffer of its unit's FINISH or, if
  * the device summed them, in that of NORM. */
 void run_results_find(struct run *r)
 {
@@ -31,12 +31,12 @@ void run_results_find(struct run *r)
 			losses_find(r, op);
 		if (op->kind != PLAN_OP_NORM && op->kind != PLAN_OP_FINISH)
 			continue;
-		for (int t = 0; t < map->model->tensor_count; t++)
-			if (op->kind == PLAN_OP_NORM && r->norm_host[t] < 0)
-				r->norm_host[t] = run_arg(r, op, ARG_DST);
-			else if (op->kind == PLAN_OP_FINISH && map->tensor_unit[t] == op->unit) {
-				r->norm_host[t] = run_arg(r, op, ARG_NORM);
-				r->norm_by_finish[t] = 1;
+		for (int n = 0; n < map->piece_count; n++)
+			if (op->kind == PLAN_OP_NORM && r->norm_host[n] < 0)
+				r->norm_host[n] = run_arg(r, op, ARG_DST);
+			else if (op->kind == PLAN_OP_FINISH && map->pieces[n].unit == op->unit) {
+				r->norm_host[n] = run_arg(r, op, ARG_NORM);
+				r->norm_by_finish[n] = 1;
 			}
 	}
 }
@@ -59,15 +59,16 @@ float *run_vectors(const struct run *r)
 	return NULL;
 }
 
-/* The range of a tensor's blocks with sums of this rank. SUMSQ counts blocks from the start of the part in
- * the shard, FINISH from the tensor's start. */
-static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t *end)
+/* The range of a piece's blocks with sums of this rank. SUMSQ counts blocks from the start of the part in
+ * the shard, FINISH from the piece's start. */
+static void norm_blocks(const struct run *r, int n, int64_t *first, int64_t *end)
 {
 	const struct unit_map *map = r->plan->map;
+	const struct unit_piece *piece = &map->pieces[n];
 	int64_t at, held, skipped;
 
-	unit_map_locate(map, tensor, 0, map->model->tensors[tensor].count, &at, &held, &skipped);
-	if (!r->norm_by_finish[tensor])
+	unit_map_locate(map, piece->tensor, piece->first, piece->count, &at, &held, &skipped);
+	if (!r->norm_by_finish[n])
 		skipped = 0;
 	*first = skipped / SUMSQ_BLOCK;
 	*end = held ? (skipped + held - 1) / SUMSQ_BLOCK + 1 : 0;
@@ -75,14 +76,18 @@ static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t
 
 double run_norm_add(const struct run *r, int tensor, double sum)
 {
-	const double *partial;
-	int64_t first, end;
+	const struct unit_map *map = r->plan->map;
 
-	if (!r->plan->map->model->tensors[tensor].trainable)
+	if (!map->model->tensors[tensor].trainable)
 		return sum;
-	partial = run_host_address(r, r->norm_host[tensor]);
-	norm_blocks(r, tensor, &first, &end);
-	for (int64_t i = first; i < end; i++)
-		sum += partial[r->norm_first[tensor] + i];
+	for (int n = map->tensor_piece[tensor]; n < map->tensor_piece[tensor + 1]; n++) {
+		const double *partial = (const double *)run_host_address(r, r->norm_host[n]) +
+		                        r->norm_first[tensor] + map->pieces[n].first / SUMSQ_BLOCK;
+		int64_t first, end;
+
+		norm_blocks(r, n, &first, &end);
+		for (int64_t i = first; i < end; i++)
+			sum += partial[i];
+	}
 	return sum;
 }

@@ -26,7 +26,7 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	batch->type = types ? batch->own[types - 1] : DEV_NONE;
 }
 
-/* Finds the addresses of the stage's tensors inside the buffers of their units. */
+/* Finds the addresses of the stage's tensors, or of its pieces of them, inside the buffers of their units. */
 static void tensor_addresses(struct run *r, const struct plan_op *op)
 {
 	const struct unit_map *map = r->plan->map;
@@ -39,10 +39,14 @@ static void tensor_addresses(struct run *r, const struct plan_op *op)
 
 		if (arg->role != ARG_WEIGHT && arg->role != ARG_GRADIENT)
 			continue;
-		for (int t = 0; t < stage->tensor_count; t++)
-			if (map->tensor_unit[stage->tensor[t]] == b->unit)
+		for (int t = 0; t < stage->tensor_count; t++) {
+			const struct unit_piece *piece =
+			        unit_map_stage_piece(map, op->stage, stage->tensor[t]);
+
+			if (piece->unit == b->unit)
 				table[stage->tensor[t]] = dev_at(run_device_address(r, arg->buffer),
-				        map->tensor_offset[stage->tensor[t]] * dtype_bytes(b->dtype));
+				        piece->offset * dtype_bytes(b->dtype));
+		}
 	}
 }
 

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-/* The work on a unit is cut into pieces of 64K elements of one tensor, for any number of threads. Piece n of
- * a tensor begins at element n * SUMSQ_BLOCK. On several NUMA nodes a thread next to the elements does the
- * piece. */
+/* The work on a unit is cut into tasks of 64K elements of one piece, for any number of threads. They begin at
+ * multiples of SUMSQ_BLOCK elements of the tensor. On several NUMA nodes a thread next to the elements does
+ * the task. */
 struct work {
 	const struct run *run;
 	const struct plan_op *op;
@@ -17,45 +17,46 @@ struct work {
 	enum dtype gradient_dtype;
 };
 
-static int64_t piece_count(const struct model_tensor *t)
+static const struct unit_piece *work_piece(const struct work *w, int n)
 {
-	return (t->count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
+	return &w->run->plan->map->pieces[w->unit->pieces[n]];
+}
+
+static int64_t task_count(const struct unit_piece *piece)
+{
+	return (piece->count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
 }
 
 static int64_t work_task_count(const struct work *w)
 {
-	const struct model *model = w->run->plan->map->model;
 	int64_t count = 0;
 
-	for (int i = 0; i < w->unit->tensor_count; i++)
-		count += piece_count(&model->tensors[w->unit->tensors[i]]);
+	for (int i = 0; i < w->unit->piece_count; i++)
+		count += task_count(work_piece(w, i));
 	return count;
 }
 
-/* The tensor and piece of a task. */
-static int work_task_find(const struct work *w, int64_t task, int64_t *piece)
+/* The piece of a task, which becomes the task's number within the piece. */
+static const struct unit_piece *work_task_find(const struct work *w, int64_t *task)
 {
-	const struct model *model = w->run->plan->map->model;
-
 	for (int i = 0;; i++) {
-		int64_t count = piece_count(&model->tensors[w->unit->tensors[i]]);
+		int64_t count = task_count(work_piece(w, i));
 
-		if (task < count) {
-			*piece = task;
-			return w->unit->tensors[i];
-		}
-		task -= count;
+		if (*task < count)
+			return work_piece(w, i);
+		*task -= count;
 	}
 }
 
-/* Returns the number of a piece's elements in this rank's shard; *at is their position, 0 <= *at <= the
+/* Returns the number of a task's elements in this rank's shard; *at is their position, 0 <= *at <= the
  * shard's end. */
-static int64_t piece_find(const struct work *w, int tensor, int64_t piece, int64_t *at, int64_t *skipped)
+static int64_t task_find(
+        const struct work *w, const struct unit_piece *piece, int64_t task, int64_t *at, int64_t *skipped)
 {
-	const struct unit_map *map = w->run->plan->map;
-	int64_t first = piece * SUMSQ_BLOCK, count = map->model->tensors[tensor].count - first, held;
+	int64_t first = task * SUMSQ_BLOCK, count = piece->count - first, held;
 
-	unit_map_locate(map, tensor, first, count < SUMSQ_BLOCK ? count : SUMSQ_BLOCK, at, &held, skipped);
+	unit_map_locate(w->run->plan->map, piece->tensor, piece->first + first,
+	        count < SUMSQ_BLOCK ? count : SUMSQ_BLOCK, at, &held, skipped);
 	*at -= w->unit->first;
 	return held;
 }
@@ -102,10 +103,11 @@ static void piece_accumulate(const struct work *w, int64_t at, int64_t count)
 		sum[i] += part[i];
 }
 
-static void piece_finish(const struct work *w, int tensor, int64_t piece, int64_t at, int64_t count)
+/* `first`: position in the tensor, a multiple of SUMSQ_BLOCK before the first of the elements. */
+static void piece_finish(const struct work *w, int tensor, int64_t first, int64_t at, int64_t count)
 {
 	float *sum = (float *)w->plane[ARG_DST] + at;
-	double *norm = (double *)w->plane[ARG_NORM] + w->run->norm_first[tensor] + piece;
+	double *norm = (double *)w->plane[ARG_NORM] + w->run->norm_first[tensor] + first / SUMSQ_BLOCK;
 
 	if (w->run->plan->policy.gradient_dtype == DTYPE_BF16)
 		for (int64_t i = 0; i < count; i++)
@@ -116,37 +118,36 @@ static void piece_finish(const struct work *w, int tensor, int64_t piece, int64_
 static void work_task(void *context, int64_t task, int worker)
 {
 	const struct work *w = context;
-	int64_t piece, at, held, skipped;
-	int tensor = work_task_find(w, task, &piece);
+	const struct unit_piece *piece = work_task_find(w, &task);
+	int64_t first = piece->first + task * SUMSQ_BLOCK, at, skipped,
+	        held = task_find(w, piece, task, &at, &skipped);
 
 	(void)worker;
-	held = piece_find(w, tensor, piece, &at, &skipped);
 	if (!held)
 		return;
 	if (w->op->kind == PLAN_OP_UPDATE)
-		piece_update(w, tensor, piece * SUMSQ_BLOCK + skipped, at, held);
+		piece_update(w, piece->tensor, first + skipped, at, held);
 	else if (w->op->kind == PLAN_OP_ACCUMULATE)
 		piece_accumulate(w, at, held);
 	else
-		piece_finish(w, tensor, piece, at, held);
+		piece_finish(w, piece->tensor, first, at, held);
 }
 
-/* Divides pieces among nodes. A piece belongs to the node with its middle. Pieces are in the order of their
- * elements, so those of a node are consecutive. Pieces without elements of this rank cost nothing. */
+/* Divides tasks among nodes. A task belongs to the node with its middle. Tasks are in the order of their
+ * elements, so those of a node are consecutive. Tasks without elements of this rank cost nothing. */
 static void work_cut(const struct work *w, int64_t *node_first)
 {
 	const struct pool *pool = w->run->dock->pool;
-	const struct model *model = w->run->plan->map->model;
 	int64_t task = 0, from, end;
 	int node = 0;
 
 	node_first[0] = 0;
 	store_node_range(pool, node, &from, &end, w->unit->shard_count);
-	for (int i = 0; i < w->unit->tensor_count; i++) {
-		int tensor = w->unit->tensors[i];
+	for (int i = 0; i < w->unit->piece_count; i++) {
+		const struct unit_piece *piece = work_piece(w, i);
 
-		for (int64_t piece = 0; piece < piece_count(&model->tensors[tensor]); piece++, task++) {
-			int64_t at, skipped, held = piece_find(w, tensor, piece, &at, &skipped);
+		for (int64_t n = 0; n < task_count(piece); n++, task++) {
+			int64_t at, skipped, held = task_find(w, piece, n, &at, &skipped);
 
 			while (held && at + held / 2 >= end && node + 1 < pool_node_count(pool)) {
 				node_first[++node] = task;

@@ -12,7 +12,7 @@ enum unit_state { UNIT_FREE, UNIT_AWAITED, UNIT_HELD };
 
 struct unit_hold {
 	enum unit_state state;
-	int left; /* tensors of this rank that the reader still needs */
+	int left; /* pieces of this rank that the reader still needs */
 };
 
 struct snapshot {
@@ -25,7 +25,8 @@ struct snapshot {
 	int64_t wait_ns, wait_begin_ns; /* total of finished waits; begin of the current wait, else 0 */
 };
 
-/* Elements of the range in this rank's shard; *at is their position from the shard's start. */
+/* Elements of the range, which is in one piece, in this rank's shard; *at is their position from the shard's
+ * start. */
 static int64_t part_find(
         const struct snapshot *s, int64_t *at, int64_t *skipped, int tensor, int64_t first, int64_t count)
 {
@@ -33,7 +34,7 @@ static int64_t part_find(
 	int64_t held;
 
 	unit_map_locate(map, tensor, first, count, at, &held, skipped);
-	*at -= map->units[map->tensor_unit[tensor]].first;
+	*at -= map->units[unit_map_piece(map, tensor, first)->unit].first;
 	return held;
 }
 
@@ -92,16 +93,17 @@ void snapshot_begin(struct snapshot *s, enum snapshot_updates updates)
 	s->cancelled = 0;
 	for (int u = 0; u < map->unit_count; u++)
 		s->units[u] = (struct unit_hold){UNIT_FREE, 0};
-	for (int t = 0; t < map->model->tensor_count; t++)
-		if (part_find(s, &at, &skipped, t, 0, map->model->tensors[t].count)) {
-			struct unit_hold *unit = &s->units[map->tensor_unit[t]];
+	for (int n = 0; n < map->piece_count; n++) {
+		const struct unit_piece *piece = &map->pieces[n];
+		struct unit_hold *unit = &s->units[piece->unit];
 
-			unit->state = updates == SNAPSHOT_UPDATES_PENDING &&
-			                              map->units[map->tensor_unit[t]].trainable
-			                      ? UNIT_AWAITED
-			                      : UNIT_HELD;
-			unit->left++;
-		}
+		if (!part_find(s, &at, &skipped, piece->tensor, piece->first, piece->count))
+			continue;
+		unit->state = updates == SNAPSHOT_UPDATES_PENDING && map->units[piece->unit].trainable
+		                      ? UNIT_AWAITED
+		                      : UNIT_HELD;
+		unit->left++;
+	}
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -151,36 +153,47 @@ static int unit_await(struct snapshot *s, int unit)
 int snapshot_read(struct snapshot *s, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	const struct plan_policy *policy = &s->plan->policy;
-	int64_t at, held, skipped;
-	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
-	const char *from;
+	const struct unit_map *map = s->plan->map;
+	int rc = 0;
 
-	if (rc)
-		return rc;
-	held = part_find(s, &at, &skipped, tensor, first, count);
-	from = store_borrow(s->store, plane, unit);
-	memcpy((char *)dst + plan_plane_bytes(policy, plane, skipped),
-	        from + plan_plane_bytes(policy, plane, at), (size_t)plan_plane_bytes(policy, plane, held));
-	store_return(s->store, plane, unit, STORE_READ);
-	return 0;
+	for (int64_t run; count && !rc; first += run, count -= run) {
+		int unit = unit_map_piece(map, tensor, first)->unit;
+		int64_t at, held, skipped;
+		const char *from;
+
+		run = unit_map_run(map, tensor, first, count);
+		rc = unit_await(s, unit);
+		if (rc)
+			break;
+		held = part_find(s, &at, &skipped, tensor, first, run);
+		from = store_borrow(s->store, plane, unit);
+		memcpy((char *)dst + plan_plane_bytes(policy, plane, skipped),
+		        from + plan_plane_bytes(policy, plane, at),
+		        (size_t)plan_plane_bytes(policy, plane, held));
+		store_return(s->store, plane, unit, STORE_READ);
+		dst = (char *)dst + plan_plane_bytes(policy, plane, run);
+	}
+	return rc;
 }
 
 int snapshot_at(
         struct snapshot *s, int tensor, enum plane plane, int64_t first, int64_t count, const void **out)
 {
+	const struct unit_map *map = s->plan->map;
 	int64_t at, skipped;
-	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
+	int unit = unit_map_piece(map, tensor, first)->unit, rc = unit_await(s, unit);
 	const char *lies = store_at(s->store, plane, unit);
 
 	*out = NULL;
-	if (!rc && lies && part_find(s, &at, &skipped, tensor, first, count) == count)
+	if (!rc && lies && unit_map_run(map, tensor, first, count) == count &&
+	        part_find(s, &at, &skipped, tensor, first, count) == count)
 		*out = lies + plan_plane_bytes(&s->plan->policy, plane, at);
 	return rc;
 }
 
-void snapshot_done(struct snapshot *s, int tensor)
+void snapshot_done(struct snapshot *s, int tensor, int64_t first)
 {
-	struct unit_hold *unit = &s->units[s->plan->map->tensor_unit[tensor]];
+	struct unit_hold *unit = &s->units[unit_map_piece(s->plan->map, tensor, first)->unit];
 
 	pthread_mutex_lock(&s->lock);
 	if (unit->left && !--unit->left) {

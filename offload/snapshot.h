@@ -45,12 +45,13 @@ void snapshot_cancel(struct snapshot *snapshot);
 /* For the reader. snapshot_read waits until the tensor's unit may be read, then copies the elements that
  * this rank holds, in the plane's type, as engine_read. snapshot_at returns their address instead, valid
  * until done, or NULL if the rank lacks some. ERR_STOPPED after cancel. snapshot_done: the reader needs no
- * more of this tensor; a unit is free when all its tensors are done. snapshot_end: the reader is finished. */
+ * more of the tensor's piece with this element; a unit is free when all its pieces are done. snapshot_end:
+ * the reader is finished. */
 int snapshot_read(
         struct snapshot *snapshot, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
 int snapshot_at(struct snapshot *snapshot, int tensor, enum plane plane, int64_t first, int64_t count,
         const void **at);
-void snapshot_done(struct snapshot *snapshot, int tensor);
+void snapshot_done(struct snapshot *snapshot, int tensor, int64_t first);
 void snapshot_end(struct snapshot *snapshot);
 
 /* Call around every UPDATE of host planes, on the thread that runs it. begin waits while the unit is held. */

@@ -117,13 +117,6 @@ static int64_t module_wrap(struct module_tree *t, int at, int64_t min_num_params
 	return rest;
 }
 
-static int unit_of_module(const struct module_tree *t, int module)
-{
-	while (t->modules[module].unit < 0)
-		module = t->modules[module].parent;
-	return t->modules[module].unit;
-}
-
 /* "block 3", "block 3, part 1", "embedding"; mem_free. */
 static char *group_name(const struct model *model, const struct model_group *g)
 {
@@ -135,7 +128,40 @@ static char *group_name(const struct model *model, const struct model_group *g)
 	                    : mem_printf("block %d", g->layer);
 }
 
-/* Assigns tensors to units by policy, before ordering. Fills tensor_unit and names; returns the number of
+/* Cuts tensors into pieces: the experts of each stage that reads a part of them. */
+static int pieces_cut(struct unit_map *map)
+{
+	const struct model *model = map->model;
+	int count = 0;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		count += model_tensor_parts(model, t);
+	map->pieces = mem_alloc((size_t)count, sizeof(*map->pieces));
+	map->tensor_piece = mem_alloc((size_t)model->tensor_count + 1, sizeof(int));
+	if (!map->pieces || !map->tensor_piece)
+		return ERR_NOMEM;
+	for (int t = 0; t < model->tensor_count; t++) {
+		map->tensor_piece[t] = map->piece_count;
+		for (int n = 0; n < model_tensor_parts(model, t); n++) {
+			struct unit_piece *piece = &map->pieces[map->piece_count++];
+
+			piece->tensor = t;
+			model_tensor_part(model, t, n, &piece->first, &piece->count);
+		}
+	}
+	map->tensor_piece[model->tensor_count] = map->piece_count;
+	return 0;
+}
+
+/* The group that reads a piece. */
+static int piece_group(const struct unit_map *map, int piece)
+{
+	int t = map->pieces[piece].tensor;
+
+	return map->model->stages[map->model->tensors[t].first_stage + piece - map->tensor_piece[t]].group;
+}
+
+/* Assigns pieces to units by policy, before ordering. Fills their units, and names; returns the number of
  * units or ERR_*. */
 static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t min_num_params, char **names)
 {
@@ -150,29 +176,21 @@ static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t m
 	rc = policy == WRAP_SIZE ? module_tree_build(&tree, model) : 0;
 	if (rc)
 		goto out;
-	if (policy == WRAP_SIZE) {
+	if (policy == WRAP_SIZE)
 		module_wrap(&tree, 0, min_num_params, &unit_count);
-		for (int i = 0; i < model->tensor_count; i++)
-			map->tensor_unit[i] = unit_of_module(&tree, tree.tensor_module[i]);
-	} else {
+	else
 		unit_count = model->group_count;
-		for (int i = 0; i < model->tensor_count; i++)
-			map->tensor_unit[i] = model->stages[model->tensors[i].first_stage].group;
-	}
-	for (int i = 0; i < model->tensor_count && !rc; i++) {
-		int u = map->tensor_unit[i];
+	for (int i = 0; i < map->piece_count && !rc; i++) {
+		int module = policy == WRAP_SIZE ? tree.tensor_module[map->pieces[i].tensor] : 0, u;
 
+		while (policy == WRAP_SIZE && tree.modules[module].unit < 0)
+			module = tree.modules[module].parent;
+		u = map->pieces[i].unit =
+		        policy == WRAP_SIZE ? tree.modules[module].unit : piece_group(map, i);
 		if (names[u])
 			continue;
-		if (policy == WRAP_SIZE) {
-			int module = tree.tensor_module[i];
-
-			while (tree.modules[module].unit < 0)
-				module = tree.modules[module].parent;
-			names[u] = mem_strdup(module ? tree.modules[module].path : "rest");
-		} else {
-			names[u] = group_name(model, &model->groups[u]);
-		}
+		names[u] = policy != WRAP_SIZE ? group_name(model, &model->groups[u])
+		                               : mem_strdup(module ? tree.modules[module].path : "rest");
 		rc = names[u] ? 0 : ERR_NOMEM;
 	}
 	rc = rc ? rc : unit_count;
@@ -188,12 +206,11 @@ struct unit_part {
 	const struct weight_format *format;
 };
 
-static struct unit_part part_of(const struct unit_map *map, int tensor)
+static struct unit_part part_of(const struct unit_map *map, const struct unit_piece *piece)
 {
-	const struct model_tensor *t = &map->model->tensors[tensor];
+	const struct model_tensor *t = &map->model->tensors[piece->tensor];
 
-	return (struct unit_part){
-	        map->tensor_unit[tensor], t->trainable, model_tensor_format(t, map->compute_dtype)};
+	return (struct unit_part){piece->unit, t->trainable, model_tensor_format(t, map->compute_dtype)};
 }
 
 static int part_is(const struct unit_part *a, const struct unit_part *b)
@@ -208,18 +225,18 @@ static char *part_name(const struct unit_part *part, const char *name)
 }
 
 /* Splits a unit with several kinds of tensors into parts. The first kind that occurs keeps number and name.
- * names has room for every tensor's. Returns the number of units or ERR_*. */
+ * names has room for every piece's. Returns the number of units or ERR_*. */
 static int units_split(struct unit_map *map, int unit_count, char **names)
 {
-	int tensors = map->model->tensor_count, count = unit_count, rc = 0;
-	struct unit_part *parts = mem_alloc((size_t)(unit_count + tensors), sizeof(*parts));
+	int count = unit_count, rc = 0;
+	struct unit_part *parts = mem_alloc((size_t)(unit_count + map->piece_count), sizeof(*parts));
 
 	if (!parts)
 		return ERR_NOMEM;
 	for (int u = 0; u < unit_count; u++)
 		parts[u].of = -1;
-	for (int t = 0; t < tensors && !rc; t++) {
-		struct unit_part part = part_of(map, t);
+	for (int i = 0; i < map->piece_count && !rc; i++) {
+		struct unit_part part = part_of(map, &map->pieces[i]);
 		int at = part.of;
 
 		if (parts[at].of >= 0 && !part_is(&parts[at], &part))
@@ -230,7 +247,7 @@ static int units_split(struct unit_map *map, int unit_count, char **names)
 			rc = names[at] ? 0 : ERR_NOMEM;
 		}
 		parts[at] = part;
-		map->tensor_unit[t] = at;
+		map->pieces[i].unit = at;
 	}
 	mem_free(parts);
 	return rc ? rc : count;
@@ -249,7 +266,7 @@ static int units_order(struct unit_map *map, int assigned, char **names)
 		order[i] = -1;
 	for (int s = 0; s < model->stage_count; s++)
 		for (int i = 0; i < model->stages[s].tensor_count; i++) {
-			int u = map->tensor_unit[model->stages[s].tensor[i]];
+			int u = unit_map_stage_piece(map, s, model->stages[s].tensor[i])->unit;
 
 			if (order[u] < 0)
 				order[u] = count++;
@@ -265,11 +282,13 @@ static int units_order(struct unit_map *map, int assigned, char **names)
 			map->units[order[u]].name = names[u];
 			names[u] = NULL;
 		}
-	for (int i = 0; i < model->tensor_count; i++) {
-		map->tensor_unit[i] = order[map->tensor_unit[i]];
-		if (map->tensor_unit[i] < 0) {
-			rc = err_set(
-			        ERR_INTERNAL, "no part of the model reads tensor %s", model->tensors[i].name);
+	for (int i = 0; i < map->piece_count; i++) {
+		struct unit_piece *piece = &map->pieces[i];
+
+		piece->unit = order[piece->unit];
+		if (piece->unit < 0) {
+			rc = err_set(ERR_INTERNAL, "no part of the model reads tensor %s",
+			        model->tensors[piece->tensor].name);
 			goto out;
 		}
 	}
@@ -278,46 +297,52 @@ out:
 	return rc;
 }
 
+/* Places a piece at the end of its unit. */
+static int piece_place(struct unit_map *map, struct unit_piece *piece)
+{
+	const struct model_tensor *t = &map->model->tensors[piece->tensor];
+	struct unit *u = &map->units[piece->unit];
+	int64_t cols = model_tensor_cols(t);
+
+	piece->offset = u->count;
+	u->trainable = t->trainable;
+	u->format = model_tensor_format(t, map->compute_dtype);
+	u->count += round_up(piece->count, UNIT_ALIGN);
+	if (weight_format_is_coded(u->format)) {
+		piece->scale = u->scale_bytes;
+		u->scale_bytes += weight_format_scale_bytes(u->format, piece->count / cols, cols);
+	}
+	if (u->scale_bytes && map->shard_ranks > 1)
+		return err_set(ERR_UNSUPPORTED, "weights in format %s cannot be divided among ranks yet",
+		        u->format->name);
+	u->piece_count++;
+	return 0;
+}
+
 static int units_layout(struct unit_map *map)
 {
-	const struct model *model = map->model;
 	int64_t granule = (int64_t)UNIT_ALIGN * map->shard_ranks;
+	int rc = 0;
 
-	for (int i = 0; i < model->tensor_count; i++) {
-		struct unit *u = &map->units[map->tensor_unit[i]];
-
-		map->tensor_offset[i] = u->count;
-		u->trainable = model->tensors[i].trainable;
-		u->format = model_tensor_format(&model->tensors[i], map->compute_dtype);
-		u->count += round_up(model->tensors[i].count, UNIT_ALIGN);
-		if (weight_format_is_coded(u->format)) {
-			map->tensor_scale[i] = u->scale_bytes;
-			u->scale_bytes += weight_format_scale_bytes(u->format,
-			        model_tensor_rows(&model->tensors[i]), model_tensor_cols(&model->tensors[i]));
-		}
-		if (u->scale_bytes && map->shard_ranks > 1)
-			return err_set(ERR_UNSUPPORTED,
-			        "weights in format %s cannot be divided among ranks yet", u->format->name);
-		u->tensor_count++;
-	}
-	for (int n = 0; n < map->unit_count; n++) {
+	for (int i = 0; i < map->piece_count && !rc; i++)
+		rc = piece_place(map, &map->pieces[i]);
+	for (int n = 0; n < map->unit_count && !rc; n++) {
 		struct unit *u = &map->units[n];
 
 		u->count = round_up(u->count, granule);
 		u->shard_count = u->count / map->shard_ranks;
 		u->first = map->shard_total;
 		map->shard_total += u->shard_count;
-		u->tensors = mem_alloc((size_t)u->tensor_count, sizeof(int));
-		if (!u->tensors)
-			return ERR_NOMEM;
-		u->tensor_count = 0;
+		u->pieces = mem_alloc((size_t)u->piece_count, sizeof(int));
+		rc = u->pieces ? 0 : ERR_NOMEM;
+		u->piece_count = 0;
 	}
-	for (int i = 0; i < model->tensor_count; i++) {
-		struct unit *u = &map->units[map->tensor_unit[i]];
+	for (int i = 0; i < map->piece_count && !rc; i++) {
+		struct unit *u = &map->units[map->pieces[i].unit];
 
-		u->tensors[u->tensor_count++] = i;
+		u->pieces[u->piece_count++] = i;
 	}
-	return 0;
+	return rc;
 }
 
 int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_policy policy,
@@ -325,24 +350,23 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 {
 	struct unit_map *map;
 	char **names = NULL;
-	int names_count = 2 * model->tensor_count + model->group_count + 1, rc;
+	int names_count = 0, rc;
 
 	if (world_size < 1 || rank < 0 || rank >= world_size)
 		return err_set(ERR_RANGE, "rank %d of %d ranks", rank, world_size);
 	map = mem_alloc(1, sizeof(*map));
-	names = mem_alloc((size_t)names_count, sizeof(*names));
-	if (!map || !names) {
-		rc = ERR_NOMEM;
-		goto out;
-	}
+	if (!map)
+		return ERR_NOMEM;
 	map->model = model;
 	map->compute_dtype = compute_dtype;
 	map->shard_rank = rank;
 	map->shard_ranks = world_size;
-	map->tensor_unit = mem_alloc((size_t)model->tensor_count, sizeof(int));
-	map->tensor_offset = mem_alloc((size_t)model->tensor_count, sizeof(int64_t));
-	map->tensor_scale = mem_alloc((size_t)model->tensor_count, sizeof(int64_t));
-	if (!map->tensor_unit || !map->tensor_offset || !map->tensor_scale) {
+	rc = pieces_cut(map);
+	if (rc)
+		goto out;
+	names_count = 2 * map->piece_count + model->group_count + model->tensor_count + 1;
+	names = mem_alloc((size_t)names_count, sizeof(*names));
+	if (!names) {
 		rc = ERR_NOMEM;
 		goto out;
 	}
@@ -370,13 +394,12 @@ void unit_map_close(struct unit_map *map)
 	if (!map)
 		return;
 	for (int i = 0; map->units && i < map->unit_count; i++) {
-		mem_free(map->units[i].tensors);
+		mem_free(map->units[i].pieces);
 		mem_free(map->units[i].name);
 	}
 	mem_free(map->units);
-	mem_free(map->tensor_unit);
-	mem_free(map->tensor_offset);
-	mem_free(map->tensor_scale);
+	mem_free(map->pieces);
+	mem_free(map->tensor_piece);
 	mem_free(map);
 }
 
@@ -390,6 +413,11 @@ int64_t unit_coded_bytes(const struct unit *u, enum plane plane, int64_t count)
 	return plane == PLANE_CODES ? code_bytes(u->format->code, count) : u->scale_bytes;
 }
 
+const struct weight_format *unit_map_format(const struct unit_map *map, int tensor)
+{
+	return map->units[map->pieces[map->tensor_piece[tensor]].unit].format;
+}
+
 int unit_map_stage_trains(const struct unit_map *map, int stage)
 {
 	const struct model_stage *s = &map->model->stages[stage];
@@ -400,11 +428,36 @@ int unit_map_stage_trains(const struct unit_map *map, int stage)
 	return 0;
 }
 
+const struct unit_piece *unit_map_stage_piece(const struct unit_map *map, int stage, int tensor)
+{
+	int first = map->tensor_piece[tensor], is_divided = map->tensor_piece[tensor + 1] - first > 1;
+
+	return &map->pieces[first + (is_divided ? stage - map->model->tensors[tensor].first_stage : 0)];
+}
+
+const struct unit_piece *unit_map_piece(const struct unit_map *map, int tensor, int64_t element)
+{
+	int at = map->tensor_piece[tensor];
+
+	while (at + 1 < map->tensor_piece[tensor + 1] && map->pieces[at + 1].first <= element)
+		at++;
+	return &map->pieces[at];
+}
+
+int64_t unit_map_run(const struct unit_map *map, int tensor, int64_t first, int64_t count)
+{
+	const struct unit_piece *piece = unit_map_piece(map, tensor, first);
+	int64_t left = piece->first + piece->count - first;
+
+	return left < count ? left : count;
+}
+
 void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int64_t count, int64_t *shard_at,
         int64_t *held, int64_t *skipped)
 {
-	const struct unit *u = &map->units[map->tensor_unit[tensor]];
-	int64_t begin = map->tensor_offset[tensor] + first, end = begin + count;
+	const struct unit_piece *piece = unit_map_piece(map, tensor, first);
+	const struct unit *u = &map->units[piece->unit];
+	int64_t begin = piece->offset + first - piece->first, end = begin + count;
 	int64_t shard_begin = u->shard_count * map->shard_rank, shard_end = shard_begin + u->shard_count;
 	int64_t from = begin > shard_begin ? begin : shard_begin;
 	int64_t to = end < shard_end ? end : shard_end;

@@ -1,10 +1,11 @@
 /* Units: groups of tensors that move, shard and update together.
  *
- * Mental model. A unit map puts every tensor of the table into exactly one unit, at an element offset in the
- * unit's flat range. Tensors keep table order inside a unit and start at multiples of UNIT_ALIGN elements;
- * the gaps are zero in every plane. A unit's range is padded so that it divides evenly into world_size
- * shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units are in the order of their first
- * use in forward.
+ * Mental model. A unit map puts every piece of a tensor into exactly one unit, at an element offset in the
+ * unit's flat range. A tensor is one piece, unless the model divides its experts among several stages: then
+ * each of these has a piece, and its experts are in a unit of their own. Pieces keep table order inside a
+ * unit and start at multiples of UNIT_ALIGN elements; the gaps are zero in every plane. A unit's range is
+ * padded so that it divides evenly into world_size shards; shard r is elements [r * shard_count, (r + 1) *
+ * shard_count). Units are in the order of their first use in forward.
  *
  * Trained and frozen tensors never share a unit, nor do frozen ones of two formats (optim/weight_format.h).
  * If the policy groups them, each kind becomes its own unit. So a unit is frozen or trained as a whole.
@@ -24,13 +25,21 @@ enum { UNIT_ALIGN = 256 }; /* in elements; a block of 8-bit optimizer state neve
 struct unit {
 	int trainable;                      /* 0: frozen; the same for all its tensors */
 	const struct weight_format *format; /* of the weights in memory; the same for all its tensors */
-	int *tensors;                       /* indices into the model's table, ascending */
-	int tensor_count;
+	int *pieces;                        /* indices into the map's, ascending */
+	int piece_count;
 	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
-	int64_t scale_bytes; /* of all tensors, in a coded format; every rank has all of them */
+	int64_t scale_bytes; /* of all pieces, in a coded format; every rank has all of them */
 	int64_t first;       /* first element of this rank's shard in a store plane */
 	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
+};
+
+/* Elements [first, first + count) of a tensor. */
+struct unit_piece {
+	int tensor, unit;
+	int64_t first, count;
+	int64_t offset; /* elements from the start of its unit */
+	int64_t scale;  /* in a coded format, bytes from the start of its unit's scales */
 };
 
 struct unit_map {
@@ -41,10 +50,10 @@ struct unit_map {
 	/* This rank and their number, among the ranks that share one copy of the model; other replicas do not
 	 * count. */
 	int shard_rank, shard_ranks;
-	int *tensor_unit;       /* per tensor */
-	int64_t *tensor_offset; /* per tensor, elements from the start of its unit */
-	int64_t *tensor_scale;  /* per tensor of a coded format, bytes from the start of its unit's scales */
-	int64_t shard_total;    /* sum of shard_count: elements of one store plane */
+	struct unit_piece *pieces; /* in the order of tensors and elements */
+	int piece_count;
+	int *tensor_piece;   /* per tensor, and one more at the end: its first piece */
+	int64_t shard_total; /* sum of shard_count: elements of one store plane */
 };
 
 /* min_num_params: WRAP_SIZE only. ERR_NOMEM, ERR_RANGE. The model must outlive the map. */
@@ -58,11 +67,24 @@ unsigned unit_planes(const struct unit *unit, enum adamw_state state);
 /* Bytes of a plane of PLANES_CODED with the codes of so many elements, or with the unit's scales. */
 int64_t unit_coded_bytes(const struct unit *unit, enum plane plane, int64_t count);
 
+/* The format of a tensor in memory. */
+const struct weight_format *unit_map_format(const struct unit_map *map, int tensor);
+
 /* 1 if the stage reads a trained tensor. */
 int unit_map_stage_trains(const struct unit_map *map, int stage);
 
-/* Finds the part of tensor elements [first, first + count) in this rank's shard: *shard_at is its position
- * in a store plane, *held its length (0 if none), *skipped the number of elements of the range before it. */
+/* The piece of one of its tensors that a stage reads. */
+const struct unit_piece *unit_map_stage_piece(const struct unit_map *map, int stage, int tensor);
+
+/* The piece with this element. */
+const struct unit_piece *unit_map_piece(const struct unit_map *map, int tensor, int64_t element);
+
+/* Elements of the range [first, first + count) of a tensor that are in the piece of its first one. */
+int64_t unit_map_run(const struct unit_map *map, int tensor, int64_t first, int64_t count);
+
+/* Finds the part of tensor elements [first, first + count), which are in one piece, in this rank's shard:
+ * *shard_at is its position in a store plane, *held its length (0 if none), *skipped the number of elements
+ * of the range before it. */
 void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int64_t count, int64_t *shard_at,
         int64_t *held, int64_t *skipped);
 

@@ -65,10 +65,11 @@ static int planes_read(void *context, int tensor, enum plane plane, int64_t firs
 	return 0;
 }
 
-static void planes_done(void *context, int tensor)
+static void planes_done(void *context, int tensor, int64_t first)
 {
 	struct planes *p = context;
 
+	(void)first;
 	if (tensor == PLANE_SOURCE_END) {
 		p->ends++;
 		return;

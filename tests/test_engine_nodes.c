@@ -174,13 +174,13 @@ static int64_t check_pieces(const struct pool *pool, const struct unit_map *map)
 	int64_t want[NODES_MAX] = {0}, sum = 0;
 
 	for (int u = 0; u < map->unit_count; u++)
-		for (int i = 0; i < map->units[u].tensor_count; i++) {
-			int t = map->units[u].tensors[i], node;
+		for (int i = 0; i < map->units[u].piece_count; i++) {
+			const struct unit_piece *piece = &map->pieces[map->units[u].pieces[i]];
+			int node;
 
-			for (int64_t at = 0; at < map->model->tensors[t].count; at += 65536) {
-				int64_t left = map->model->tensors[t].count - at, before = 0;
-				int64_t middle =
-				        map->tensor_offset[t] + at + (left < 65536 ? left : 65536) / 2;
+			for (int64_t at = 0; at < piece->count; at += 65536) {
+				int64_t left = piece->count - at, before = 0;
+				int64_t middle = piece->offset + at + (left < 65536 ? left : 65536) / 2;
 
 				for (node = 0; node + 1 < pool_node_count(pool); node++) {
 					before += pool_node_worker_count(pool, node);

@@ -179,14 +179,14 @@ static void *read_units(void *context)
 	for (int i = 0; i < map->unit_count && !r->code && i != r->stops_at; i++) {
 		const struct unit *unit = &map->units[snapshot_order(s, i)];
 
-		for (int n = 0; n < unit->tensor_count && !r->code; n++) {
-			int t = unit->tensors[n];
+		for (int n = 0; n < unit->piece_count && !r->code; n++) {
+			int t = map->pieces[unit->pieces[n]].tensor;
 
 			for (int p = 0; p <= plane_last(r->run) && !r->code; p++)
 				r->code = snapshot_read(s, t, (enum plane)p, 0,
 				        r->run->model->tensors[t].count, image_at(&r->image, r->run, t, p));
 			nanosleep(&(struct timespec){0, r->pause_ns}, NULL);
-			snapshot_done(s, t);
+			snapshot_done(s, t, 0);
 		}
 	}
 	snapshot_end(s);

@@ -294,7 +294,7 @@ static void gate_try(uint64_t seed)
 	y = gaps_make(&c, &y, rows, dtype);
 	gate = gaps_make(&c, &gate, rows, dtype);
 	op.gate = (struct op_gate){tensor_addr(y.t), tensor_addr(x.t), tensor_addr(gate.t), rows, groups,
-	        cols, x.stride, y.stride, gate.stride, gate.group_stride, act, dtype};
+	        cols, x.stride, y.stride, gate.stride, gate.group_stride, act, .dtype = dtype};
 	case_run(&c, &op);
 	for (int64_t i = 0; i < rows * groups * cols; i++) {
 		int64_t r = i / cols / groups, g = i / cols % groups, k = i % cols;
@@ -315,7 +315,7 @@ static void gate_try(uint64_t seed)
 	op = (struct op){.kind = OP_GATE_GRAD};
 	op.gate_grad = (struct op_gate_grad){tensor_addr(dx.t), tensor_addr(dgate.t), tensor_addr(dy.t),
 	        tensor_addr(x.t), tensor_addr(gate.t), rows, groups, cols, x.stride, dy.stride, gate.stride,
-	        gate.group_stride, act, dtype};
+	        gate.group_stride, act, .dtype = dtype};
 	case_run(&c, &op);
 	for (int64_t i = 0; i < rows * groups * cols; i++) {
 		int64_t r = i / cols / groups, g = i / cols % groups, k = i % cols;

@@ -115,7 +115,7 @@ static void test_dispatch_combine(void **state)
 		rows = case_tensor(&c, v.tokens * v.chosen * v.cols, v.dtype, 1);
 		y = case_tensor(&c, v.tokens * v.cols, is_wide ? DTYPE_F32 : v.dtype, 1);
 		op.dispatch = (struct op_dispatch){tensor_addr(rows), tensor_addr(x), tensor_addr(v.slot),
-		        v.tokens, v.chosen, v.cols, v.dtype};
+		        v.tokens, v.chosen, v.cols, .dtype = v.dtype};
 		case_run(&c, &op);
 		for (int64_t i = 0; i < v.tokens * v.chosen * v.cols; i++) {
 			int64_t slot = (int64_t)tensor_get(v.slot, i / v.cols);
@@ -127,7 +127,7 @@ static void test_dispatch_combine(void **state)
 		c.name = "combine";
 		op = (struct op){.kind = OP_COMBINE,
 		        .combine = {tensor_addr(y), tensor_addr(rows), tensor_addr(v.row), v.tokens, v.chosen,
-		                v.cols, v.dtype, y->dtype, accumulate}};
+		                v.cols, v.dtype, y->dtype, .accumulate = accumulate}};
 		case_run(&c, &op);
 		for (int64_t i = 0; i < v.tokens * v.cols; i++) {
 			double sum = accumulate ? tensor_was(y, i) : 0, size = fabs(sum);
@@ -163,8 +163,8 @@ static void test_weigh(void **state)
 		dx = case_tensor(&c, rows * v.cols, v.dtype, 1);
 		weights = case_tensor(&c, rows, DTYPE_F32, 1);
 		dweights = case_tensor(&c, rows, DTYPE_F32, 1);
-		op.weigh = (struct op_weigh){
-		        tensor_addr(x), tensor_addr(weights), tensor_addr(slot), rows, v.cols, v.dtype};
+		op.weigh = (struct op_weigh){tensor_addr(x), tensor_addr(weights), tensor_addr(slot), rows,
+		        v.cols, .dtype = v.dtype};
 		case_run(&c, &op);
 		for (int64_t i = 0; i < rows * v.cols; i++) {
 			int64_t r = i / v.cols, s = slot ? (int64_t)tensor_get(slot, r) : r;

@@ -265,8 +265,8 @@ static void test_limited(void **state)
 		dgate_up = case_int(&c, 0, 1) ? gate_up : case_tensor(&c, rows * 2 * cols, dtype, 1);
 		for (int64_t i = 0; i < 8 && i < rows * 2 * cols; i++)
 			tensor_set(gate_up, i, i % 2 ? 7 : i % 4 ? -7 : 7.25);
-		op.glu_limited = (struct op_glu_limited){
-		        tensor_addr(out), tensor_addr(gate_up), rows, cols, v.alpha, v.limit, order, dtype};
+		op.glu_limited = (struct op_glu_limited){tensor_addr(out), tensor_addr(gate_up), rows, cols,
+		        v.alpha, v.limit, order, .dtype = dtype};
 		case_run(&c, &op);
 		for (int pass = 0; pass < 2; pass++) {
 			for (int64_t i = 0; i < rows * cols; i++) {
@@ -289,9 +289,9 @@ static void test_limited(void **state)
 				case_check(&c, dgate_up, at, v.dgate, bound, "dgate");
 				case_check(&c, dgate_up, up, v.dup, bound, "dup");
 			}
-			grad.glu_limited_grad =
-			        (struct op_glu_limited_grad){tensor_addr(dgate_up), tensor_addr(dout),
-			                tensor_addr(gate_up), rows, cols, v.alpha, v.limit, order, dtype};
+			grad.glu_limited_grad = (struct op_glu_limited_grad){tensor_addr(dgate_up),
+			        tensor_addr(dout), tensor_addr(gate_up), rows, cols, v.alpha, v.limit, order,
+			        .dtype = dtype};
 			if (!pass)
 				case_run(&c, &grad);
 		}
@@ -314,12 +314,12 @@ static void test_limited_nan(void **state)
 		dout = case_tensor(&c, 1, DTYPE_F32, 1);
 		dgate_up = case_tensor(&c, 2, DTYPE_F32, 1);
 		tensor_set(gate_up, which, NAN);
-		op.glu_limited = (struct op_glu_limited){
-		        tensor_addr(out), tensor_addr(gate_up), 1, 1, 1.7, 7, GLU_BY_TURNS, DTYPE_F32};
+		op.glu_limited = (struct op_glu_limited){tensor_addr(out), tensor_addr(gate_up), 1, 1, 1.7, 7,
+		        GLU_BY_TURNS, .dtype = DTYPE_F32};
 		case_run(&c, &op);
 		assert_true(isnan(tensor_get(out, 0)));
 		grad.glu_limited_grad = (struct op_glu_limited_grad){tensor_addr(dgate_up), tensor_addr(dout),
-		        tensor_addr(gate_up), 1, 1, 1.7, 7, GLU_BY_TURNS, DTYPE_F32};
+		        tensor_addr(gate_up), 1, 1, 1.7, 7, GLU_BY_TURNS, .dtype = DTYPE_F32};
 		case_run(&c, &grad);
 		assert_true(isnan(tensor_get(dgate_up, 0)));
 		case_forget(out);

@@ -290,7 +290,7 @@ static void test_columns(void **state)
 		src = case_tensor(&c, (from_rows - 1) * from_stride + cols, from, 1);
 		dst = case_tensor(&c, (rows - 1) * to_stride + cols, to, 1);
 		op.columns = (struct op_columns){tensor_addr(dst), tensor_addr(src), rows, cols, to_stride,
-		        from_stride, to, from, adds, spread, fold};
+		        from_stride, to, from, adds, spread, .fold = fold};
 		case_run(&c, &op);
 		for (int64_t i = 0; i < (rows - 1) * to_stride + cols; i++) {
 			int64_t r = i / to_stride, col = i % to_stride;

@@ -128,9 +128,7 @@ static int sink_write(
 
 static const struct weight_format *sink_format(void *context, int tensor)
 {
-	const struct unit_map *map = engine_units(context);
-
-	return map->units[map->tensor_unit[tensor]].format;
+	return unit_map_format(engine_units(context), tensor);
 }
 
 static void values_write(struct engine *e, struct values *v)

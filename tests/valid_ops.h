@@ -34,7 +34,7 @@ enum { PLACE = 1 << 24 };
 #define ROUTE                                                                                                \
 	.tokens = 5, .experts = 14, .chosen = 3, .rule = ROUTE_SIGMOID, .is_normed = 1, .scale = 2,          \
 	.norm_epsilon = 1e-20
-#define GATE 5, 3, 7, 22, 23, 40, 9, ACT_SIGMOID, DTYPE_F32
+#define GATE 5, 3, 7, 22, 23, 40, 9, ACT_SIGMOID, .dtype = DTYPE_F32
 
 static const struct op valid[OP_KIND_COUNT] = {
         [OP_CONV] = {.kind = OP_CONV, .conv = {CONV, .y = AT(1), .bias = AT(4)}},
@@ -77,12 +77,13 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_ROUTER_SHARES] = {.kind = OP_ROUTER_SHARES, .router_shares = {AT(1), AT(2), 5, 14}},
         [OP_BALANCE_GRAD] = {.kind = OP_BALANCE_GRAD,
                 .balance_grad = {AT(1), AT(2), AT(3), AT(4), 5, 14, 3, 64, 0.5}},
-        [OP_DISPATCH] = {.kind = OP_DISPATCH, .dispatch = {AT(1), AT(2), AT(3), 5, 3, 7, DTYPE_BF16}},
+        [OP_DISPATCH] = {.kind = OP_DISPATCH,
+                .dispatch = {AT(1), AT(2), AT(3), 5, 3, 7, .dtype = DTYPE_BF16}},
         [OP_COMBINE] = {.kind = OP_COMBINE,
-                .combine = {AT(1), AT(2), AT(3), 5, 3, 7, DTYPE_BF16, DTYPE_F32, 1}},
-        [OP_WEIGH] = {.kind = OP_WEIGH, .weigh = {AT(1), AT(2), AT(3), 5, 7, DTYPE_BF16}},
+                .combine = {AT(1), AT(2), AT(3), 5, 3, 7, DTYPE_BF16, DTYPE_F32, .accumulate = 1}},
+        [OP_WEIGH] = {.kind = OP_WEIGH, .weigh = {AT(1), AT(2), AT(3), 5, 7, .dtype = DTYPE_BF16}},
         [OP_WEIGH_GRAD] = {.kind = OP_WEIGH_GRAD,
-                .weigh_grad = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 7, DTYPE_BF16}},
+                .weigh_grad = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 7, .dtype = DTYPE_BF16}},
         [OP_GROUPED] = {.kind = OP_GROUPED,
                 .grouped = {.c = AT(1),
                         .a = AT(2),
@@ -121,7 +122,7 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_ADD] = {.kind = OP_ADD, .add = {AT(1), AT(2), AT(3), 101, DTYPE_BF16}},
         [OP_SCALE] = {.kind = OP_SCALE, .scale = {AT(1), AT(2), AT(3), 101, 0.5, 3, DTYPE_BF16}},
         [OP_COLUMNS] = {.kind = OP_COLUMNS,
-                .columns = {AT(1), AT(2), 5, 7, 9, 11, DTYPE_BF16, DTYPE_F32, 0, 1, 3}},
+                .columns = {AT(1), AT(2), 5, 7, 9, 11, DTYPE_BF16, DTYPE_F32, 0, 1, .fold = 3}},
         [OP_CLAMP] = {.kind = OP_CLAMP, .clamp = {AT(1), AT(2), 5, 7, 9, 11, 1.5, DTYPE_BF16}},
         [OP_CLAMP_GRAD] = {.kind = OP_CLAMP_GRAD, .clamp_grad = {AT(1), AT(2), 5, 7, 9, 11, 1.5, DTYPE_BF16}},
         [OP_MATMUL] = {.kind = OP_MATMUL,
@@ -187,9 +188,9 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_GLU_GRAD] = {.kind = OP_GLU_GRAD,
                 .glu_grad = {AT(1), AT(2), AT(3), AT(4), AT(5), 101, ACT_GELU, DTYPE_BF16}},
         [OP_GLU_LIMITED] = {.kind = OP_GLU_LIMITED,
-                .glu_limited = {AT(1), AT(2), 5, 7, 1.702, 7.5, GLU_BY_TURNS, DTYPE_BF16}},
+                .glu_limited = {AT(1), AT(2), 5, 7, 1.702, 7.5, GLU_BY_TURNS, .dtype = DTYPE_BF16}},
         [OP_GLU_LIMITED_GRAD] = {.kind = OP_GLU_LIMITED_GRAD,
-                .glu_limited_grad = {AT(1), AT(2), AT(3), 5, 7, 1.702, 7.5, GLU_HALVES, DTYPE_F32}},
+                .glu_limited_grad = {AT(1), AT(2), AT(3), 5, 7, 1.702, 7.5, GLU_HALVES, .dtype = DTYPE_F32}},
         [OP_ACT] = {.kind = OP_ACT, .act = {AT(1), AT(2), 101, ACT_RELU2, DTYPE_F32}},
         [OP_ACT_GRAD] = {.kind = OP_ACT_GRAD, .act_grad = {AT(1), AT(2), AT(3), 101, ACT_RELU, DTYPE_F32}},
         [OP_GATE] = {.kind = OP_GATE, .gate = {AT(1), AT(2), AT(3), GATE}},

@@ -204,10 +204,9 @@ void adapters_find_base(struct session *s)
 static int is_exact(const void *session, int tensor)
 {
 	const struct session *s = session;
-	const struct unit_map *map = engine_units(s->engine);
 
 	return weight_format_keeps(
-	        map->units[map->tensor_unit[tensor]].format, s->model->tensors[tensor].storage);
+	        unit_map_format(engine_units(s->engine), tensor), s->model->tensors[tensor].storage);
 }
 
 int session_rounds(const struct session *s)

@@ -50,7 +50,8 @@ static int ranges_order(struct train_save *s, struct engine *engine)
 		rc = ERR_NOMEM;
 	for (int u = 0; u < map->unit_count && !rc; u++)
 		for (int64_t i = 0; i < count; i++)
-			if (map->tensor_unit[held[i].tensor] == snapshot_order(engine_snapshot(engine), u))
+			if (unit_map_piece(map, held[i].tensor, held[i].first)->unit ==
+			        snapshot_order(engine_snapshot(engine), u))
 				s->ranges[used++] = held[i];
 	mem_free(held);
 	s->save.ranges = s->ranges;

@@ -33,9 +33,10 @@ struct plane_source {
 	 * until done; waits as read does. NULL: use read. The callback may be NULL. */
 	int (*at)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count,
 	        const void **at);
-	/* The reader needs no more of this tensor, or of any tensor with PLANE_SOURCE_END, so waiting planes
-	 * may change. checkpoint/save.h calls it, also after an error. May be NULL. */
-	void (*done)(void *context, int tensor);
+	/* The reader needs no more of the range that begins with this element, or of any with
+	 * PLANE_SOURCE_END, so waiting planes may change. checkpoint/save.h calls it for each of its ranges,
+	 * also after an error. May be NULL. */
+	void (*done)(void *context, int tensor, int64_t first);
 };
 enum { PLANE_SOURCE_END = -1 };
 

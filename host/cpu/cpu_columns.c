@@ -14,12 +14,12 @@ static void columns_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_columns *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = min_i64((piece + 1) * COLUMNS_ROWS, o->rows);
+	struct cpu_rows rows = cpu_rows_piece(&o->range, o->rows, piece, COLUMNS_ROWS);
 	int64_t spread = max_i64(o->spread, 1), fold = max_i64(o->fold, 1);
 	float from[CPU_CHUNK], to[CPU_CHUNK];
 
 	(void)worker;
-	for (int64_t r = piece * COLUMNS_ROWS; r < end; r++)
+	for (int64_t r = rows.begin; r < rows.end; r++)
 		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
 			int64_t n = min_i64(CPU_CHUNK, o->cols - c), at = r * o->dst_stride + c;
 			int64_t row = r / spread * fold;
@@ -48,6 +48,6 @@ int cpu_columns(struct cpu_context *cx, const struct op_columns *op)
 {
 	struct op_columns o = *op;
 
-	cpu_run(cx, cpu_pieces(o.rows, COLUMNS_ROWS), columns_piece, &o);
+	cpu_run_rows(cx, &o.range, o.rows, COLUMNS_ROWS, columns_piece, &o);
 	return 0;
 }

@@ -28,6 +28,33 @@ void cpu_run(struct cpu_context *cx, int64_t piece_count, cpu_piece_fn *fn, void
 	pool_run(cx->pool, piece_count, fn, context);
 }
 
+struct cpu_rows cpu_rows_of(const struct row_range *range, int64_t rows)
+{
+	const int32_t *first;
+
+	if (dev_is_none(range->first))
+		return (struct cpu_rows){0, rows};
+	first = cpu_ptr(range->first);
+	return (struct cpu_rows){first[0], first[range->experts]};
+}
+
+struct cpu_rows cpu_rows_piece(const struct row_range *range, int64_t rows, int64_t piece, int64_t each)
+{
+	struct cpu_rows all = cpu_rows_of(range, rows);
+	int64_t begin = all.begin + piece * each;
+
+	return (struct cpu_rows){begin, min_i64(begin + each, all.end)};
+}
+
+void cpu_run_rows(struct cpu_context *cx, const struct row_range *range, int64_t rows, int64_t each,
+        cpu_piece_fn *fn, void *context)
+{
+	struct cpu_rows all = cpu_rows_of(range, rows);
+
+	if (all.end > all.begin)
+		cpu_run(cx, cpu_pieces(all.end - all.begin, each), fn, context);
+}
+
 int cpu_workers(const struct cpu_context *cx)
 {
 	return pool_worker_count(cx->pool);

@@ -13,11 +13,12 @@ static void dispatch_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_dispatch *o = context;
 	const int32_t *slot = cpu_ptr(o->slot);
-	int64_t each = cpu_piece_rows(o->cols), bytes = o->cols * dtype_bytes(o->dtype),
-	        end = min_i64((piece + 1) * each, o->tokens * o->chosen);
+	struct cpu_rows rows =
+	        cpu_rows_piece(&o->range, o->tokens * o->chosen, piece, cpu_piece_rows(o->cols));
+	int64_t bytes = o->cols * dtype_bytes(o->dtype);
 
 	(void)worker;
-	for (int64_t r = piece * each; r < end; r++)
+	for (int64_t r = rows.begin; r < rows.end; r++)
 		memcpy((char *)cpu_ptr(o->y) + r * bytes,
 		        (const char *)cpu_ptr(o->x) + slot[r] / o->chosen * bytes, (size_t)bytes);
 }
@@ -26,25 +27,38 @@ int cpu_dispatch(struct cpu_context *cx, const struct op_dispatch *op)
 {
 	struct op_dispatch o = *op;
 
-	cpu_run(cx, cpu_pieces(o.tokens * o.chosen, cpu_piece_rows(o.cols)), dispatch_piece, &o);
+	cpu_run_rows(cx, &o.range, o.tokens * o.chosen, cpu_piece_rows(o.cols), dispatch_piece, &o);
 	return 0;
 }
 
-/* Columns [c, c + n) of a token. */
-static void combine_columns(const struct op_combine *o, int64_t t, int64_t c, int64_t n)
+/* The rows of a token that are in the range, in the order of the sum. Returns their number. */
+static int64_t combine_rows(const struct op_combine *o, int64_t t, int32_t *sorted)
 {
-	const struct cpu_kernels *k = cpu_kernels();
 	const int32_t *row = (const int32_t *)cpu_ptr(o->row) + t * o->chosen;
-	float buffer[CPU_CHUNK], sum[CPU_CHUNK];
+	struct cpu_rows rows = cpu_rows_of(&o->range, o->tokens * o->chosen);
+	int64_t count = 0, at;
 
 	for (int64_t j = 0; j < o->chosen; j++) {
-		const float *x = cpu_load(k, buffer, cpu_ptr(o->x), row[j] * o->cols + c, n, o->dtype);
-
-		if (j)
-			k->add(sum, sum, x, n);
-		else
-			memcpy(sum, x, (size_t)n * sizeof(*sum));
+		if (row[j] < rows.begin || row[j] >= rows.end)
+			continue;
+		for (at = count++; at > 0 && (sorted[at - 1] > row[j]) != o->is_reversed; at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = row[j];
 	}
+	return count;
+}
+
+/* Columns [c, c + n) of a token, from its rows. */
+static void combine_columns(
+        const struct op_combine *o, int64_t t, const int32_t *row, int64_t rows, int64_t c, int64_t n)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+	float buffer[CPU_CHUNK], sum[CPU_CHUNK] = {0};
+
+	if (o->goes_on)
+		memcpy(sum, (const float *)cpu_ptr(o->y) + t * o->cols + c, (size_t)n * sizeof(*sum));
+	for (int64_t j = 0; j < rows; j++)
+		k->add(sum, sum, cpu_load(k, buffer, cpu_ptr(o->x), row[j] * o->cols + c, n, o->dtype), n);
 	if (o->accumulate)
 		k->add(sum, cpu_load(k, buffer, cpu_ptr(o->y), t * o->cols + c, n, o->y_dtype), sum, n);
 	if (o->y_dtype == DTYPE_F32)
@@ -59,9 +73,13 @@ static void combine_piece(void *context, int64_t piece, int worker)
 	int64_t each = cpu_piece_rows(o->cols), end = min_i64((piece + 1) * each, o->tokens);
 
 	(void)worker;
-	for (int64_t t = piece * each; t < end; t++)
-		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK)
-			combine_columns(o, t, c, min_i64(CPU_CHUNK, o->cols - c));
+	for (int64_t t = piece * each; t < end; t++) {
+		int32_t row[ROUTE_CHOSEN_MAX];
+		int64_t rows = combine_rows(o, t, row);
+
+		for (int64_t c = 0; c < o->cols && (rows || !o->goes_on); c += CPU_CHUNK)
+			combine_columns(o, t, row, rows, c, min_i64(CPU_CHUNK, o->cols - c));
+	}
 }
 
 int cpu_combine(struct cpu_context *cx, const struct op_combine *op)
@@ -115,10 +133,10 @@ static void weigh_piece(void *context, int64_t piece, int worker)
 	const int32_t *slot = dev_is_none(o->slot) ? NULL : cpu_ptr(o->slot);
 	const float *weights = cpu_ptr(o->weights);
 	float *dweights = dev_is_none(o->dx) ? NULL : cpu_ptr(o->dweights);
-	int64_t each = cpu_piece_rows(o->cols), end = min_i64((piece + 1) * each, o->rows);
+	struct cpu_rows rows = cpu_rows_piece(&o->range, o->rows, piece, cpu_piece_rows(o->cols));
 
 	(void)worker;
-	for (int64_t r = piece * each; r < end; r++) {
+	for (int64_t r = rows.begin; r < rows.end; r++) {
 		int64_t s = slot ? slot[r] : r;
 		double sum = row_weigh(o, r, weights[s]);
 
@@ -134,9 +152,10 @@ int cpu_weigh(struct cpu_context *cx, const struct op_weigh *op)
 	        .slot = op->slot,
 	        .rows = op->rows,
 	        .cols = op->cols,
-	        .dtype = op->dtype};
+	        .dtype = op->dtype,
+	        .range = op->range};
 
-	cpu_run(cx, cpu_pieces(o.rows, cpu_piece_rows(o.cols)), weigh_piece, &o);
+	cpu_run_rows(cx, &o.range, o.rows, cpu_piece_rows(o.cols), weigh_piece, &o);
 	return 0;
 }
 
@@ -144,7 +163,7 @@ int cpu_weigh_grad(struct cpu_context *cx, const struct op_weigh_grad *op)
 {
 	struct op_weigh_grad o = *op;
 
-	cpu_run(cx, cpu_pieces(o.rows, cpu_piece_rows(o.cols)), weigh_piece, &o);
+	cpu_run_rows(cx, &o.range, o.rows, cpu_piece_rows(o.cols), weigh_piece, &o);
 	return 0;
 }
 

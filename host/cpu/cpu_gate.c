@@ -4,21 +4,21 @@
 
 OP_ACT_LIST(CPU_DECLARE)
 
-/* One behind the last row and group of a piece. */
-static int64_t piece_end(int64_t rows, int64_t groups, int64_t cols, int64_t piece)
+/* Rows of a piece. */
+static int64_t rows_each(int64_t groups, int64_t cols)
 {
-	return min_i64((piece + 1) * cpu_piece_rows(cols), rows * groups);
+	return cpu_piece_rows(groups * cols);
 }
 
 static void gate_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_gate *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = piece_end(o->rows, o->groups, o->cols, piece);
+	struct cpu_rows rows = cpu_rows_piece(&o->range, o->rows, piece, rows_each(o->groups, o->cols));
 	float gate[CPU_CHUNK], x[CPU_CHUNK];
 
 	(void)worker;
-	for (int64_t i = piece * cpu_piece_rows(o->cols); i < end; i++) {
+	for (int64_t i = rows.begin * o->groups; i < rows.end * o->groups; i++) {
 		int64_t r = i / o->groups, g = i % o->groups;
 
 		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
@@ -39,7 +39,7 @@ int cpu_gate(struct cpu_context *cx, const struct op_gate *op)
 {
 	struct op_gate o = *op;
 
-	cpu_run(cx, cpu_pieces(o.rows * o.groups, cpu_piece_rows(o.cols)), gate_piece, &o);
+	cpu_run_rows(cx, &o.range, o.rows, rows_each(o.groups, o.cols), gate_piece, &o);
 	return 0;
 }
 
@@ -47,11 +47,11 @@ static void gate_grad_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_gate_grad *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = piece_end(o->rows, o->groups, o->cols, piece);
+	struct cpu_rows rows = cpu_rows_piece(&o->range, o->rows, piece, rows_each(o->groups, o->cols));
 	float gate[CPU_CHUNK], x[CPU_CHUNK], dy[CPU_CHUNK];
 
 	(void)worker;
-	for (int64_t i = piece * cpu_piece_rows(o->cols); i < end; i++) {
+	for (int64_t i = rows.begin * o->groups; i < rows.end * o->groups; i++) {
 		int64_t r = i / o->groups, g = i % o->groups;
 
 		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
@@ -75,6 +75,6 @@ int cpu_gate_grad(struct cpu_context *cx, const struct op_gate_grad *op)
 {
 	struct op_gate_grad o = *op;
 
-	cpu_run(cx, cpu_pieces(o.rows * o.groups, cpu_piece_rows(o.cols)), gate_grad_piece, &o);
+	cpu_run_rows(cx, &o.range, o.rows, rows_each(o.groups, o.cols), gate_grad_piece, &o);
 	return 0;
 }

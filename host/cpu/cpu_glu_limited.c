@@ -43,11 +43,11 @@ static void limited_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_glu_limited *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t each = cpu_piece_rows(o->cols), end = min_i64((piece + 1) * each, o->rows);
+	struct cpu_rows rows = cpu_rows_piece(&o->range, o->rows, piece, cpu_piece_rows(o->cols));
 	struct limited v;
 
 	(void)worker;
-	for (int64_t r = piece * each; r < end; r++)
+	for (int64_t r = rows.begin; r < rows.end; r++)
 		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
 			int64_t n = min_i64(CPU_CHUNK, o->cols - c), at = r * o->cols + c;
 			float *out = cpu_out(v.gate, cpu_ptr(o->out), at, o->dtype);
@@ -64,7 +64,7 @@ int cpu_glu_limited(struct cpu_context *cx, const struct op_glu_limited *op)
 {
 	struct op_glu_limited o = *op;
 
-	cpu_run(cx, cpu_pieces(o.rows, cpu_piece_rows(o.cols)), limited_piece, &o);
+	cpu_run_rows(cx, &o.range, o.rows, cpu_piece_rows(o.cols), limited_piece, &o);
 	return 0;
 }
 
@@ -98,10 +98,10 @@ static void limited_grad_columns(const struct op_glu_limited_grad *o, int64_t r,
 static void limited_grad_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_glu_limited_grad *o = context;
-	int64_t each = cpu_piece_rows(o->cols), end = min_i64((piece + 1) * each, o->rows);
+	struct cpu_rows rows = cpu_rows_piece(&o->range, o->rows, piece, cpu_piece_rows(o->cols));
 
 	(void)worker;
-	for (int64_t r = piece * each; r < end; r++)
+	for (int64_t r = rows.begin; r < rows.end; r++)
 		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK)
 			limited_grad_columns(o, r, c, min_i64(CPU_CHUNK, o->cols - c));
 }
@@ -110,6 +110,6 @@ int cpu_glu_limited_grad(struct cpu_context *cx, const struct op_glu_limited_gra
 {
 	struct op_glu_limited_grad o = *op;
 
-	cpu_run(cx, cpu_pieces(o.rows, cpu_piece_rows(o.cols)), limited_grad_piece, &o);
+	cpu_run_rows(cx, &o.range, o.rows, cpu_piece_rows(o.cols), limited_grad_piece, &o);
 	return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/size.h"
+#include "device/row_range.h"
 #include "host/cpu/cpu.h"
 #include "host/cpu/kernels.h"
 
@@ -25,6 +26,17 @@ static inline int64_t cpu_piece_rows(int64_t row_count)
 {
 	return cpu_pieces(8192, row_count);
 }
+
+/* The rows of a range, of `rows` in all; and those of one of its pieces. */
+struct cpu_rows {
+	int64_t begin, end;
+};
+struct cpu_rows cpu_rows_of(const struct row_range *range, int64_t rows);
+struct cpu_rows cpu_rows_piece(const struct row_range *range, int64_t rows, int64_t piece, int64_t each);
+
+/* Runs fn for each piece of `each` rows of the range. */
+void cpu_run_rows(struct cpu_context *cx, const struct row_range *range, int64_t rows, int64_t each,
+        cpu_piece_fn *fn, void *context);
 
 /* Elements src[at .. at + n) as fp32: in place if they are F32, else widened into buffer. */
 static inline const float *cpu_load(

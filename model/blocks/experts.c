@@ -13,11 +13,12 @@ static struct experts_norm norm_take(int64_t *end, const struct stage_call *call
 	return n;
 }
 
-static struct experts_layout layout_of(const struct stage_call *call)
+struct experts_layout experts_layout_of(const struct stage_call *call)
 {
 	const struct experts_config *x = &call->block->experts;
 	int64_t e = call->element_bytes, tokens = call->tokens, rows = experts_rows(call), end = 0;
-	int64_t weighed = call_has(call, ROLE_SHARED_WEIGHT_W) ? tokens : 0;
+	int64_t weighed = call_has(call, ROLE_SHARED_WEIGHT_W) ? tokens : 0,
+	        divided = experts_are_divided(call);
 	struct experts_layout l;
 
 	l.rstd = layout_take(&end, tokens, 4);
@@ -29,7 +30,10 @@ static struct experts_layout layout_of(const struct stage_call *call)
 	l.first = layout_take(&end, x->count + 1, 4);
 	l.slot = layout_take(&end, rows, 4);
 	l.row = layout_take(&end, rows, 4);
-	l.gate_up = layout_take(&end, rows * 2 * x->F, e);
+	l.gate_up = layout_take(&end, divided ? 0 : rows * 2 * x->F, e);
+	l.parts_sum = layout_take(&end, divided ? tokens * call->c->C : 0, 4);
+	l.parts_dweights = layout_take(&end, divided ? rows : 0, 4);
+	l.parts_shared = layout_take(&end, divided && x->shared ? tokens * call->c->C : 0, e);
 	l.shared_gate = layout_take(&end, tokens * x->shared, e);
 	l.shared_up = layout_take(&end, tokens * x->shared, e);
 	l.shared_logits = layout_take(&end, weighed, 4);
@@ -47,29 +51,32 @@ static struct experts_layout layout_of(const struct stage_call *call)
 
 static int64_t acts_bytes(const struct stage_call *call)
 {
-	return layout_of(call).bytes;
+	return experts_layout_of(call).bytes;
 }
 
 struct experts_scratch experts_scratch_of(const struct stage_call *call)
 {
 	const struct experts_config *x = &call->block->experts;
-	int64_t e = call->element_bytes, tokens = call->tokens, rows = experts_rows(call), end = 0,
+	enum stage_kind kind = call->model->stages[call->stage].kind;
+	int64_t e = call->element_bytes, end = 0, slots = experts_rows(call), C = call->c->C,
+	        tokens = kind == STAGE_PART ? 0 : call->tokens, rows = kind == STAGE_ROUTER ? 0 : slots,
 	        ranks = experts_has_adapters(call) ? rows * call->c->adapter_rank : 0;
 	struct experts_scratch s;
 
-	s.in_rows = layout_take(&end, rows * call->c->C, e);
+	s.in_rows = layout_take(&end, rows * C, e);
 	s.hidden = layout_take(&end, rows * x->F, e);
 	s.shared_hidden = layout_take(&end, tokens * x->shared, e);
-	s.out_rows = layout_take(&end, rows * call->c->C, e);
+	s.out_rows = layout_take(&end, rows * C, e);
 	s.dhidden = layout_take(&end, rows * x->F, e);
 	s.shared_dhidden = layout_take(&end, tokens * x->shared, e);
-	s.dweights = layout_take(&end, rows, 4);
+	s.dweights = layout_take(&end, slots, 4);
 	s.dlogits = layout_take(&end, tokens * x->count, 4);
 	s.dlogits_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * x->count, e);
-	s.part = layout_take(&end, call_has(call, ROLE_SUM_POST_NORM_W) ? tokens * call->c->C : 0, e);
+	s.part = layout_take(&end, call_has(call, ROLE_SUM_POST_NORM_W) ? tokens * C : 0, e);
 	s.counts = layout_take(&end, call->c->balance > 0 ? x->count : 0, 4);
 	s.adapter = layout_take(&end, ranks, e);
 	s.adapter_grad = layout_take(&end, ranks, e);
+	s.gate_up = layout_take(&end, kind == STAGE_PART ? rows * 2 * x->F : 0, e);
 	s.bytes = end;
 	return s;
 }
@@ -175,10 +182,12 @@ static void dispatch(struct stage_call *call, dev_addr y, dev_addr x)
 	                              .tokens = call->tokens,
 	                              .chosen = call->block->experts.chosen,
 	                              .cols = call->c->C,
-	                              .dtype = call->dtype}});
+	                              .dtype = call->dtype,
+	                              .range = experts_range(call)}});
 }
 
-static void combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, dev_addr x, int adds)
+void experts_combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, dev_addr x,
+        enum experts_sum sum, int is_reversed)
 {
 	call_op(call, &(struct op){.kind = OP_COMBINE,
 	                      .combine = {.y = y,
@@ -189,22 +198,32 @@ static void combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, dev
 	                              .cols = call->c->C,
 	                              .dtype = call->dtype,
 	                              .y_dtype = y_dtype,
-	                              .accumulate = adds}});
+	                              .accumulate = sum == EXPERTS_SUM_ADD,
+	                              .goes_on = sum == EXPERTS_SUM_GO_ON,
+	                              .is_reversed = is_reversed,
+	                              .range = experts_range(call)}});
+}
+
+/* Gates and ups, in activations or, of a part, in scratch. */
+static dev_addr gate_up_of(const struct stage_call *call)
+{
+	return experts_are_divided(call) ? own_scratch_at(call, experts_scratch_of(call).gate_up)
+	                                 : acts_at(call, layout(call)->gate_up);
 }
 
 /* The arguments of op_gate: gate and up lie side by side in rows of gate_up. */
 #define GATE_ARGUMENTS(call)                                                                                 \
-	.x = dev_at(acts_at(call, layout(call)->gate_up), (call)->block->experts.F * (call)->element_bytes), \
-	.gate = acts_at(call, layout(call)->gate_up), .rows = experts_rows(call), .groups = 1,               \
-	.cols = (call)->block->experts.F, .x_stride = 2 * (call)->block->experts.F,                          \
-	.y_stride = (call)->block->experts.F, .gate_stride = 2 * (call)->block->experts.F,                   \
-	.gate_group_stride = 2 * (call)->block->experts.F, .act = (call)->c->act, .dtype = (call)->dtype
+	.x = dev_at(gate_up_of(call), (call)->block->experts.F * (call)->element_bytes),                     \
+	.gate = gate_up_of(call), .rows = experts_rows(call), .groups = 1, .cols = (call)->block->experts.F, \
+	.x_stride = 2 * (call)->block->experts.F, .y_stride = (call)->block->experts.F,                      \
+	.gate_stride = 2 * (call)->block->experts.F, .gate_group_stride = 2 * (call)->block->experts.F,      \
+	.act = (call)->c->act, .dtype = (call)->dtype, .range = experts_range(call)
 
 /* The same of op_glu_limited, which reads gates and ups by turns. */
 #define LIMITED_ARGUMENTS(call)                                                                              \
-	.gate_up = acts_at(call, layout(call)->gate_up), .rows = experts_rows(call),                         \
-	.cols = (call)->block->experts.F, .alpha = (call)->block->experts.alpha,                             \
-	.limit = (call)->block->experts.limit, .order = GLU_BY_TURNS, .dtype = (call)->dtype
+	.gate_up = gate_up_of(call), .rows = experts_rows(call), .cols = (call)->block->experts.F,           \
+	.alpha = (call)->block->experts.alpha, .limit = (call)->block->experts.limit, .order = GLU_BY_TURNS, \
+	.dtype = (call)->dtype, .range = experts_range(call)
 
 static void activate(struct stage_call *call, dev_addr hidden)
 {
@@ -217,7 +236,7 @@ static void activate(struct stage_call *call, dev_addr hidden)
 
 static void activate_backward(struct stage_call *call, dev_addr dhidden)
 {
-	dev_addr gate = acts_at(call, layout(call)->gate_up);
+	dev_addr gate = gate_up_of(call);
 
 	if (call->block->experts.limit != 0)
 		call_op(call, &(struct op){.kind = OP_GLU_LIMITED_GRAD,
@@ -233,7 +252,7 @@ static void activate_backward(struct stage_call *call, dev_addr dhidden)
 
 /* ---- the shared expert ---- */
 
-static int has_shared(const struct stage_call *call)
+int experts_has_shared(const struct stage_call *call)
 {
 	return call_has(call, ROLE_SHARED_DOWN_W);
 }
@@ -265,7 +284,7 @@ static void shared_inner(struct stage_call *call)
 	}
 }
 
-static void shared_forward(struct stage_call *call, dev_addr branch)
+void experts_shared_forward(struct stage_call *call, dev_addr branch)
 {
 	struct linear down = experts_shared_of(call, ROLE_SHARED_DOWN_W);
 	dev_addr hidden = own_scratch_at(call, experts_scratch_of(call).shared_hidden);
@@ -275,7 +294,7 @@ static void shared_forward(struct stage_call *call, dev_addr branch)
 	if (call_has(call, ROLE_SHARED_WEIGHT_W))
 		call_op(call, &(struct op){.kind = OP_WEIGH,
 		                      .weigh = {hidden, acts_at(call, layout(call)->shared_weights), DEV_NONE,
-		                              call->tokens, S, call->dtype}});
+		                              call->tokens, S, .dtype = call->dtype}});
 	linear_forward(call, &down, rows_at(call, branch, call->c->C), call->dtype, rows_at(call, hidden, S));
 }
 
@@ -298,10 +317,10 @@ static void shared_backward(struct stage_call *call, struct rows dy, dev_addr dn
 	if (call_has(call, ROLE_SHARED_WEIGHT_W)) {
 		struct router r = experts_router(call, 1);
 
-		call_op(call,
-		        &(struct op){.kind = OP_WEIGH_GRAD,
-		                .weigh_grad = {hidden.base, dhidden.base, own_scratch_at(call, s.dweights),
-		                        acts_at(call, r.weights), DEV_NONE, call->tokens, S, call->dtype}});
+		call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
+		                      .weigh_grad = {hidden.base, dhidden.base,
+		                              own_scratch_at(call, s.dweights), acts_at(call, r.weights),
+		                              DEV_NONE, call->tokens, S, .dtype = call->dtype}});
 		experts_route_backward(call, &r, dnorm, sum);
 		sum = LINEAR_ADD;
 	}
@@ -360,17 +379,16 @@ static void weigh(struct stage_call *call, dev_addr rows, int64_t cols)
 {
 	call_op(call, &(struct op){.kind = OP_WEIGH,
 	                      .weigh = {rows, experts_row_weights(call), acts_at(call, layout(call)->slot),
-	                              experts_rows(call), cols, call->dtype}});
+	                              experts_rows(call), cols, call->dtype, experts_range(call)}});
 }
 
 /* From the gradient of weighted rows, that of the rows, in its place, and of the weights; weighs the rows. */
-static void weigh_backward(
-        struct stage_call *call, const struct experts_scratch *s, dev_addr rows, dev_addr drows, int64_t cols)
+static void weigh_backward(struct stage_call *call, dev_addr rows, dev_addr drows, int64_t cols)
 {
 	call_op(call, &(struct op){.kind = OP_WEIGH_GRAD,
-	                      .weigh_grad = {rows, drows, own_scratch_at(call, s->dweights),
-	                              experts_row_weights(call), acts_at(call, layout(call)->slot),
-	                              experts_rows(call), cols, call->dtype}});
+	                      .weigh_grad = {rows, drows, experts_dweights(call), experts_row_weights(call),
+	                              acts_at(call, layout(call)->slot), experts_rows(call), cols,
+	                              call->dtype, experts_range(call)}});
 }
 
 static void down_product(
@@ -402,14 +420,54 @@ static void down_backward(struct stage_call *call, const struct experts_scratch 
 
 	if (weighs_output(call)) {
 		down_product(call, s, room, hidden);
-		weigh_backward(call, s, room, dout, call->c->C);
+		weigh_backward(call, room, dout, call->c->C);
 	}
 	experts_linear_backward_input(call, &down, dhidden, dout);
 	experts_adapt_down_input(call, s, dhidden, dout);
 	if (!weighs_output(call))
-		weigh_backward(call, s, hidden, dhidden, call->block->experts.F);
+		weigh_backward(call, hidden, dhidden, call->block->experts.F);
 	experts_linear_backward_weight(call, &down, dout, hidden);
 	experts_adapt_down_weights(call, s, dout, hidden);
+}
+
+void experts_begin(struct stage_call *call)
+{
+	struct router router = experts_router(call, 0);
+
+	norms_forward(call);
+	experts_route(call, &router);
+	experts_order(call);
+	experts_tally(call);
+	experts_scale_weights(call);
+	if (experts_has_shared(call))
+		shared_inner(call);
+}
+
+/* Gates and ups. */
+static void rows_inner(struct stage_call *call)
+{
+	struct experts_scratch s = experts_scratch_of(call);
+	dev_addr rows = own_scratch_at(call, s.in_rows), gate_up = gate_up_of(call);
+	struct experts_linear wide = experts_gate_up_of(call);
+
+	dispatch(call, rows, input_rows(call).base);
+	experts_linear_forward(call, &wide, gate_up, rows);
+	experts_adapt_gate_up(call, &s, gate_up, rows, own_scratch_at(call, s.hidden));
+}
+
+static void rows_outer(struct stage_call *call)
+{
+	struct experts_scratch s = experts_scratch_of(call);
+	dev_addr hidden = own_scratch_at(call, s.hidden);
+
+	activate(call, hidden);
+	down_forward(call, &s, own_scratch_at(call, s.in_rows), hidden);
+}
+
+void experts_rows_forward(struct stage_call *call)
+{
+	rows_inner(call);
+	rows_outer(call);
 }
 
 static void forward(struct stage_call *call)
@@ -417,45 +475,40 @@ static void forward(struct stage_call *call)
 	const struct experts_layout *l = layout(call);
 	struct experts_scratch s = experts_scratch_of(call);
 	struct norm_place post = post_norm_of(call);
-	struct router router = experts_router(call, 0);
-	dev_addr rows = own_scratch_at(call, s.in_rows), hidden = own_scratch_at(call, s.hidden),
-	         gate_up = acts_at(call, layout(call)->gate_up),
-	         branch = branch_at(call, &post, acts_at(call, l->sum.rows));
-	struct experts_linear wide = experts_gate_up_of(call);
+	dev_addr branch = branch_at(call, &post, acts_at(call, l->sum.rows));
 	int is_apart = parts_are_apart(call);
 
-	norms_forward(call);
-	experts_route(call, &router);
-	experts_order(call);
-	experts_tally(call);
-	experts_scale_weights(call);
-	dispatch(call, rows, input_rows(call).base);
-	experts_linear_forward(call, &wide, gate_up, rows);
-	experts_adapt_gate_up(call, &s, gate_up, rows, hidden);
-	if (has_shared(call))
-		shared_inner(call);
+	experts_begin(call);
+	rows_inner(call);
 	if (dev_is_none(branch))
 		return;
-	if (has_shared(call))
-		shared_forward(call, is_apart ? acts_at(call, l->shared.rows) : branch);
-	activate(call, hidden);
-	down_forward(call, &s, rows, hidden);
-	combine(call, is_apart ? acts_at(call, l->output.rows) : branch, call->dtype, rows,
-	        has_shared(call) && !is_apart);
+	if (experts_has_shared(call))
+		experts_shared_forward(call, is_apart ? acts_at(call, l->shared.rows) : branch);
+	rows_outer(call);
+	experts_combine(call, is_apart ? acts_at(call, l->output.rows) : branch, call->dtype,
+	        own_scratch_at(call, s.in_rows),
+	        experts_has_shared(call) && !is_apart ? EXPERTS_SUM_ADD : EXPERTS_SUM_WRITE, 0);
 	if (is_apart)
 		join(call, branch, own_scratch_at(call, s.part));
 	branch_end(call, &post, branch);
 }
 
-/* Writes the gradient of the experts' input to dnorm, and those of the weights to scratch. */
-static void rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm)
+dev_addr experts_dweights(const struct stage_call *call)
+{
+	return experts_are_divided(call) ? acts_at(call, layout(call)->parts_dweights)
+	                                 : own_scratch_at(call, experts_scratch_of(call).dweights);
+}
+
+void experts_rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm, enum experts_sum sum)
 {
 	struct experts_scratch s = experts_scratch_of(call);
 	dev_addr in = own_scratch_at(call, s.in_rows), out = own_scratch_at(call, s.out_rows),
 	         hidden = own_scratch_at(call, s.hidden), dhidden = own_scratch_at(call, s.dhidden),
-	         dgate_up = acts_at(call, layout(call)->gate_up);
+	         dgate_up = gate_up_of(call);
 	struct experts_linear wide = experts_gate_up_of(call);
 
+	if (experts_are_divided(call))
+		rows_inner(call);
 	activate(call, hidden);
 	dispatch(call, out, dy);
 	down_backward(call, &s, dhidden, out, hidden, in);
@@ -464,28 +517,25 @@ static void rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm)
 	experts_linear_backward_weight(call, &wide, dgate_up, in);
 	experts_linear_backward_input(call, &wide, out, dgate_up);
 	experts_adapt_gate_up_backward(call, &s, out, dgate_up, in, dhidden);
-	combine(call, dnorm, DTYPE_F32, out, 0);
+	experts_combine(call, dnorm, DTYPE_F32, out, sum, 1);
 }
 
-static void backward(struct stage_call *call)
+void experts_end_backward(struct stage_call *call, dev_addr dy)
 {
 	const struct experts_layout *l = layout(call);
-	struct norm_place norm = norm_of(call), post = post_norm_of(call),
-	                  input = own_norm(call, ROLE_EXPERTS_NORM_W, &l->input),
+	struct norm_place norm = norm_of(call), input = own_norm(call, ROLE_EXPERTS_NORM_W, &l->input),
 	                  own_router = own_norm(call, ROLE_ROUTER_NORM_W, &l->router);
 	struct router router = experts_router(call, 0);
-	dev_addr dnorm = scratch_at(call, call->scratch.dnorm),
-	         dy = branch_gradient(call, &post, acts_at(call, l->sum.rows));
+	dev_addr dnorm = scratch_at(call, call->scratch.dnorm);
 	int has_input = call_has(call, ROLE_EXPERTS_NORM_W), has_router = call_has(call, ROLE_ROUTER_NORM_W);
 
-	rows_backward(call, part_gradient(call, dy, ROLE_EXPERTS_POST_NORM_W, &l->output), dnorm);
 	if (has_input)
 		dnorm_end(call, &input);
 	experts_scale_weights_backward(call);
 	experts_route_backward(call, &router, dnorm, has_input ? LINEAR_WRITE : LINEAR_ADD);
 	if (has_router)
 		dnorm_end(call, &own_router);
-	if (has_shared(call))
+	if (experts_has_shared(call))
 		shared_backward(call,
 		        rows_at(call, part_gradient(call, dy, ROLE_SHARED_POST_NORM_W, &l->shared),
 		                call->c->C),
@@ -493,9 +543,20 @@ static void backward(struct stage_call *call)
 	dnorm_end(call, &norm);
 }
 
+static void backward(struct stage_call *call)
+{
+	const struct experts_layout *l = layout(call);
+	struct norm_place post = post_norm_of(call);
+	dev_addr dy = branch_gradient(call, &post, acts_at(call, l->sum.rows));
+
+	experts_rows_backward(call, part_gradient(call, dy, ROLE_EXPERTS_POST_NORM_W, &l->output),
+	        scratch_at(call, call->scratch.dnorm), EXPERTS_SUM_WRITE);
+	experts_end_backward(call, dy);
+}
+
 static void experts_forward(struct stage_call *call)
 {
-	const struct experts_layout l = layout_of(call);
+	const struct experts_layout l = experts_layout_of(call);
 
 	call->layout = &l;
 	forward(call);
@@ -503,7 +564,7 @@ static void experts_forward(struct stage_call *call)
 
 static void experts_backward(struct stage_call *call)
 {
-	const struct experts_layout l = layout_of(call);
+	const struct experts_layout l = experts_layout_of(call);
 
 	call->layout = &l;
 	backward(call);

@@ -15,7 +15,10 @@ struct experts_layout {
 	int64_t weights;    /* F32 [tokens, chosen] */
 	int64_t first;      /* int32 [experts + 1] */
 	int64_t slot, row;  /* int32 [rows], [tokens, chosen] */
-	int64_t gate_up;    /* [rows, 2 F] */
+	int64_t gate_up;    /* [rows, 2 F]; of divided experts in scratch */
+	/* Of divided experts: F32 [tokens, C], the sum of their rows, in backward the gradient of their
+	 * input; F32 [tokens, chosen], the gradients of weights; [tokens, C], the shared expert's output. */
+	int64_t parts_sum, parts_dweights, parts_shared;
 	/* With a shared expert, of width S. Its weight is that of a router with one expert. */
 	int64_t shared_gate, shared_up; /* [tokens, S] */
 	int64_t shared_logits;          /* F32 [tokens] */
@@ -42,6 +45,7 @@ struct experts_scratch {
 	int64_t part;                          /* [tokens, C] a part of the sum, or its gradient */
 	int64_t counts;                        /* F32 [experts], with the loss of even use */
 	int64_t adapter, adapter_grad;         /* [rows, rank] */
+	int64_t gate_up;                       /* [rows, 2 F], of a part */
 	int64_t bytes;
 };
 
@@ -55,7 +59,45 @@ static inline const struct experts_layout *layout(const struct stage_call *call)
 	return call->layout;
 }
 
+struct experts_layout experts_layout_of(const struct stage_call *call);
 struct experts_scratch experts_scratch_of(const struct stage_call *call);
+
+/* The experts whose matrices the stage has, from `begin` on: all, or those of a part. */
+struct experts_share {
+	int64_t begin, count;
+};
+struct experts_share experts_share_of(const struct stage_call *call);
+static inline int experts_are_divided(const struct stage_call *call)
+{
+	return call->block->experts.part > 0;
+}
+
+/* Their rows; and where those of the first of them begin. */
+struct row_range experts_range(const struct stage_call *call);
+dev_addr experts_first(const struct stage_call *call);
+
+/* weight_of and grad_of for the first of them: of a tensor that all parts share, behind the experts before.
+ */
+dev_addr experts_weight_of(const struct stage_call *call, enum tensor_role role);
+dev_addr experts_grad_of(const struct stage_call *call, enum tensor_role role);
+
+/* The steps of forward: norms, choice, order; rows from gate and up on to down's output, in in_rows; the
+ * shared expert's products, and its output. */
+int experts_has_shared(const struct stage_call *call);
+void experts_begin(struct stage_call *call);
+void experts_rows_forward(struct stage_call *call);
+void experts_shared_forward(struct stage_call *call, dev_addr branch);
+
+/* The sum of a token's rows, and how it begins. */
+enum experts_sum { EXPERTS_SUM_WRITE, EXPERTS_SUM_ADD, EXPERTS_SUM_GO_ON };
+void experts_combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, dev_addr x,
+        enum experts_sum sum, int is_reversed);
+
+/* The steps of backward: rows, with the gradient of the experts' input to or, with GO_ON, added to dnorm and
+ * those of the weights to experts_dweights; then router, shared expert and norms. */
+dev_addr experts_dweights(const struct stage_call *call);
+void experts_rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm, enum experts_sum sum);
+void experts_end_backward(struct stage_call *call, dev_addr dy);
 
 /* norm2's output; and what the router reads, that or the output of a norm of its own. */
 struct rows experts_norm_rows(const struct stage_call *call);

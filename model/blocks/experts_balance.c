@@ -6,12 +6,17 @@
 
 /* ---- tallies ---- */
 
+static int has_router(const struct model *model, int stage)
+{
+	return model->stages[stage].kind == STAGE_EXPERTS || model->stages[stage].kind == STAGE_ROUTER;
+}
+
 struct tally_shape model_tally(const struct model *model)
 {
 	struct tally_shape s = {.has_shares = model->config.balance > 0};
 
 	for (int i = 0; i < model->stage_count; i++)
-		if (model->stages[i].kind == STAGE_EXPERTS) {
+		if (has_router(model, i)) {
 			s.experts =
 			        max_i64(s.experts, model->config.block[model->stages[i].layer].experts.count);
 			s.layers++;
@@ -26,8 +31,8 @@ int64_t model_tally_layer(const struct model *model, int stage)
 	int64_t layer = 0;
 
 	for (int i = 0; i < stage; i++)
-		layer += model->stages[i].kind == STAGE_EXPERTS;
-	return model->stages[stage].kind == STAGE_EXPERTS ? layer : -1;
+		layer += has_router(model, i);
+	return has_router(model, stage) ? layer : -1;
 }
 
 static const int32_t *first_of(const struct tally_shape *s, const void *tally, int64_t layer)

@@ -24,9 +24,10 @@ static int is_in_out(const struct stage_call *call, const struct experts_linear 
 /* The product of rows of `in` elements with a matrix [in, out] or, with is_turned, [out, in]. */
 static void product(struct stage_call *call, struct op_grouped op, int is_turned)
 {
-	op.first = acts_at(call, layout(call)->first);
+	op.first = experts_first(call);
 	op.rows = experts_rows(call);
-	op.experts = call->block->experts.count;
+	op.experts = experts_share_of(call).count;
+	op.of_experts = call->block->experts.count;
 	op.of = GROUPED_ROWS;
 	op.b_layout = is_turned ? MATMUL_TRANSPOSED : MATMUL_NORMAL;
 	op.ab_dtype = op.c_dtype = call->dtype;
@@ -48,9 +49,10 @@ void experts_weights_product(
 		                      .grouped = {.c = grad,
 		                              .a = dy,
 		                              .b = x,
-		                              .first = acts_at(call, layout(call)->first),
+		                              .first = experts_first(call),
 		                              .rows = experts_rows(call),
-		                              .experts = call->block->experts.count,
+		                              .experts = experts_share_of(call).count,
+		                              .of_experts = call->block->experts.count,
 		                              .m = m,
 		                              .n = n,
 		                              .of = GROUPED_WEIGHTS,
@@ -65,8 +67,8 @@ void experts_linear_forward(
 	product(call,
 	        (struct op_grouped){.c = y,
 	                .a = x,
-	                .b = weight_of(call, linear->weight),
-	                .bias = weight_of(call, linear->bias),
+	                .b = experts_weight_of(call, linear->weight),
+	                .bias = experts_weight_of(call, linear->bias),
 	                .n = linear->out,
 	                .k = linear->in},
 	        !is_in_out(call, linear));
@@ -78,7 +80,7 @@ void experts_linear_backward_input(
 	product(call,
 	        (struct op_grouped){.c = dx,
 	                .a = dy,
-	                .b = weight_of(call, linear->weight),
+	                .b = experts_weight_of(call, linear->weight),
 	                .n = linear->in,
 	                .k = linear->out},
 	        is_in_out(call, linear));
@@ -87,7 +89,8 @@ void experts_linear_backward_input(
 void experts_linear_backward_weight(
         struct stage_call *call, const struct experts_linear *linear, dev_addr dy, dev_addr x)
 {
-	dev_addr grad = grad_of(call, linear->weight), bias_grad = grad_of(call, linear->bias);
+	dev_addr grad = experts_grad_of(call, linear->weight),
+	         bias_grad = experts_grad_of(call, linear->bias);
 
 	if (call->block->experts.in_out)
 		experts_weights_product(call, grad, x, linear->in, dy, linear->out);
@@ -97,9 +100,9 @@ void experts_linear_backward_weight(
 		call_op(call, &(struct op){.kind = OP_GROUPED_COLSUM,
 		                      .grouped_colsum = {.sum = bias_grad,
 		                              .x = dy,
-		                              .first = acts_at(call, layout(call)->first),
+		                              .first = experts_first(call),
 		                              .rows = experts_rows(call),
-		                              .experts = call->block->experts.count,
+		                              .experts = experts_share_of(call).count,
 		                              .cols = linear->out,
 		                              .dtype = call->dtype}});
 }

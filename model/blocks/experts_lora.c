@@ -20,7 +20,8 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, enum e
 	if (!call->c->adapter_rank || !rank)
 		return 0;
 	*p = (struct adapter){rank, is_down ? C : F, is_down ? F : C, call->block->adapter[a].scale,
-	        weight_of(call, a), weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1)};
+	        experts_weight_of(call, a), experts_weight_of(call, a + 1), experts_grad_of(call, a),
+	        experts_grad_of(call, a + 1)};
 	return 1;
 }
 
@@ -77,7 +78,8 @@ static void columns(
 	                              .src_stride = src_stride,
 	                              .dst_dtype = call->dtype,
 	                              .src_dtype = call->dtype,
-	                              .accumulate = adds}});
+	                              .accumulate = adds,
+	                              .range = experts_range(call)}});
 }
 
 void experts_adapt_gate_up(struct stage_call *call, const struct experts_scratch *s, dev_addr gate_up,

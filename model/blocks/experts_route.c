@@ -62,7 +62,7 @@ void experts_scale_weights_backward(struct stage_call *call)
 
 	if (call_has(call, ROLE_EXPERT_SCALE))
 		call_op(call, &(struct op){.kind = OP_EXPERT_SCALE_GRAD,
-		                      .expert_scale_grad = {.dweights = own_scratch_at(call, s.dweights),
+		                      .expert_scale_grad = {.dweights = experts_dweights(call),
 		                              .dscale = grad_or(call, ROLE_EXPERT_SCALE,
 		                                      own_scratch_at(call, s.dlogits)),
 		                              .weights = acts_at(call, l->weights),
@@ -113,7 +113,7 @@ void experts_order(struct stage_call *call)
 	                              .experts = call->block->experts.count}});
 }
 
-/* From the gradients of the weights, in scratch, those of the router; adds that of its input to dnorm, or
+/* From the gradients of the weights, those of the router; adds that of its input to dnorm, or
  * writes it. */
 void experts_route_backward(
         struct stage_call *call, const struct router *r, dev_addr dnorm, enum linear_sum sum)
@@ -126,7 +126,8 @@ void experts_route_backward(
 
 	call_op(call, &(struct op){.kind = OP_ROUTE_GRAD,
 	                      .route_grad = {.dlogits = wide,
-	                              .dweights = own_scratch_at(call, s.dweights),
+	                              .dweights = r->is_shared ? own_scratch_at(call, s.dweights)
+	                                                       : experts_dweights(call),
 	                              .ids = acts_at(call, r->ids),
 	                              .logits = acts_at(call, r->logits),
 	                              .tokens = call->tokens,

@@ -78,12 +78,30 @@ static const struct model_group *group_of(const struct stage_call *call)
 	return &call->model->groups[call->model->stages[call->stage].group];
 }
 
+/* The stages that share the group's activations begin and end here. */
+static int stages_begin(const struct stage_call *call)
+{
+	return call->model->groups[group_of(call)->first].first_stage;
+}
+static int stages_end(const struct stage_call *call)
+{
+	const struct model_group *last = &call->model->groups[group_of(call)->last];
+
+	return last->first_stage + last->count;
+}
+
+/* Those that have activations: of divided experts, not the parts and their sum, which use the router's. */
+static int stages_own_end(const struct stage_call *call)
+{
+	const struct model_group *first = &call->model->groups[group_of(call)->first];
+
+	return first->first_stage + first->count;
+}
+
 /* Whether no later stage of the group writes the stream. */
 static int is_last(const struct stage_call *call)
 {
-	const struct model_group *g = group_of(call);
-
-	for (int s = call->stage + 1; s < g->first_stage + g->count; s++)
+	for (int s = call->stage + 1; s < stages_end(call); s++)
 		if (stage_types[call->model->stages[s].kind]->writes_stream)
 			return 0;
 	return 1;
@@ -124,17 +142,18 @@ static struct stage_call call_at(const struct stage_call *call, int stage)
 	struct stage_call other = *call;
 
 	other.stage = stage;
-	other.acts = dev_at(call->memory->acts, call->acts_first[stage - group_of(call)->first_stage]);
+	stage = stage < stages_own_end(call) ? stage : stages_own_end(call) - 1;
+	other.acts = dev_at(call->memory->acts, call->acts_first[stage - stages_begin(call)]);
 	return other;
 }
 
 void call_place(struct stage_call *call)
 {
 	struct stage_call each = *call;
-	const struct model_group *g = group_of(call);
+	int begin = stages_begin(call);
 
-	for (int i = 0; i + 1 < g->count; i++) {
-		each.stage = g->first_stage + i;
+	for (int i = 0; begin + i + 1 < stages_own_end(call); i++) {
+		each.stage = begin + i;
 		call->acts_first[i + 1] = call->acts_first[i] + stage_acts_bytes(&each);
 	}
 	*call = call_at(call, call->stage);
@@ -143,9 +162,7 @@ void call_place(struct stage_call *call)
 
 struct stage_call call_beside(const struct stage_call *call, enum stage_kind kind)
 {
-	const struct model_group *g = group_of(call);
-
-	for (int s = g->first_stage; s < g->first_stage + g->count; s++)
+	for (int s = stages_begin(call); s < stages_end(call); s++)
 		if (call->model->stages[s].kind == kind)
 			return call_at(call, s);
 	return (struct stage_call){.stage = -1};
@@ -153,7 +170,7 @@ struct stage_call call_beside(const struct stage_call *call, enum stage_kind kin
 
 dev_addr stream_in(const struct stage_call *call)
 {
-	for (int s = call->stage - 1; s >= group_of(call)->first_stage; s--)
+	for (int s = call->stage - 1; s >= stages_begin(call); s--)
 		if (stage_types[call->model->stages[s].kind]->writes_stream) {
 			struct stage_call before = call_at(call, s);
 

@@ -30,7 +30,7 @@ static int own_read(struct engine *e, const struct request *r, void *dst)
 	return source.read(source.context, r->tensor, (enum plane)r->plane, r->first, r->count, dst);
 }
 
-/* The part of a request that a rank's shard holds. */
+/* The part of a request, which is in one piece, that a rank's shard holds. */
 static int request_part(
         const struct unit_map *map, int rank, const struct request *whole, struct request *part)
 {
@@ -49,7 +49,8 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 {
 	struct collector *c = context;
 	const struct unit_map *map = engine_units(c->engine);
-	struct request whole = {tensor, (int32_t)plane, first, count}, part;
+	int64_t run = count ? unit_map_run(map, tensor, first, count) : 0;
+	struct request whole = {tensor, (int32_t)plane, first, run}, part;
 	int rc = own_read(c->engine, &whole, dst);
 
 	for (int r = 1; r < map->shard_ranks && !rc; r++) {
@@ -61,7 +62,10 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 
 		rc = link_exchange(c->link, parts, 2);
 	}
-	return rc;
+	if (rc || run == count)
+		return rc;
+	return all_read(context, tensor, plane, first + run, count - run,
+	        (char *)dst + plane_bytes(plane, c->state, run));
 }
 
 /* Only with one rank. */

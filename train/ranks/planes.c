@@ -23,9 +23,7 @@ static void *plane_at(void *context, int tensor, enum plane plane, int64_t first
 
 static const struct weight_format *format_of(void *context, int tensor)
 {
-	const struct unit_map *map = engine_units(context);
-
-	return map->units[map->tensor_unit[tensor]].format;
+	return unit_map_format(engine_units(context), tensor);
 }
 
 void planes_sink(struct plane_sink *sink, struct engine *e)
@@ -64,12 +62,12 @@ static int snapshot_plane_at(
 	return snapshot_at(context, tensor, plane, first, count, at);
 }
 
-static void done_snapshot(void *context, int tensor)
+static void done_snapshot(void *context, int tensor, int64_t first)
 {
 	if (tensor == PLANE_SOURCE_END)
 		snapshot_end(context);
 	else
-		snapshot_done(context, tensor);
+		snapshot_done(context, tensor, first);
 }
 
 void planes_snapshot_source(struct plane_source *source, struct engine *e)
@@ -97,18 +95,18 @@ int planes_held(struct plane_range **out, int64_t *range_count, const struct uni
 {
 	int parts = purpose == PLANES_WRITE ? world_self()->size / map->shard_ranks : 1;
 	int part = purpose == PLANES_WRITE ? world_self()->rank / map->shard_ranks : 0;
-	const struct model *model = map->model;
-	struct plane_range *ranges = mem_alloc((size_t)model->tensor_count, sizeof(*ranges));
+	struct plane_range *ranges = mem_alloc((size_t)map->piece_count, sizeof(*ranges));
 
 	*range_count = 0;
 	if (!ranges)
 		return ERR_NOMEM;
-	for (int t = 0; t < model->tensor_count; t++) {
+	for (int n = 0; n < map->piece_count; n++) {
+		const struct unit_piece *piece = &map->pieces[n];
 		int64_t at, held, skipped;
 		struct plane_range range;
 
-		unit_map_locate(map, t, 0, model->tensors[t].count, &at, &held, &skipped);
-		range = (struct plane_range){.tensor = t, .first = skipped, .count = held};
+		unit_map_locate(map, piece->tensor, piece->first, piece->count, &at, &held, &skipped);
+		range = (struct plane_range){piece->tensor, piece->first + skipped, held};
 		range_cut(&range, part, parts);
 		if (range.count > 0)
 			ranges[(*range_count)++] = range;

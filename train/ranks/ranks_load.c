@@ -39,7 +39,7 @@ struct scatter {
 	struct link_part *parts; /* [RING_PIECES][copies][2] */
 };
 
-/* The part of a range that a shard holds. */
+/* The part of a range, which is in one piece, that a shard holds. */
 static struct plane_range range_part(const struct unit_map *map, int shard, const struct plane_range *whole)
 {
 	struct unit_map other = *map;
@@ -97,7 +97,7 @@ static int scatter_write(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
 	struct scatter *s = context;
-	const struct plane_range whole = {tensor, first, count};
+	const struct plane_range whole = {tensor, first, unit_map_run(s->map, tensor, first, count)};
 	int rc = 0;
 
 	for (int shard = 0; shard < s->map->shard_ranks && !rc; shard++) {
@@ -111,7 +111,10 @@ static int scatter_write(
 		if (!rc && (shard != s->map->shard_rank || s->copies > 1))
 			rc = ring_add(s, shard, plane, &part, at);
 	}
-	return rc;
+	if (rc || whole.count == count)
+		return rc;
+	return scatter_write(s, tensor, plane, first + whole.count, count - whole.count,
+	        (const char *)src + plane_bytes(plane, s->state, whole.count));
 }
 
 static void *scatter_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
@@ -128,10 +131,9 @@ static const struct weight_format *scatter_format(void *context, int tensor)
 	return s->own.format(s->own.context, tensor);
 }
 
-/* Lists all tensors, cut where shards end, so that each range belongs to one shard. */
+/* Lists all pieces, cut where shards end, so that each range belongs to one shard. */
 static int ranges_all(struct plane_range **out, int64_t *out_count, const struct unit_map *map)
 {
-	const struct model *model = map->model;
 	struct plane_range *ranges = NULL;
 	int64_t count = 0;
 
@@ -139,10 +141,11 @@ static int ranges_all(struct plane_range **out, int64_t *out_count, const struct
 		if (fills && !(ranges = mem_alloc((size_t)count, sizeof(*ranges))))
 			return ERR_NOMEM;
 		count = 0;
-		for (int t = 0; t < model->tensor_count; t++)
+		for (int n = 0; n < map->piece_count; n++)
 			for (int shard = 0; shard < map->shard_ranks; shard++) {
-				struct plane_range range = range_part(
-				        map, shard, &(struct plane_range){t, 0, model->tensors[t].count});
+				const struct unit_piece *piece = &map->pieces[n];
+				struct plane_range range = range_part(map, shard,
+				        &(struct plane_range){piece->tensor, piece->first, piece->count});
 
 				if (range.count && fills)
 					ranges[count] = range;
