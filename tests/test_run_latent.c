@@ -150,6 +150,64 @@ static void test_generated(void **state)
 	}
 }
 
+/* The largest use of the device's memory in the first row of metrics. */
+static long long peak_of(const char *name)
+{
+	char path[400], *text, *end;
+	json_t *row;
+	long long bytes;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, name);
+	text = read_file(path, &len);
+	end = memchr(text, '\n', len);
+	assert_non_null(end);
+	assert_int_equal(json_parse(&row, path, text, (size_t)(end - text)), 0);
+	bytes = json_integer_value(json_object_get(row, "device_peak_bytes"));
+	json_decref(row);
+	mem_free(text);
+	return bytes;
+}
+
+/* The run takes what the plan says, where all rows are as long and every token is a target: also with a
+ * correction bias that files have in fp32. */
+static void test_planned_bytes(void **state)
+{
+	static const char *const ways[] = {"cpu_offload=on vram_budget=off", "cpu_offload=off",
+	        "cpu_offload=on vram_budget=off " LORA "lora_target_modules=kv_b_proj,q_a_proj,q_proj"};
+	const char *golden = golden_dir("test_run_latent with golden models");
+	struct run_model models[3] = {v3, v2};
+	struct str rows = {0};
+
+	(void)state;
+	if (golden)
+		golden_model(&models[2], golden, "more/deepseek_v3");
+	for (int row = 0; row < 16; row++) {
+		str_add(&rows, "{\"input_ids\":[1");
+		for (int i = 1; i < 30; i++)
+			str_printf(&rows, ",%d", (i * i + row) % 64);
+		str_add(&rows, "]}\n");
+	}
+	write_file("all.jsonl", "%s", rows.data);
+	str_free(&rows);
+	for (int m = 0; m < 2 + (golden != NULL); m++)
+		for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+			long long took, planned;
+			json_t *plan;
+
+			snprintf(models[m].data, sizeof(models[m].data), "%s/all.jsonl", work_dir);
+			train(&models[m], "run", "compute_dtype=bf16", ways[i]);
+			assert_ferry_json(&plan,
+			        "plan model=%s data=%s " COMMON "compute_dtype=bf16 %s --json", models[m].dir,
+			        models[m].data, ways[i]);
+			took = peak_of("run");
+			planned = json_integer_value(json_object_get(plan, "device_bytes"));
+			if (took != planned)
+				fail_msg("%s, %s: %lld, planned %lld", models[m].dir, ways[i], took, planned);
+			json_decref(plan);
+		}
+}
+
 static void test_refused(void **state)
 {
 	static const char *const cases[][2] = {
@@ -174,7 +232,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_where_weights_lie),
 	        cmocka_unit_test(test_resumed), cmocka_unit_test(test_adapters),
-	        cmocka_unit_test(test_generated), cmocka_unit_test(test_refused)};
+	        cmocka_unit_test(test_generated), cmocka_unit_test(test_planned_bytes),
+	        cmocka_unit_test(test_refused)};
 	int failed;
 
 	ferry_run_begin("run-latent");

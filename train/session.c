@@ -98,6 +98,15 @@ static void formats_find(struct session *s)
 		s->model->tensors[t].storage = FORMAT_F32;
 }
 
+/* Whether some tensor never trains, such as the correction bias of a router. */
+static int has_frozen(const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (!model->tensors[t].trainable)
+			return 1;
+	return 0;
+}
+
 /* A head with random values has to train. */
 static int new_head_check(const struct session *s)
 {
@@ -147,9 +156,10 @@ int session_freeze(struct session *s)
 
 	if (!rc && s->model->config.adapter_rank)
 		rc = adapters_pattern(&trainable, s);
+	if (!rc && (c->freeze || c->trainable || trainable || has_frozen(s->model)))
+		formats_find(s);
 	if (rc || (!c->freeze && !c->trainable && !trainable))
 		return rc ? rc : base_format_set(s->model, c, session_leaves_base(s));
-	formats_find(s);
 	rc = model_freeze(s->model, c->freeze, trainable ? trainable : c->trainable);
 	if (!rc)
 		rc = new_head_check(s);
