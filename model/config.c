@@ -156,7 +156,7 @@ static const struct {
 void config_read_act(struct config_reader *r, const char *key, enum act_kind *out)
 {
 	static const char done[] = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, "
-	                           "relu, relu2, sigmoid, linear";
+	                           "relu, relu2, sigmoid, tanh, linear";
 	const char *name = NULL;
 	int found;
 
@@ -292,8 +292,10 @@ static void read_tensors(struct config_reader *r, struct model_config *c, const 
 			config_read_flag(r, t->when, &is_there);
 		config_set_has(c, t->role, is_there);
 	}
-	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++)
-		c->has[role] = 0; /* model_pool adds them */
+	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++) { /* model/pool.c adds them */
+		c->offers[role] = c->has[role];
+		c->has[role] = 0;
+	}
 }
 
 static int layer_type_slides(struct config_reader *r, const json_t *types, int64_t layer)
@@ -344,6 +346,7 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c,
 
 static void read_windows(struct config_reader *r, struct model_config *c, const struct family_window *family)
 {
+	const char *key = family->key ? family->key : "sliding_window";
 	int64_t window = family->otherwise, from = family->from;
 	int use = !family->use;
 
@@ -353,11 +356,13 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 		config_read_flag(r, family->use, &use);
 		config_read_int(r, "max_window_layers", &from, INT32_MIN, INT32_MAX);
 	}
-	config_read_int(r, "sliding_window", &window, use ? 1 : INT32_MIN, INT32_MAX);
-	if (!use || config_is_null(r, "sliding_window"))
+	config_read_int(r, key, &window, use ? 1 : INT32_MIN, INT32_MAX);
+	if (!use || config_is_null(r, key))
 		window = 0;
 	if (!window && family->needed)
-		config_fail(r, ERR_UNSUPPORTED, "sliding_window is null; %s needs a number", c->model_type);
+		config_fail(r, ERR_UNSUPPORTED, "%s is null; %s needs a number", key, c->model_type);
+	if (window && family->both_sides)
+		window = window / 2 + 1;
 	for (int64_t l = 0; l < c->L && family->every_block; l++)
 		c->block[l].window = window;
 	if (!family->every_block)

@@ -42,6 +42,9 @@ struct family_split {
 	int part, parts;
 };
 
+/* What the head of an encoder gives, as a tensor_set: classes of a text. */
+enum { HEAD_OF_CLASSES = 1 };
+
 /* Begins a tensor's name that has no prefix in any file. */
 #define FAMILY_NO_PREFIX ":"
 
@@ -61,6 +64,8 @@ struct family_keys {
 struct family_window {
 	int read;           /* 0: the family attends to whole documents */
 	int64_t otherwise;  /* tokens if the key is absent; 0: no window */
+	const char *key;    /* NULL: sliding_window */
+	int both_sides;     /* it counts the tokens on both sides together */
 	int needed;         /* null is refused */
 	int every_block;    /* layer_types is not read */
 	const char *use;    /* flag that enables windows; NULL: always enabled */

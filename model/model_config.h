@@ -192,8 +192,12 @@ struct model_config {
 	double logit_divisor;   /* divides all logits, before their cap; 0: 1 */
 	double logit_cap;       /* logits l become cap * tanh(l / cap); 0: no cap */
 	struct pooling pooling; /* of an embedder or a classifier */
-	int tied;               /* the head is the embedding */
-	int64_t pad_id;         /* embedding row without input-side gradient; -1: none */
+	uint8_t offers
+	        [ROLE_COUNT];   /* 1: a head of this config has the tensor, if the family names it for it */
+	enum act_kind pool_act; /* behind POOL of a classifier */
+	enum pool_mode class_pool; /* of a classifier; NONE: the last token */
+	int tied;                  /* the head is the embedding */
+	int64_t pad_id;            /* embedding row without input-side gradient; -1: none */
 	double adapter_dropout; /* share of the elements of an adapter's input that a training step drops */
 	int64_t labels;         /* rows of CLASS_W */
 	int64_t types;          /* rows of TYPE */

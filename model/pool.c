@@ -4,11 +4,12 @@
 
 #include "base/mem.h"
 
-static int family_has(const struct model_family *family, enum tensor_role role)
+/* Whether the head of this kind has a tensor of this role. */
+static int head_has(const struct model_config *c, const struct model_family *family, enum tensor_role role)
 {
 	for (const struct family_tensor *t = family->tensors; t->role != ROLE_COUNT; t++)
-		if (t->role == role)
-			return 1;
+		if (t->role == role && (!t->set || t->set == c->tensor_set))
+			return c->offers[role];
 	return 0;
 }
 
@@ -35,15 +36,21 @@ static void layer_add(struct pooling *p, enum pool_layer_kind kind, enum tensor_
 /* A family without layers of its own for it has one matrix, `score`, behind the last token. */
 void model_config_classify(struct model_config *c, const struct model_family *family, int64_t labels)
 {
+	int own;
+
 	head_drop(c);
 	c->labels = labels;
 	c->is_classifier = 1;
-	c->pooling.mode[c->pooling.mode_count++] =
-	        family_has(family, ROLE_CLASS_W) ? POOL_CLS : POOL_LASTTOKEN;
+	c->tensor_set = c->is_encoder ? HEAD_OF_CLASSES : c->tensor_set;
 	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++)
-		c->has[role] = (uint8_t)(role == ROLE_CLASS_W || family_has(family, (enum tensor_role)role));
+		c->has[role] = (uint8_t)head_has(c, family, (enum tensor_role)role);
+	own = c->has[ROLE_CLASS_W];
+	c->has[ROLE_CLASS_W] = 1;
+	c->pooling.mode[c->pooling.mode_count++] = own ? c->class_pool : POOL_LASTTOKEN;
 	if (c->has[ROLE_POOL_W])
-		layer_add(&c->pooling, POOL_LAYER_DENSE, ROLE_POOL_W, ACT_TANH, c->C, c->C);
+		layer_add(&c->pooling, POOL_LAYER_DENSE, ROLE_POOL_W, c->pool_act, c->C, c->C);
+	if (c->has[ROLE_POOL_NORM_W])
+		layer_add(&c->pooling, POOL_LAYER_NORM, ROLE_POOL_NORM_W, ACT_LINEAR, c->C, c->C);
 	layer_add(&c->pooling, POOL_LAYER_DENSE, ROLE_CLASS_W, ACT_LINEAR, c->C, labels);
 }
 

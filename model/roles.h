@@ -29,10 +29,10 @@
  *   out, in  sizes, see model_dim
  *
  * TYPE are the embeddings of the first and the second text of a pair. DENSE are layers of an embedder
- * behind its pooling. POOL is a layer behind pooled states, CLASS gives the logits of classes. EMBED_NORM
- * comes after the embedding. NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and POST_NORM2
- * after them, before the sum, or over the sum with norm_after_sum. The sigmoid of ATTN_GATE's product
- * multiplies attention's output. SINKS are one more
+ * behind its pooling. POOL is a layer before the logits of classes (CLASS) or of masked words, POOL_NORM a
+ * norm behind it. EMBED_NORM comes after the embedding. NORM1 and NORM2 come before attention and the MLP,
+ * POST_NORM1 and POST_NORM2 after them, before the sum, or over the sum with norm_after_sum. The sigmoid of
+ * ATTN_GATE's product multiplies attention's output. SINKS are one more
  * score of each head, without a value (device/op_attention.h).
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
@@ -218,6 +218,8 @@
 	ROW(DENSE4_B, MODEL, POOLER, BIAS, HEAD, DENSE_OUT, ONE)                                             \
 	ROW(POOL_W, MODEL, POOLER, TABLE, HEAD, HIDDEN, HIDDEN)                                              \
 	ROW(POOL_B, MODEL, POOLER, BIAS, HEAD, HIDDEN, ONE)                                                  \
+	ROW(POOL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                              \
+	ROW(POOL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                              \
 	ROW(CLASS_W, MODEL, HEAD, TABLE, HEAD, LABELS, HIDDEN)                                               \
 	ROW(CLASS_B, MODEL, HEAD, BIAS, HEAD, LABELS, ONE)                                                   \
 	ROW(HEAD_W, MODEL, HEAD, TABLE, HEAD, VOCAB, HIDDEN)                                                 \

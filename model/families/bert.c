@@ -33,8 +33,8 @@
 
 static const struct family_tensor bert_tensors[] = {
         BERT_TENSORS,
-        TENSOR(POOL_W, "pooler.dense.weight"),
-        TENSOR(POOL_B, "pooler.dense.bias"),
+        TENSOR_IN(HEAD_OF_CLASSES, POOL_W, "pooler.dense.weight"),
+        TENSOR_IN(HEAD_OF_CLASSES, POOL_B, "pooler.dense.bias"),
         TENSOR(CLASS_W, "classifier.weight"),
         TENSOR(CLASS_B, "classifier.bias"),
         TENSORS_END,
@@ -42,10 +42,10 @@ static const struct family_tensor bert_tensors[] = {
 
 static const struct family_tensor roberta_tensors[] = {
         BERT_TENSORS,
-        TENSOR(POOL_W, FAMILY_NO_PREFIX "classifier.dense.weight"),
-        TENSOR(POOL_B, FAMILY_NO_PREFIX "classifier.dense.bias"),
-        TENSOR(CLASS_W, "classifier.out_proj.weight"),
-        TENSOR(CLASS_B, "classifier.out_proj.bias"),
+        TENSOR_IN(HEAD_OF_CLASSES, POOL_W, FAMILY_NO_PREFIX "classifier.dense.weight"),
+        TENSOR_IN(HEAD_OF_CLASSES, POOL_B, FAMILY_NO_PREFIX "classifier.dense.bias"),
+        TENSOR_IN(HEAD_OF_CLASSES, CLASS_W, "classifier.out_proj.weight"),
+        TENSOR_IN(HEAD_OF_CLASSES, CLASS_B, "classifier.out_proj.bias"),
         TENSORS_END,
 };
 
@@ -82,7 +82,7 @@ static void roberta_read(struct config_reader *r, struct model_config *c)
 /* clang-format off */
 #define BERT_DEFAULTS                                                                                        \
 	.C = 768, .F = 3072, .L = 12, .H = 12, .types = 2, .norm = NORM_LAYER, .norm_epsilon = 1e-12,        \
-	.act = ACT_GELU, .is_encoder = 1, .dropout = 0.1, .dropout_key = "hidden_dropout_prob", .eos_count = 0
+	.act = ACT_GELU, .pool_act = ACT_TANH, .class_pool = POOL_CLS, .is_encoder = 1, .dropout = 0.1, .dropout_key = "hidden_dropout_prob", .eos_count = 0
 #define BERT_FACTS                                                                                           \
 	.blocks = "encoder.layer", .buffers = bert_buffers, .keys = {.epsilon = "layer_norm_eps"},           \
 	.whole_heads = 1, .one_size_of_heads = 1

@@ -66,6 +66,8 @@
 	ROW(gpt_neo)                                                                                         \
 	ROW(opt)                                                                                             \
 	ROW(bert)                                                                                            \
+	ROW(distilbert)                                                                                      \
+	ROW(modernbert)                                                                                      \
 	ROW(roberta)                                                                                         \
 	ROW(xlm_roberta)                                                                                     \
 	ROW(falcon)                                                                                          \
