@@ -81,6 +81,8 @@ static void read_experts(struct config_reader *r, struct model_config *c)
 
 	config_read_size(r, "shared_intermediate_size", &e.shared);
 	config_read_experts(r, &e, &keys);
+	if (e.count > 0)
+		config_read_balance(r, c, 0.001);
 	for (int64_t l = 0; l < c->L && !r->err; l++) {
 		c->block[l].F = e.shared;
 		config_set_sparse(&c->block[l], &e, e.count > 0);

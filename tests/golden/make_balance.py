@@ -17,7 +17,7 @@ import transformers
 
 STEPS, ROWS, MICROS, RATE = 4, 2, 2, 1e-3
 NAMES = {"mixtral": 0.5, "more/qwen3_moe": 0.25, "more/gpt_oss": 0.25, "modern/qwen2_moe": 1.0,
-         "modern/qwen3_next": 0.5, "modern/qwen3_5_moe": 0.5, "modern/olmoe": 0.5}
+         "modern/qwen3_next": 0.5, "modern/qwen3_5_moe": 0.5, "modern/olmoe": 0.5, "modern/granitemoehybrid": 0.5}
 
 
 def micro_batch(rows):
@@ -47,7 +47,7 @@ def router_norms(model, rows, coefficient):
     model.zero_grad()
     step_loss(model, rows, coefficient)[0].backward()
     return {name: float(p.grad.norm()) for name, p in model.named_parameters()
-            if name.endswith(("gate.weight", "router.weight")) and "shared" not in name}
+            if name.endswith(("gate.weight", "router.weight", "router.layer.weight")) and "shared" not in name}
 
 
 def run(folder, coefficient):
