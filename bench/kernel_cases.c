@@ -1,6 +1,7 @@
 /* Makes the benchmarked ops, and has the table of cases. */
 #include "bench/kernel_cases.h"
 #include "bench/kernel_experts.h"
+#include "bench/kernel_losses.h"
 #include "bench/kernel_pool.h"
 #include "bench/kernel_recurrent.h"
 
@@ -392,16 +393,6 @@ int64_t kernel_pairs(const struct bench_scale *s)
 	return max_i64(1, s->tokens / s->document_tokens / 2);
 }
 
-static void make_preference(
-        struct op *op, struct kernel_place *p, const struct bench_scale *s, const struct kernel_index *index)
-{
-	int64_t pairs = kernel_pairs(s);
-
-	op->preference = (struct op_preference){kernel_take(p, s->tokens, DTYPE_F32),
-	        kernel_take(p, s->tokens, DTYPE_F32), index->first, kernel_take(p, 2 * pairs, DTYPE_F64),
-	        pairs, s->tokens, {PREFERENCE_SIGMOID, .beta = 0.1}};
-}
-
 static void make_noise(struct op *op, struct kernel_place *p, const struct bench_scale *s,
         const struct kernel_index *index, enum dtype dtype)
 {
@@ -497,6 +488,7 @@ static const struct kernel_case cases[] = {
         {"gate_grad sigmoid", OP_GATE_GRAD, DTYPE_BF16, ACT_SIGMOID, KERNEL_COPY},
         {"cross_entropy", OP_CROSS_ENTROPY, DTYPE_BF16, 0, KERNEL_COPY},
         {"preference", OP_PREFERENCE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"log_ratio", OP_LOG_RATIO, DTYPE_BF16, 0, KERNEL_COPY},
         {"dropout", OP_DROPOUT, DTYPE_BF16, 0, KERNEL_COPY},
         {"neftune", OP_NEFTUNE, DTYPE_BF16, 0, KERNEL_COPY},
         {"gather", OP_GATHER, DTYPE_BF16, 0, KERNEL_COPY},
@@ -571,8 +563,8 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_CROSS_ENTROPY:
 		make_cross_entropy(op, place, scale, index, k->dtype);
 		break;
-	case OP_PREFERENCE:
-		make_preference(op, place, scale, index);
+		OP_PREFERENCE_LIST(CASE)
+		kernel_make_preference(op, place, scale, index);
 		break;
 		OP_NOISE_LIST(CASE)
 		make_noise(op, place, scale, index, k->dtype);

@@ -169,7 +169,9 @@ static int check_preference(const struct config *c)
 		const char *key;
 		int what;
 	} keys[] = {{"preference_beta", 0}, {"preference_label_smoothing", PREFERENCE_SMOOTHING},
-	        {"preference_gamma", PREFERENCE_GAMMA}, {"preference_own_weight", 0}};
+	        {"preference_gamma", PREFERENCE_GAMMA}, {"preference_own_weight", 0},
+	        {"preference_desirable_weight", PREFERENCE_JUDGED},
+	        {"preference_undesirable_weight", PREFERENCE_JUDGED}};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		if (!strcmp(config_text(c, keys[i].key), config_key_find(keys[i].key)->default_text))
@@ -198,6 +200,14 @@ static int check_preference(const struct config *c)
 		        config_where(c, "label_smoothing_factor"));
 	if (c->preference_loss && c->packing != CONFIG_PACKING_OFF)
 		return contradiction(c, "packing", "is set, but pairs are not packed; set packing=off");
+	if (c->preference_loss == PREFERENCE_KTO && c->preference_own_weight > 0)
+		return contradiction(
+		        c, "preference_own_weight", "is not supported with preference_loss=kto; remove it");
+	if (c->preference_loss == PREFERENCE_KTO && c->per_device_train_batch_size < 2)
+		log_warn("%s=%s: preference_loss=kto estimates kl from the answers of a micro-batch, here "
+		         "from one; set it to 4 or more",
+		        config_where(c, "per_device_train_batch_size"),
+		        config_text(c, "per_device_train_batch_size"));
 	return 0;
 }
 

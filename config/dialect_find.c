@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "device/preference.h"
 #include "optim/schedule.h"
 
 #include <stdio.h>
@@ -223,6 +224,21 @@ static int was_set(const struct dialect_state *d, const struct config *c, const 
 	       (d->assistant_only_said || !config_name_equal(o->as, "completion_only_loss"));
 }
 
+static int counts_for(const struct dialect_default *row, const struct config *c)
+{
+	switch (row->rows) {
+	case DIALECT_ROWS_ANY:
+		break;
+	case DIALECT_ROWS_TEXTS:
+		return !c->preference_loss;
+	case DIALECT_ROWS_PAIRS:
+		return c->preference_loss != 0;
+	case DIALECT_ROWS_JUDGED:
+		return c->preference_loss == PREFERENCE_KTO;
+	}
+	return 1;
+}
+
 /* One line of the keys that nobody set and that the file's trainer would set otherwise. */
 static int defaults_say(const struct dialect_state *d, const struct config *c)
 {
@@ -231,8 +247,8 @@ static int defaults_say(const struct dialect_state *d, const struct config *c)
 	int err = 0;
 
 	for (; row && row->key; row++)
-		if (row->rows != (c->preference_loss ? DIALECT_ROWS_TEXTS : DIALECT_ROWS_PAIRS) &&
-		        !was_set(d, c, row->key) && !(row->or_key && was_set(d, c, row->or_key)))
+		if (counts_for(row, c) && !was_set(d, c, row->key) &&
+		        !(row->or_key && was_set(d, c, row->or_key)))
 			str_printf(&list, "%s%s %s (%s)", list.len_bytes ? ", " : "", row->key,
 			        config_text(c, row->key), row->value);
 	if (config_trains(c) && list.len_bytes)

@@ -80,8 +80,9 @@ struct dialect_default {
 	enum {
 		DIALECT_ROWS_ANY,
 		DIALECT_ROWS_TEXTS,
-		DIALECT_ROWS_PAIRS
-	} rows; /* pairs: with preference_loss */
+		DIALECT_ROWS_PAIRS,
+		DIALECT_ROWS_JUDGED
+	} rows; /* pairs: with preference_loss; judged: with that of KTO */
 };
 
 /* LoRA where a file says nothing. A default that is NULL must be said; need_* names how. */

@@ -111,15 +111,14 @@ static int stage(const struct item *s)
 {
 	static const struct {
 		const char *stage, *does;
-	} others[] = {{"kto", "trains by KTO"}, {"ppo", "trains by reinforcement learning (PPO)"},
-	        {"rm", "trains a reward model"}};
+	} others[] = {{"ppo", "trains by reinforcement learning (PPO)"}, {"rm", "trains a reward model"}};
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
 		if (config_name_equal(s->text, others[i].stage))
 			return item_method(s, others[i].does);
-	return config_name_in(s->text, "sft pt dpo")
+	return config_name_in(s->text, "sft pt dpo kto")
 	               ? item_keep(s, "stage")
-	               : item_refuse(s, "not supported; supported: sft, pt, dpo");
+	               : item_refuse(s, "not supported; supported: sft, pt, dpo, kto");
 }
 
 static int thinking(const struct item *s)
@@ -215,10 +214,14 @@ static int pretraining_apply(const struct dialect_kept *stage, struct config *c)
 static int preference_apply(
         const struct dialect_kept *stage, const struct dialect_kept *loss, struct config *c)
 {
+	int is_judged = stage && config_name_equal(stage->text, "kto");
+
 	if (!stage || !config_name_equal(stage->text, "dpo")) {
 		if (loss)
 			log_warn("pref_loss=%s has no effect without stage=dpo", loss->text);
-		return 0;
+		return is_judged && !config_was_set(c, "preference_loss")
+		               ? kept_set(c, stage, "preference_loss", "kto")
+		               : 0;
 	}
 	if (config_was_set(c, "preference_loss"))
 		return 0;

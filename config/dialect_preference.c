@@ -34,11 +34,10 @@ static int rl(const struct item *s)
 {
 	if (item_is_off(s->text))
 		return 0;
-	if (config_name_in(s->text, "grpo gdpo kto ebft ppo"))
-		return item_method(s, config_name_equal(s->text, "kto") ? "trains by KTO"
-		                                                        : "trains by reinforcement learning");
-	if (!config_name_in(s->text, "dpo ipo simpo orpo"))
-		return item_refuse(s, "not supported; supported: dpo, ipo, simpo, orpo");
+	if (config_name_in(s->text, "grpo gdpo ebft ppo"))
+		return item_method(s, "trains by reinforcement learning");
+	if (!config_name_in(s->text, "dpo ipo simpo orpo kto"))
+		return item_refuse(s, "not supported; supported: dpo, ipo, simpo, orpo, kto");
 	if (config_name_in(s->text, "simpo orpo") && item_keep(s, "rl_own"))
 		return ERR_NOMEM;
 	return item_set(s, "preference_loss", s->text,
@@ -50,6 +49,18 @@ static int cpo_alpha(const struct item *s)
 {
 	return item_keep(s, "cpo_alpha") ? ERR_NOMEM
 	                                 : item_set(s, "preference_own_weight", s->text, CONFIG_STRONG);
+}
+
+/* TRL's weights of KTO, whose loss_type is kto unless it is set. */
+static int judged_weight(const struct item *s)
+{
+	int is_good = config_name_equal(s->name, "desirable_weight");
+
+	return item_keep(s, "judged")
+	               ? ERR_NOMEM
+	               : item_set(s,
+	                         is_good ? "preference_desirable_weight" : "preference_undesirable_weight",
+	                         s->text, CONFIG_STRONG);
 }
 
 /* axolotl's types of pairs. The first word is the chat template; field: the column of the question, if it is
@@ -75,9 +86,10 @@ int preference_set_type(const char **format, const struct item *s)
 	if (i == sizeof(known) / sizeof(*known))
 		return 0;
 	*format = "preference";
+	rc = item_keep(s, "set_type");
 	if (dot && (size_t)(dot - s->text) < sizeof(template))
 		memcpy(template, s->text, (size_t)(dot - s->text));
-	if (config_name_in(template, "chatml llama3"))
+	if (!rc && config_name_in(template, "chatml llama3"))
 		rc = item_set(s, "chat_template", template, CONFIG_WEAK);
 	field.text = known[i].field;
 	if (!rc && field.text)
@@ -134,10 +146,35 @@ static int own_loss(const struct dialect_state *d, struct config *c)
 	return 0;
 }
 
+/* axolotl's types of answers have the names of those of pairs. A row has a question, one answer and a label, or
+ * both as a chat. */
+static int judged_set(const struct dialect_kept *type, struct config *c)
+{
+	static const char *const text[][2] = {
+	        {"data_format", "alpaca"}, {"field_output", "completion"}, {"alpaca_form", "chat"}};
+	static const char *const chat[][2] = {{"data_format", "messages"}, {"field_messages", "completion"}};
+	int is_chat = config_name_in(type->text, "chatml.argilla_chat llama3.argilla_chat"), rc = 0;
+
+	for (size_t i = 0; is_chat && !rc && i < sizeof(chat) / sizeof(*chat); i++)
+		rc = kept_set(c, type, chat[i][0], chat[i][1]);
+	for (size_t i = 0; !is_chat && !rc && i < sizeof(text) / sizeof(*text); i++)
+		rc = kept_set(c, type, text[i][0], text[i][1]);
+	return rc || is_chat || config_was_set(c, "field_instruction")
+	               ? rc
+	               : kept_set(c, type, "field_instruction", "prompt");
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
-	int rc;
+	const struct dialect_kept *type = dialect_kept(d, "set_type"), *judged = dialect_kept(d, "judged");
+	int rc = 0;
 
+	if (judged && !config_was_set(c, "preference_loss"))
+		rc = kept_set(c, judged, "preference_loss", "kto");
+	if (!rc && type && c->preference_loss == PREFERENCE_KTO)
+		rc = judged_set(type, c);
+	if (rc)
+		return rc;
 	if (config_trains(c))
 		tell_smoothing(c);
 	rc = own_loss(d, c);
@@ -148,6 +185,7 @@ static const struct dialect_key keys[] = {
         CALL("loss loss_type", loss_type),
         CALL("rl", rl),
         CALL("cpo_alpha", cpo_alpha),
+        CALL("desirable_weight undesirable_weight", judged_weight),
         KEY("beta trl.beta", "preference_beta"),
         KEY("label_smoothing", "preference_label_smoothing"),
         ONLY("pref_bco_weight", ITEM_OFF " 0.0", "losses cannot be added up; remove it"),
@@ -171,7 +209,7 @@ static const struct dialect_key keys[] = {
         PASS("precompute_ref_log_probs precompute_ref_batch_size ref_model_sync_steps ref_model_mixup_alpha "
              "ref_model_init_kwargs ref_model_init_kwargs.* model_adapter_name f_alpha_divergence_coef "
              "generate_during_eval padding_value rl_adapter_ref_model dpo_use_logits_to_keep "
-             "dpo_padding_free use_logits_to_keep kto_* ppo_*"),
+             "dpo_padding_free use_logits_to_keep ppo_*"),
         KEYS_END,
 };
 

@@ -8,7 +8,8 @@
 static const struct dialect_marker markers[] = {
         {"dataset_name completion_only_loss assistant_only_loss packing_strategy eval_packing "
          "chat_template_path dataset_kwargs.* use_peft lora_task_type "
-         "precompute_ref_log_probs reference_free sync_ref_model f_divergence_type max_prompt_length",
+         "precompute_ref_log_probs reference_free sync_ref_model f_divergence_type max_prompt_length "
+         "desirable_weight undesirable_weight",
                 2},
         {"packing max_length dataset_text_field eos_token padding_free", 0}, /* keys of ferry too */
         {NULL, 0}};
@@ -18,6 +19,7 @@ static const struct dialect_default defaults[] = {
         {"num_train_epochs", "3", NULL, DIALECT_ROWS_ANY},
         {"train_on_inputs", "chats", NULL, DIALECT_ROWS_TEXTS},
         {"learning_rate", "1e-6", NULL, DIALECT_ROWS_PAIRS},
+        {"shuffle", "off", NULL, DIALECT_ROWS_JUDGED},
         {"save_total_limit", "all", NULL, DIALECT_ROWS_ANY},
         {0},
 };

@@ -52,6 +52,7 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 	to->rows = to->own_rows;
 	to->store = row_store_share(d->store);
 	to->is_paired = d->is_paired;
+	to->is_judged = d->is_judged;
 	to->texts = d->texts;
 	to->own_label_rows = d->own_label_rows; /* an upper bound; dataset_hash_labels checks the rows */
 	to->format = d->format;

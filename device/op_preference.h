@@ -1,11 +1,13 @@
-/* What losses of preference pairs compute (device/op.h has the rules for all ops). */
+/* What losses of answers compute (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_PREFERENCE_H
 #define FERRY_DEVICE_OP_PREFERENCE_H
 
 #include "device/addr.h"
 #include "device/preference.h"
 
-#define OP_PREFERENCE_LIST(ROW) ROW(PREFERENCE, preference, preference)
+#define OP_PREFERENCE_LIST(ROW)                                                                              \
+	ROW(PREFERENCE, preference, preference)                                                              \
+	ROW(LOG_RATIO, log_ratio, log_ratio)
 
 /* Weights for the gradients of token losses, from losses of pairs (device/preference.h). Text 2p is the
  * chosen one of pair p, text 2p + 1 the rejected one. For each token of a text weight[t] is minus the
@@ -19,6 +21,13 @@ struct op_preference {
 	dev_addr weight, nll, first, reference;
 	int64_t pairs, tokens;
 	struct preference loss;
+};
+
+/* The log probability of each text, summed as above, minus its reference. ratio: F32 [texts, 2]; the sum of
+ * its two numbers has twice the digits of one. Others: as above, with a text for each of `texts`. */
+struct op_log_ratio {
+	dev_addr ratio, nll, first, reference;
+	int64_t texts, tokens;
 };
 
 #endif

@@ -6,6 +6,8 @@
  *
  * Any of them may add the chosen completion's own loss, a mean over its tokens, with a weight.
  *
+ * KTO judges single answers, not pairs: its loss is in objective/judged.c, and only its name is here.
+ *
  * Source: the losses of DPOConfig.loss_type in https://github.com/huggingface/trl (dpo_trainer.py), SimPO
  * (Meng et al. 2024), CPO (Xu et al. 2024) and ORPO (Hong et al. 2024). DPO: Rafailov et al. 2023.
  */
@@ -30,6 +32,7 @@ enum {
 	PREFERENCE_GAMMA = 4,
 	PREFERENCE_MEANS = 8,
 	PREFERENCE_OWN = 16,
+	PREFERENCE_JUDGED = 32, /* rows are single answers with a label */
 };
 
 /* Identifier, name, other names, what counts besides beta. */
@@ -48,7 +51,8 @@ enum {
 	ROW(SIGMOID_NORM, "sigmoid_norm", NULL, PREFERENCE_REFERENCE | PREFERENCE_SMOOTHING)                 \
 	ROW(SIMPO, "simpo", NULL, PREFERENCE_SMOOTHING | PREFERENCE_GAMMA | PREFERENCE_MEANS)                \
 	ROW(CPO, "cpo", NULL, PREFERENCE_SMOOTHING | PREFERENCE_OWN)                                         \
-	ROW(ORPO, "orpo", NULL, PREFERENCE_MEANS | PREFERENCE_OWN)
+	ROW(ORPO, "orpo", NULL, PREFERENCE_MEANS | PREFERENCE_OWN)                                           \
+	ROW(KTO, "kto", NULL, PREFERENCE_REFERENCE | PREFERENCE_JUDGED)
 
 enum preference_kind {
 	PREFERENCE_OFF, /* no pairs: the loss of tokens */
@@ -171,6 +175,7 @@ PREFERENCE_INLINE double preference_apart(
 	grad[0] = grad[1] = 0;
 	switch (p->kind) {
 	case PREFERENCE_OFF:
+	case PREFERENCE_KTO:
 		return 0;
 	case PREFERENCE_SIGMOID:
 		loss = preference_smooth(x, e, &slope);

@@ -1,4 +1,4 @@
-/* Weights of token losses, from the losses of preference pairs. */
+/* Weights of token losses, from the losses of preference pairs, and log probabilities of texts. */
 #include "gpu/kernel.cuh"
 
 extern "C" {
@@ -63,4 +63,24 @@ extern "C" int cuda_preference(const struct cuda_launch *at, const struct op_pre
 {
 	return cuda_start(
 	        at, "preference", preference_weights, dim3((unsigned)o->pairs), PAIR_THREADS, 0, *o);
+}
+
+/* A warp has a text. */
+static __global__ void __launch_bounds__(WARP) log_ratio_texts(struct op_log_ratio o)
+{
+	const int64_t text = blockIdx.x;
+	const int32_t *first = dev_ptr<const int32_t>(o.first) + text;
+	const double sum = sum_in_order(dev_ptr<const float>(o.nll) + first[0], first[1] - first[0]);
+	const double value = -sum - dev_ptr<const double>(o.reference)[text];
+	const float high = (float)value;
+
+	if (threadIdx.x > 0)
+		return;
+	dev_ptr<float>(o.ratio)[2 * text] = high;
+	dev_ptr<float>(o.ratio)[2 * text + 1] = (float)(value - (double)high);
+}
+
+extern "C" int cuda_log_ratio(const struct cuda_launch *at, const struct op_log_ratio *o)
+{
+	return cuda_start(at, "log_ratio", log_ratio_texts, dim3((unsigned)o->texts), WARP, 0, *o);
 }

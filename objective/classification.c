@@ -48,8 +48,8 @@ static int regression_judge(struct judgement *j)
 	return 0;
 }
 
-static const struct vectors_pass classes_vectors = {vectors_width, classes_judge},
-                                 regression_vectors = {vectors_width, regression_judge};
+static const struct vectors_pass classes_vectors = {vectors_width, classes_judge, 1},
+                                 regression_vectors = {vectors_width, regression_judge, 1};
 
 enum { SUM_LOSS, SUM_RIGHT, SUM_COUNT };
 

@@ -93,7 +93,7 @@ static int judge(struct judgement *j)
 	return rc;
 }
 
-static const struct vectors_pass vectors = {vectors_width, judge};
+static const struct vectors_pass vectors = {vectors_width, judge, 1};
 
 static void sums_add(
         double *sums, const double *settings, const struct host_batch *batch, const float *losses)

@@ -20,6 +20,7 @@
 /* The list. The first is what a run does that chooses no other. */
 #define OBJECTIVE_LIST(ROW)                                                                                  \
 	ROW(tokens)                                                                                          \
+	ROW(judged)                                                                                          \
 	ROW(pairs)                                                                                           \
 	ROW(embedding)                                                                                       \
 	ROW(classification)                                                                                  \
@@ -48,8 +49,10 @@ struct judgement {
 	const struct objective_list *lists;
 	const struct model *model;
 	int64_t count, width;
-	float **row;     /* [count] a vector, then its facts */
-	float **loss;    /* [count] where its loss goes; NULL: another rank's */
+	float **row;  /* [count] a vector, then its facts */
+	float **loss; /* [count] where its loss goes; NULL: another rank's */
+	int *part;    /* [count] its micro-batch, below part_count; that of all ranks is one */
+	int part_count;
 	float *gradient; /* [count, width] zeros; NULL: not wanted */
 	double grad_scale;
 	struct pool *pool;
@@ -60,6 +63,7 @@ struct judgement {
 struct vectors_pass {
 	int64_t (*width)(const struct model *model);
 	int (*judge)(struct judgement *j);
+	int given; /* floats that it writes to a document's place in `loss`: 1 or, in an evaluation too, more */
 };
 
 struct objective {
@@ -75,8 +79,10 @@ struct objective {
 	int is_mean_of_entropy; /* 1: its exponential is a perplexity */
 	int (*reads_values)(const double *settings); /* 1: it needs a value of each row, computed before the
 	                                                first step; NULL: it never does */
-	int (*check)(const struct model *model);     /* ERR_UNSUPPORTED: cannot train it; NULL: always can */
-	const struct head_pass *head;                /* its losses: F32 [targets] */
+	/* That value, from the losses of the row's document in an evaluation where all values are 0. */
+	double (*row_value)(const float *losses, int64_t count);
+	int (*check)(const struct model *model); /* ERR_UNSUPPORTED: cannot train it; NULL: always can */
+	const struct head_pass *head;            /* its losses: F32 [targets] */
 	/* Losses on the host, from the head's vectors; a document has one target then. NULL: the head has
 	 * losses. */
 	const struct vectors_pass *vectors;

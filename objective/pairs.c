@@ -31,6 +31,15 @@ static int reads_values(const double *settings)
 	return preference_reads(preference_of(settings).kind, PREFERENCE_REFERENCE);
 }
 
+static double row_value(const float *losses, int64_t count)
+{
+	double sum = 0;
+
+	for (int64_t i = 0; i < count; i++)
+		sum += losses[i];
+	return sum > 0 ? -sum : 0; /* rounding may leave less than nothing */
+}
+
 static void text_add(struct micro_batch *mb, const struct batch_document *document)
 {
 	int32_t *first = mb->own[FIRST];
@@ -149,6 +158,7 @@ const struct objective objective_pairs = {
         .row_documents = 2,
         .is_mean_of_rows = 1,
         .reads_values = reads_values,
+        .row_value = row_value,
         .check = objective_needs_vocabulary,
         .head = &head,
         .sum_count = SUM_COUNT,

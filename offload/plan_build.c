@@ -5,6 +5,8 @@
 #include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 
+#include "base/size.h"
+
 /* ---- state ---- */
 
 /* Adds buffers for sums of squares. Gradients that are summed on the host are squared there, others on the
@@ -30,13 +32,23 @@ static void norm_add(struct builder *b)
 		        plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGING, LAYOUT_PERSISTENT, bytes);
 }
 
+/* Of a micro-batch: a loss a target, rows of logits, or what is given for each document. */
+static int64_t loss_bytes_of(const struct builder *b)
+{
+	const struct plan_policy *o = &b->p->policy;
+	const struct vectors_pass *vectors = objective_type(&o->objective)->vectors;
+	int64_t count = o->max_targets * (b->p->kind == PLAN_LOGITS ? b->model->config.V : 1);
+
+	return 4 * max_i64(count, vectors ? vectors->given * o->max_documents : 0);
+}
+
 static void state_add(struct builder *b)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
 	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
 	int64_t tally_bytes = p->kind == PLAN_TRAIN ? model_tally(b->model).bytes : 0;
-	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
+	int64_t loss_bytes = loss_bytes_of(b);
 
 	homes_add(b);
 	b->state.rope = rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, LAYOUT_PERSISTENT,

@@ -89,13 +89,16 @@ static void documents_list(struct judgement *j, const struct run *r, const struc
 	int buffer = run_arg(r, op, ARG_VECTORS), ranks = plan_vector_ranks(r->plan), micros = 0;
 	struct vector_place at = place_of(r, buffer, 0);
 	int64_t most = r->plan->policy.max_documents;
+	int given = objective_type(&r->plan->policy.objective)->vectors->given;
 
+	j->part_count = (int)(at.rank_rows / most);
 	for (int64_t i = 0; i < ranks * at.rank_rows; i++) {
 		float *row = rows + i * at.stride;
 
 		if (row[j->width + VECTOR_TOKENS] == 0)
 			continue;
 		j->row[j->count] = row;
+		j->part[j->count] = (int)(i % at.rank_rows / most);
 		j->loss[j->count++] = NULL;
 	}
 	for (int a = op->first_arg; a < op->first_arg + op->arg_count; a++) {
@@ -108,7 +111,7 @@ static void documents_list(struct judgement *j, const struct run *r, const struc
 		first = rows + at.stride * (at.own * at.rank_rows + micros++ * most);
 		for (int64_t i = 0; i < j->count; i++)
 			if (j->row[i] >= first && j->row[i] < first + most * at.stride)
-				j->loss[i] = loss + (j->row[i] - first) / at.stride;
+				j->loss[i] = loss + (j->row[i] - first) / at.stride * given;
 	}
 }
 
@@ -130,7 +133,8 @@ static int judge_run(void *context)
 
 	j.row = mem_alloc((size_t)most + 1, sizeof(*j.row));
 	j.loss = mem_alloc((size_t)most + 1, sizeof(*j.loss));
-	rc = j.row && j.loss ? 0 : ERR_NOMEM;
+	j.part = mem_alloc((size_t)most + 1, sizeof(*j.part));
+	rc = j.row && j.loss && j.part ? 0 : ERR_NOMEM;
 	if (!rc)
 		documents_list(&j, r, call->op, run_host_address(r, buffer));
 	j.gradient = !rc && trains ? mem_alloc((size_t)(j.count * j.width) + 1, sizeof(*j.gradient)) : NULL;
@@ -143,6 +147,7 @@ static int judge_run(void *context)
 	mem_free(j.gradient);
 	mem_free(j.row);
 	mem_free(j.loss);
+	mem_free(j.part);
 	return rc;
 }
 

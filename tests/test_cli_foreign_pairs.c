@@ -59,6 +59,23 @@ static const struct {
         {TRL "loss_type: nll\n", "preference_loss", "off"},
         {TRL "beta: 0.05\npreference_loss: dpo\n", "preference_beta", "0.05"},
         {"loss: dpo\n", "preference_loss", "sigmoid"},
+        {AXOLOTL "rl: kto\nkto_desirable_weight: 0.2\n", "preference_desirable_weight", "0.2"},
+        {AXOLOTL "rl: kto\n", "preference_loss", "kto"},
+        {AXOLOTL SET("llama3.ultra") "rl: kto\n", "data_format", "alpaca"},
+        {AXOLOTL SET("llama3.ultra") "rl: kto\n", "field_instruction", "prompt"},
+        {AXOLOTL SET("llama3.ultra") "rl: kto\n", "field_output", "completion"},
+        {AXOLOTL SET("chatml.intel") "rl: kto\n", "field_instruction", "question"},
+        {AXOLOTL SET("chatml.intel") "rl: kto\n", "alpaca_form", "chat"},
+        {AXOLOTL SET("chatml.argilla_chat") "rl: kto\n", "field_messages", "completion"},
+        {AXOLOTL SET("chatml.argilla_chat") "rl: kto\n", "data_format", "messages"},
+        {AXOLOTL "datasets:\n  - path: a.jsonl\n    type:\n      field_completion: good\n"
+                 "      field_label: ok\n      completion_format: '{completion}'\nrl: kto\n",
+                "field_label", "ok"},
+        {LLAMA_FACTORY "stage: kto\n", "preference_loss", "kto"},
+        {LLAMA_FACTORY "stage: kto\nkto_rejected_weight: 0.5\n", "preference_undesirable_weight", "0.5"},
+        {TRL "loss_type: kto\n", "preference_loss", "kto"},
+        {TRL "desirable_weight: 1.5\nbeta: 0.2\n", "preference_loss", "kto"},
+        {TRL "undesirable_weight: 1.5\n", "preference_undesirable_weight", "1.5"},
 };
 
 static void test_understood(void **state)
@@ -87,7 +104,12 @@ static const struct {
                 "YAML:6: ref_model=other: the reference is the model as it is before training; remove it"},
         {LLAMA_FACTORY "stage: dpo\npacking: true\n",
                 "YAML:6: packing=bfd is set, but pairs are not packed; set packing=off"},
-        {AXOLOTL "rl: kto\n", "YAML:5: rl=kto: this file trains by KTO, which ferry cannot do"},
+        {LLAMA_FACTORY "stage: kto\npref_ftx: 0.5\n",
+                "YAML:6: pref_ftx=0.5 is not supported with preference_loss=kto; remove it"},
+        {AXOLOTL "datasets:\n  - path: a.jsonl\nkto_desirable_weight: 0.2\n",
+                "YAML:7: kto_desirable_weight=0.2 has no effect without preference_loss; set it"},
+        {TRL "loss_type: apo_zero_unpaired\n", "YAML:4: loss_type=apo_zero_unpaired: only cross-entropy and "
+                                               "one loss of pairs are supported; set one"},
         {AXOLOTL "rl: grpo\n",
                 "YAML:5: rl=grpo: this file trains by reinforcement learning, which ferry cannot do"},
         {TRL "loss_type: hinge\ncpo_alpha: 0.5\n", "YAML:5: cpo_alpha=0.5 asks for CPO, of which only "
@@ -159,6 +181,7 @@ static const struct {
         {TRL "loss_type: robust\nlabel_smoothing: 0.1\n", "", "TRL 1.16 ignores"},
         {TRL "loss_type: sigmoid\nlabel_smoothing: 0\n", "", "TRL 1.16 ignores"},
         {LLAMA_FACTORY "stage: dpo\ndpo_label_smoothing: 0.2\n", "", "TRL 1.16 ignores"},
+        {TRL "loss_type: kto\n", "shuffle on (off)", "train_on_inputs"},
         {TRL "use_peft: false\n", "train_on_inputs off (chats)", "learning_rate"},
 };
 

@@ -208,6 +208,8 @@ static const struct {
         {OP_CROSS_ENTROPY, 11, 0, "vocab"},
         {OP_PREFERENCE, 5, 0, "pairs"},
         {OP_PREFERENCE, 13, 0, "tokens"},
+        {OP_LOG_RATIO, 5, 0, "texts"},
+        {OP_LOG_RATIO, 13, 0, "tokens"},
         {OP_DROPOUT, 5, 0, "rows"},
         {OP_DROPOUT, 7, 0, "cols"},
         {OP_DROPOUT, 9, 6, "dst_stride"},
@@ -452,6 +454,8 @@ static void test_access(void **state)
 	check_access(&valid[OP_PREFERENCE], 2 * PLACE, 13 * 4, 1, 0);
 	check_access(&valid[OP_PREFERENCE], 3 * PLACE, (2 * 5 + 1) * 4, 1, 0);
 	check_access(&valid[OP_PREFERENCE], 4 * PLACE, 2 * 5 * 8, 1, 0);
+	check_access(&valid[OP_LOG_RATIO], 1 * PLACE, 2 * 5 * 4, 0, 1);
+	check_access(&valid[OP_LOG_RATIO], 4 * PLACE, 5 * 8, 1, 0);
 	check_access(&valid[OP_ADAMW], 2 * PLACE, 101 * 2, 1, 1);
 	check_access(&valid[OP_ADAMW], 5 * PLACE, 101 * 2, 1, 0);
 	check_access(&valid[OP_JOIN], 1 * PLACE, 101 * 4, 0, 1);

@@ -37,6 +37,7 @@ static real loss_apart(const struct preference *p, const struct preference_pair 
 
 	switch (p->kind) {
 	case PREFERENCE_OFF:
+	case PREFERENCE_KTO:
 		break;
 	case PREFERENCE_SIGMOID:
 		return -(1 - e) * log_sig(b * d) - e * log_sig(-b * d);
@@ -103,7 +104,7 @@ static const enum preference_kind kinds[] = {
         PREFERENCE_LOSSES(KIND)
 #undef KIND
 };
-enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
+enum { KINDS = sizeof(kinds) / sizeof(*kinds) - 1 }; /* KTO, the last one, is no loss of pairs */
 
 static const char *kind_name(enum preference_kind kind)
 {
@@ -396,6 +397,44 @@ static void test_nan(void **state)
 	}
 }
 
+/* Two floats hold a log ratio to twice the digits of one, and one that is met exactly is 0. */
+static void test_log_ratio(void **state)
+{
+	enum { TEXTS = 300 };
+	struct pairs s = {.loss = {PREFERENCE_IPO, 0.1, 0, 0, 0}};
+	int64_t size[TEXTS];
+	struct tensor *ratio;
+
+	(void)state;
+	for (int i = 0; i < TEXTS; i++)
+		size[i] = 1 + i * 7 % 90;
+	pairs_begin(&s, "log_ratio", 0, TEXTS / 2, size);
+	ratio = case_tensor(&s.c, 2 * TEXTS, DTYPE_F32, 1);
+	for (int text = 0; text < TEXTS; text += 3) {
+		double sum = 0;
+
+		for (int64_t t = text_begin(&s, text); t < text_begin(&s, text + 1); t++)
+			sum += tensor_get(s.nll, t);
+		tensor_set(s.reference, text, -sum);
+	}
+	case_run(&s.c, &(struct op){.kind = OP_LOG_RATIO,
+	                       .log_ratio = {tensor_addr(ratio), tensor_addr(s.nll), tensor_addr(s.first),
+	                               tensor_addr(s.reference), TEXTS, s.tokens}});
+	for (int text = 0; text < TEXTS; text++) {
+		real want = -(real)tensor_get(s.reference, text);
+		double got = tensor_get(ratio, 2 * text) + tensor_get(ratio, 2 * text + 1);
+
+		for (int64_t t = text_begin(&s, text); t < text_begin(&s, text + 1); t++)
+			want -= (real)tensor_get(s.nll, t);
+		if (!(fabsl(got - want) <= 1e-11L * (1 + fabsl(want))))
+			fail_msg("text %d: %.15g, wanted %.15Lg", text, got, want);
+		assert_true(text % 3 || got == 0);
+	}
+	case_forget(s.weight);
+	case_forget(ratio);
+	case_end(&s.c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -406,6 +445,7 @@ int main(void)
 	        cmocka_unit_test(test_order),
 	        cmocka_unit_test(test_extreme),
 	        cmocka_unit_test(test_nan),
+	        cmocka_unit_test(test_log_ratio),
 	};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);

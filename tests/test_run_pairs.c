@@ -139,8 +139,7 @@ static void test_dataset_info(void **state)
 	        "\"do\", \"system\": \"system\", \"chosen\": \"good\", \"rejected\": \"bad\"}},\n"
 	        "\"talks\": {\"file_name\": \"talks.jsonl\", \"ranking\": true, \"formatting\": "
 	        "\"sharegpt\", "
-	        "\"columns\": {\"messages\": \"chat\", \"chosen\": \"good\", \"rejected\": \"bad\"}},\n"
-	        "\"judged\": {\"file_name\": \"talks.jsonl\", \"columns\": {\"kto_tag\": \"good\"}}}\n");
+	        "\"columns\": {\"messages\": \"chat\", \"chosen\": \"good\", \"rejected\": \"bad\"}}}\n");
 	write_file("tasks.jsonl", "{\"system\":\"S\",\"do\":\"Hi\",\"good\":\"Yes\",\"bad\":\"No\"}\n");
 	write_file("talks.jsonl",
 	        "{\"chat\":[{\"from\":\"system\",\"value\":\"S\"},{\"from\":\"human\",\"value\":\"Hi\"}],"
@@ -161,10 +160,6 @@ static void test_dataset_info(void **state)
 		json_decref(usual);
 		str_free(&out);
 	}
-	assert_ferry(2, NULL, "data show model=%s/speaker dataset_info=%s/table.json data=judged", work_dir,
-	        work_dir);
-	assert_non_null(
-	        strstr(ferry_said(), "judged has kto_tag: answers with a judgement are not supported yet"));
 }
 
 static void write_pairs(const char *name, int count)
@@ -254,7 +249,8 @@ static void test_dry_run(void **state)
 	        work_dir, work_dir, work_dir);
 	assert_non_null(strstr(text.data, ": 6 pairs, "));
 	assert_non_null(strstr(text.data, "eval     held back: 3 pairs, "));
-	assert_non_null(strstr(ferry_said(), "train_on_inputs=on has no effect: of pairs only the answers"));
+	assert_non_null(
+	        strstr(ferry_said(), "train_on_inputs=on has no effect: with preference_loss only answers"));
 	str_free(&text);
 }
 

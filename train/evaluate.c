@@ -24,15 +24,17 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 		to->own[i] = from->own[i];
 }
 
-/* Reports the losses of a micro-batch, document by document. */
-static int batch_rows_report(
-        const struct micro_batch *mb, const float *losses, evaluate_row_fn *fn, void *context)
+/* Reports the losses of a micro-batch, document by document: those of its targets, or what an objective over
+ * vectors gives for it. */
+static int batch_rows_report(const struct micro_batch *mb, const struct vectors_pass *vectors,
+        const float *losses, evaluate_row_fn *fn, void *context)
 {
 	int rc = 0;
 
 	for (int64_t d = 0; d < mb->doc_count && !rc; d++)
-		rc = fn(context, mb->doc_row[d], losses + mb->doc_target[d],
-		        mb->doc_target[d + 1] - mb->doc_target[d]);
+		rc = vectors ? fn(context, mb->doc_row[d], losses + d * vectors->given, vectors->given)
+		             : fn(context, mb->doc_row[d], losses + mb->doc_target[d],
+		                       mb->doc_target[d + 1] - mb->doc_target[d]);
 	return rc;
 }
 
@@ -68,7 +70,7 @@ static int micro_evaluate(struct session *s, const struct session_rows *rows, st
 	result->targets += mb->target_count;
 	result->tokens += mb->token_count;
 	result->rows += mb->doc_count;
-	return row_fn ? batch_rows_report(mb, losses, row_fn, context) : 0;
+	return row_fn ? batch_rows_report(mb, use.type->vectors, losses, row_fn, context) : 0;
 }
 
 /* All ranks end after the same micro-batch. */

@@ -55,13 +55,16 @@ static struct session_rows *pass_of(struct session *s, int side)
 
 /* ---- computing ---- */
 
+struct reference_rows {
+	double *reference;
+	double (*value)(const float *losses, int64_t count);
+};
+
 static int row_add(void *context, int64_t row, const float *losses, int64_t count)
 {
-	double *reference = context, sum = 0;
+	const struct reference_rows *rows = context;
 
-	for (int64_t i = 0; i < count; i++)
-		sum += losses[i];
-	reference[row] = sum > 0 ? -sum : 0; /* rounding may leave less than nothing */
+	rows->reference[row] = rows->value(losses, count);
 	return 0;
 }
 
@@ -85,37 +88,46 @@ static int64_t find_infinite(const struct session_rows *rows)
 	return row < rows->data->row_count ? row : -1;
 }
 
+/* A row of the dataset, for messages. */
+static const char *text_kind(const struct dataset *d, int64_t row)
+{
+	if (d->is_judged)
+		return row % 2 ? "other row's answer to row" : "answer to row";
+	return row % 2 ? "rejected text of pair" : "chosen text of pair";
+}
+
 static int check_finite(const struct session_rows *rows)
 {
 	int64_t row = find_infinite(rows);
 
 	return row < 0 ? 0
 	               : err_set(ERR_NONFINITE,
-	                         "the log probability of the %s text of pair %" PRId64
+	                         "the log probability of the %s %" PRId64
 	                         " is not finite before the first step",
-	                         row % 2 ? "rejected" : "chosen", row / 2 + 1);
+	                         text_kind(rows->data, row), row / 2 + 1);
 }
 
-enum { PAIRS_MANY = 500 }; /* a pass over them takes time, and says so */
+enum { UNITS_MANY = 500 }; /* a pass over them takes time, and says so */
 
 static int compute(struct session *s, int side)
 {
 	struct session_rows *rows = rows_of(s, side);
+	struct reference_rows to = {rows->reference, objective_of_config(s->config).type->row_value};
+	int64_t count = dataset_unit_count(rows->data);
+	const char *unit = dataset_unit(rows->data);
 	struct evaluation e;
 	int rc;
 
-	if (!world_self()->rank && rows->data->row_count >= PAIRS_MANY * 2)
-		log_info("reference: a pass over %" PRId64 " pairs before the first step",
-		        rows->data->row_count / 2);
-	rc = evaluate(s, pass_of(s, side), &e, row_add, rows->reference);
+	if (!world_self()->rank && count >= UNITS_MANY)
+		log_info("reference: a pass over %" PRId64 " %ss before the first step", count, unit);
+	rc = evaluate(s, pass_of(s, side), &e, row_add, &to);
 	if (!rc)
 		rc = share(rows->reference, rows->data->row_count);
 	if (!rc)
 		rc = check_finite(rows);
 	if (!rc && !world_self()->rank)
-		log_info("reference: log probabilities of %" PRId64 " pair%s to %s on in %.1f s",
-		        rows->data->row_count / 2, plural_s(rows->data->row_count / 2),
-		        side == SIDE_TRAIN ? "train" : "evaluate", e.seconds);
+		log_info("reference: log probabilities of %" PRId64 " %s%s to %s on in %.1f s", count, unit,
+		        plural_s(count), side == SIDE_TRAIN ? "train" : "evaluate", e.seconds);
 	return rc;
 }
 

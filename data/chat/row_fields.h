@@ -32,7 +32,7 @@
 	X(NEGATIVE, negative, "negative")                                                                    \
 	X(SCORE, score, "score,scores,label,labels")                                                         \
 	X(TEXT_PAIR, text_pair, "text_pair,sentence2,hypothesis,question2")                                  \
-	X(LABEL, label, "label,labels")
+	X(LABEL, label, "label,labels,kto_tag")
 
 /* X(name in the enum, name for users, as templates know it, usual names) */
 #define ROW_ROLES(X)                                                                                         \

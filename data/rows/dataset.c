@@ -102,6 +102,8 @@ static int check_result(const struct dataset_builder *b)
 
 	if (d->is_paired)
 		return check_pairs(b);
+	if (d->is_judged)
+		return row_judged_check(b);
 	if (d->texts)
 		return 0;
 	if (d->row_count == 0)
@@ -241,8 +243,11 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 	if (rc == 0 && d->counts.records == b->records_before)
 		rc = b->part.is_part ? err_set(ERR_INPUT, "%s: no row lies in %s", from->path, o->split)
 		                     : err_set(ERR_INPUT, "%s: the file has no rows", from->path);
+	if (rc == 0 && o->pairs == DATASET_JUDGED_ONLY)
+		rc = row_judged_flush(b);
 	row_columns_end(b);
 	set->format = d->format;
+	d->is_judged = o->pairs == DATASET_JUDGED_ONLY;
 	d->is_paired = d->format == DATASET_FORMAT_PREFERENCE;
 	if (rc == 0 && d->is_paired != (d->sets[0].format == DATASET_FORMAT_PREFERENCE))
 		rc = err_set(ERR_INPUT,
@@ -287,6 +292,8 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
 	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
 	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count, o->labels.is_regression);
+	if (o->pairs == DATASET_JUDGED_ONLY)
+		str_printf(&text, "judged %" PRId64 "\n", o->judged_group);
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)
 		str_printf(&text, "%s\n", o->labels.names[i] ? o->labels.names[i] : "");
 	str_printf(&text, "texts %d %d %d\n%s\n%s\n", o->texts.least,

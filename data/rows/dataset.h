@@ -31,6 +31,10 @@
  * A record with two answers becomes a *pair*: rows 2i (prompt and chosen answer) and 2i + 1 (prompt and
  * rejected answer). Only answers have labels. A pair is kept whole, with a target in each row, or left out.
  *
+ * With DATASET_JUDGED_ONLY a record of any format with answers becomes two rows too: the prompt with its answer,
+ * and the prompt with another record's (data/rows/row_judged.c). The first label of both, which nothing
+ * predicts, is the token's id if the record's own answer is desirable, else DATASET_IGNORE.
+ *
  * A dataset is read-only once open; any thread may read it.
  */
 #ifndef FERRY_DATA_ROWS_DATASET_H
@@ -63,7 +67,8 @@ enum dataset_pairs {
 	DATASET_PAIRS_NONE,
 	DATASET_PAIRS_ONLY,
 	DATASET_TEXTS_ONLY,
-	DATASET_LABELS_ONLY
+	DATASET_LABELS_ONLY,
+	DATASET_JUDGED_ONLY /* single answers with a label */
 };
 /* Stanford's words, these with a newline before the answer, or the chat template */
 enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, DATASET_ALPACA_CHAT };
@@ -92,6 +97,7 @@ struct dataset_options {
 	enum dataset_pairs pairs;
 	struct dataset_texts texts;        /* with DATASET_TEXTS_ONLY */
 	struct dataset_labels labels;      /* with DATASET_LABELS_ONLY */
+	int64_t judged_group;              /* with DATASET_JUDGED_ONLY: rows that exchange answers */
 	struct row_names names;            /* of columns and roles if not the usual ones */
 	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
 	const struct err *no_tokenizer;    /* the reason; NULL: not searched */
@@ -138,6 +144,7 @@ struct dataset_counts {
 	char unread_columns[ROW_COLUMNS_BYTES]; /* "a, b": with values that no reader used */
 	int64_t empty_answers;                  /* rows with a trained answer that is empty */
 	char empty_answers_first[256];
+	int64_t desirable;   /* judged answers whose label is true */
 	int64_t equal_pairs; /* kept pairs of two equal rows */
 	char equal_pairs_first[256];
 
@@ -149,6 +156,7 @@ struct dataset {
 	enum dataset_format format; /* the format of the first set */
 	int64_t texts;              /* of a record, each a row; 0: records are no lists of texts */
 	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
+	int is_judged;              /* row 2i is a prompt with its answer, 2i + 1 the same with another's */
 	struct dataset_set sets[DATA_SETS_MAX];
 	int set_count, is_weighted;
 	int64_t row_count, token_count, target_count;
@@ -169,7 +177,7 @@ void dataset_close(struct dataset *d);
 /* What stays together: a pair of rows, or a row; and its word for messages. */
 static inline int64_t dataset_unit_rows(const struct dataset *d)
 {
-	return d->is_paired ? 2 : d->texts ? d->texts : 1;
+	return d->is_paired || d->is_judged ? 2 : d->texts ? d->texts : 1;
 }
 
 static inline const char *dataset_unit(const struct dataset *d)

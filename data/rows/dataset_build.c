@@ -58,6 +58,7 @@ void dataset_builder_free(struct dataset_builder *b)
 		token_list_free(&b->pair->labels);
 	}
 	mem_free(b->pair);
+	row_judged_free(b->judged);
 	mem_free(b->ids);
 	mem_free(b->targets);
 	mem_free(b->labels);
@@ -315,8 +316,7 @@ static int has_own_labels(const int32_t *ids, const int32_t *labels, int64_t cou
 	return 0;
 }
 
-/* Appends a row. Returns 1 if it has no target. */
-static int append(
+int dataset_builder_append(
         struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count, int64_t masked)
 {
 	enum row_labels own = has_own_labels(ids, labels, count) ? ROW_LABELS_OWN : ROW_LABELS_SHARED;
@@ -342,7 +342,7 @@ static int append(
 	return targets == 0;
 }
 
-static void note_without_target(struct dataset_builder *b)
+void dataset_builder_note_without_target(struct dataset_builder *b)
 {
 	struct dataset_counts *counts = &b->d->counts;
 
@@ -353,10 +353,10 @@ static void note_without_target(struct dataset_builder *b)
 static int add_row(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t token_count,
         int64_t masked)
 {
-	int rc = append(b, ids, labels, token_count, masked);
+	int rc = dataset_builder_append(b, ids, labels, token_count, masked);
 
 	if (rc == 1)
-		note_without_target(b);
+		dataset_builder_note_without_target(b);
 	return rc < 0 ? rc : 0;
 }
 
@@ -418,7 +418,7 @@ static void leave_out(struct dataset_builder *b)
 	if (is_long)
 		counts->dropped++;
 	else
-		note_without_target(b);
+		dataset_builder_note_without_target(b);
 }
 
 static void note_equal(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count)
@@ -448,9 +448,9 @@ static int add_half(struct dataset_builder *b, const int32_t *ids, const int32_t
 		return 0;
 	}
 	note_equal(b, ids, labels, token_count);
-	rc = append(b, p->ids.ids, p->labels.ids, p->ids.count, 0);
+	rc = dataset_builder_append(b, p->ids.ids, p->labels.ids, p->ids.count, 0);
 	if (rc >= 0 && !b->is_made)
-		rc = append(b, ids, labels, token_count, 0);
+		rc = dataset_builder_append(b, ids, labels, token_count, 0);
 	return rc < 0 ? rc : 0;
 }
 
@@ -500,6 +500,8 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 		return rc;
 	if (b->pair->next != PAIR_NONE)
 		return add_half(b, ids, labels, kept);
+	if (b->options->pairs == DATASET_JUDGED_ONLY)
+		return row_judged_add(b, ids, labels, token_count, masked, kept);
 	b->d->counts.empty += token_count == 0;
 	if (kept == 0)
 		return 0;
@@ -532,6 +534,6 @@ int dataset_builder_add_text(
 		memcpy(b->targets->ids, &label, sizeof(label));
 	if (second < token_count && token_count > 1)
 		b->targets->ids[1] = (int32_t)second;
-	rc = append(b, ids, b->targets->ids, token_count, 0);
+	rc = dataset_builder_append(b, ids, b->targets->ids, token_count, 0);
 	return rc < 0 ? rc : 0;
 }

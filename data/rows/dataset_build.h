@@ -11,6 +11,7 @@
 struct chat;
 struct chat_labels;
 struct chat_warned;
+struct judged;
 struct pair;
 struct token_list;
 
@@ -41,6 +42,7 @@ struct dataset_builder {
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
 	size_t said_bytes;                /* of its pieces of text so far */
 	struct pair *pair;                /* the pair being made */
+	struct judged *judged;            /* answers that wait for their group */
 	struct chat_labels *labels;       /* of the chat being made */
 	struct chat_warned *warned;       /* of the chats so far */
 };
@@ -68,6 +70,20 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 int dataset_builder_fit_text(int64_t *kept, struct dataset_builder *b, int64_t token_count, int64_t around);
 int dataset_builder_add_text(
         struct dataset_builder *b, const int32_t *ids, int64_t token_count, float label, int64_t second);
+
+/* Appends a row as it is. Returns 1 if it has no target. */
+int dataset_builder_append(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
+        int64_t token_count, int64_t masked);
+void dataset_builder_note_without_target(struct dataset_builder *b);
+
+/* Judged answers: reads a record's label; takes its row, of which `kept` tokens fit; and appends the rows that
+ * wait, at the end of a set. */
+int row_judged_begin(struct dataset_builder *b, const json_t *record);
+int row_judged_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t token_count,
+        int64_t masked, int64_t kept);
+int row_judged_flush(struct dataset_builder *b);
+int row_judged_check(const struct dataset_builder *b);
+void row_judged_free(struct judged *judged);
 
 /* Begins a pair. The next two rows, with labels, are its chosen and its rejected one. Both are added after
  * the second, or none of them if one has no target or is dropped. */

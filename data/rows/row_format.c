@@ -120,7 +120,7 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 		                                                  : DATASET_FORMAT_LABELS;
 		return 0;
 	}
-	if (b->options->pairs != DATASET_PAIRS_NONE &&
+	if (b->options->pairs != DATASET_PAIRS_NONE && b->options->pairs != DATASET_JUDGED_ONLY &&
 	        !(formats[DATASET_FORMAT_PREFERENCE].fields & ~there)) {
 		*format = DATASET_FORMAT_PREFERENCE;
 		return 0;
@@ -166,6 +166,12 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 		        "%s: pairs of a chosen and a rejected answer; set preference_loss=sigmoid to train "
 		        "on pairs; ferry eval does not read them",
 		        b->where);
+	if ((is_pairs || b->d->format == DATASET_FORMAT_TEXT) && b->options->pairs == DATASET_JUDGED_ONLY)
+		return err_set(ERR_INPUT,
+		        "%s: rows of the format %s; preference_loss=kto needs a prompt, one answer and a "
+		        "label%s",
+		        b->where, dataset_format_name(b->d->format),
+		        is_pairs ? "; set preference_loss=sigmoid to train on pairs" : "");
 	if (!is_pairs && b->options->pairs == DATASET_PAIRS_ONLY)
 		return err_set(ERR_INPUT,
 		        "%s: rows of the format %s; preference_loss needs pairs, with the columns chosen and "
@@ -178,6 +184,8 @@ int row_format_read(struct dataset_builder *b, const json_t *record)
 {
 	int rc = dataset_builder_check_pairs(b);
 
+	if (!rc && b->options->pairs == DATASET_JUDGED_ONLY)
+		rc = row_judged_begin(b, record);
 	return rc ? rc : formats[b->d->format].read(b, record);
 }
 

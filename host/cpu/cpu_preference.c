@@ -1,4 +1,4 @@
-/* Weights of token losses, from the losses of preference pairs. */
+/* Weights of token losses, from the losses of preference pairs, and log probabilities of texts. */
 #include "device/op_preference.h"
 
 #include "host/cpu/cpu_inner.h"
@@ -41,5 +41,27 @@ int cpu_preference(struct cpu_context *cx, const struct op_preference *op)
 	struct op_preference o = *op;
 
 	cpu_run(cx, o.pairs, preference_piece, &o);
+	return 0;
+}
+
+static void log_ratio_piece(void *context, int64_t text, int worker)
+{
+	const struct op_log_ratio *o = context;
+	const int32_t *first = (const int32_t *)cpu_ptr(o->first) + text;
+	const float *nll = cpu_ptr(o->nll);
+	float *ratio = (float *)cpu_ptr(o->ratio) + 2 * text;
+	double value =
+	        -sum_of(nll + first[0], first[1] - first[0]) - ((const double *)cpu_ptr(o->reference))[text];
+
+	(void)worker;
+	ratio[0] = (float)value;
+	ratio[1] = (float)(value - (double)ratio[0]);
+}
+
+int cpu_log_ratio(struct cpu_context *cx, const struct op_log_ratio *op)
+{
+	struct op_log_ratio o = *op;
+
+	cpu_run(cx, o.texts, log_ratio_piece, &o);
 	return 0;
 }

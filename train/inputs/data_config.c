@@ -11,12 +11,14 @@
 #include "config/embedding.h"
 #include "data/eval_split.h"
 #include "data/template/moment.h"
+#include "device/preference.h"
 #include "model/families/text_part.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { CONFIG_BYTES_MAX = 16 << 20 };
+/* JUDGED_GROUP_ROWS: of micro-batches of one row, which has no other; as in LLaMA-Factory. */
+enum { CONFIG_BYTES_MAX = 16 << 20, JUDGED_GROUP_ROWS = 1000 };
 
 int data_config_eos(struct tokenizer *t, const struct config *c)
 {
@@ -181,6 +183,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	};
 
 	const char *split = path == c->eval_data ? c->eval_data_split : c->data_split;
+	int is_judged = c->preference_loss == PREFERENCE_KTO && c->verb != VERB_EVAL && c->verb != VERB_DATA;
 
 	if (split && !*split)
 		split = NULL;
@@ -194,6 +197,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .pairs = c->objective                                 ? DATASET_LABELS_ONLY
 	                 : c->embedding_loss                          ? DATASET_TEXTS_ONLY
 	                 : c->verb == VERB_DATA                       ? DATASET_PAIRS_ANY
+	                 : is_judged                                  ? DATASET_JUDGED_ONLY
 	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
 	                                                              : DATASET_PAIRS_NONE,
 	        .texts = embedding_rows_of(c),
@@ -202,8 +206,10 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .vocab_count = vocab_count,
 	        .max_length_tokens = c->max_length,
 	        .long_rows = long_rows[c->long_rows],
-	        .inputs = c->train_on_inputs,
-	        .turns = c->train_on_last_turn ? DATASET_TURNS_LAST : DATASET_TURNS_ALL,
+	        .judged_group = c->per_device_train_batch_size > 1 ? c->per_device_train_batch_size
+	                                                           : JUDGED_GROUP_ROWS,
+	        .inputs = is_judged ? DATASET_INPUTS_MASK : c->train_on_inputs,
+	        .turns = c->train_on_last_turn || is_judged ? DATASET_TURNS_LAST : DATASET_TURNS_ALL,
 	        .chat_template = chat_template,
 	        .alpaca = data_config_alpaca(c),
 	        .max_samples = c->max_samples,
@@ -260,7 +266,7 @@ static void columns_warn(const struct config *c, const struct dataset *d)
 	        {"audio", "only text is supported"}, {"audios", "only text is supported"},
 	        {"chosen", "to train on pairs set preference_loss=sigmoid"},
 	        {"rejected", "to train on pairs set preference_loss=sigmoid"},
-	        {"kto_tag", "answers with a judgement are not supported yet"}};
+	        {"kto_tag", "to train on judged answers set preference_loss=kto"}};
 	const char *at = d->counts.unread_columns;
 
 	while (*at) {
@@ -288,8 +294,8 @@ void data_config_report(const struct config *c, const struct dataset *d)
 		log_warn("%s %s no effect: no row of %s is a chat (%s)", keys.data,
 		        count > 1 ? "have" : "has", c->data, dataset_format_name(d->format));
 	str_free(&keys);
-	if (d->is_paired && c->train_on_inputs && config_was_set(c, "train_on_inputs"))
-		log_warn("%s=%s has no effect: of pairs only the answers are trained",
+	if ((d->is_paired || d->is_judged) && c->train_on_inputs && config_was_set(c, "train_on_inputs"))
+		log_warn("%s=%s has no effect: with preference_loss only answers are trained",
 		        config_where(c, "train_on_inputs"), config_text(c, "train_on_inputs"));
 	columns_warn(c, d);
 	if (c->verb != VERB_DATA)
@@ -371,7 +377,9 @@ int data_config_pack(
 	if (c->packing == CONFIG_PACKING_BFD && dataset_unit_rows(d) > 1)
 		return err_set(ERR_UNSUPPORTED, "%s=%s: %s are not packed; set packing=off",
 		        config_where(c, "packing"), config_text(c, "packing"),
-		        d->is_paired ? "pairs" : "texts of embedding_loss");
+		        d->is_paired   ? "pairs"
+		        : d->is_judged ? "rows of preference_loss=kto"
+		                       : "texts of embedding_loss");
 	if (c->packing == CONFIG_PACKING_BFD || dataset_unit_rows(d) > 1)
 		rc = pack(packing, mix, c, d);
 	if (!rc && mix && mix->set_count && (rc = mix_make(mix, &bad)))
@@ -381,7 +389,7 @@ int data_config_pack(
 
 const char *data_config_drawn(const struct dataset *d, const struct packing *packing)
 {
-	return d->is_paired ? "pairs" : packing && !d->texts ? "bins" : "rows";
+	return d->is_paired ? "pairs" : packing && !d->texts && !d->is_judged ? "bins" : "rows";
 }
 
 int data_config_vocab_count(int64_t *vocab_count, const char *model_path)
