@@ -146,8 +146,8 @@ static int own_loss(const struct dialect_state *d, struct config *c)
 	return 0;
 }
 
-/* axolotl's types of answers have the names of those of pairs. A row has a question, one answer and a label, or
- * both as a chat. */
+/* axolotl's types of answers have the names of those of pairs. A row has a question, one answer and a label,
+ * or both as a chat. */
 static int judged_set(const struct dialect_kept *type, struct config *c)
 {
 	static const char *const text[][2] = {

@@ -6,6 +6,8 @@
 #include "config/table.h"
 #include "device/contrast_kind.h"
 
+#include "device/preference.h"
+
 #include <string.h>
 
 struct dataset_texts embedding_rows_of(const struct config *c)
@@ -145,4 +147,9 @@ int embedding_check(const struct config *c)
 		log_warn("%s has no effect with embedding_loss=%s", config_where(c, "embedding_margin"),
 		        config_text(c, "embedding_loss"));
 	return rc;
+}
+
+int config_is_judged(const struct config *c)
+{
+	return c->preference_loss == PREFERENCE_KTO && c->verb != VERB_EVAL && c->verb != VERB_DATA;
 }

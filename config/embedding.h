@@ -16,4 +16,7 @@ int embedding_is_regression(const struct config *c);
 /* ERR_INPUT: settings of an embedder that have no effect, or contradict each other. */
 int embedding_check(const struct config *c);
 
+/* 1: the rows to train on are single answers with a label (KTO). */
+int config_is_judged(const struct config *c);
+
 #endif

@@ -7,8 +7,7 @@
 
 static char speaker[400], answers[400];
 
-#define STRICT                                                                                               \
-	"{%% for m in messages %%}<|{{ m.role }}|>{{ m.content }}<|endoftext|>{%% endfor %%}"
+#define STRICT "{%% for m in messages %%}<|{{ m.role }}|>{{ m.content }}<|endoftext|>{%% endfor %%}"
 
 #define KEYS                                                                                                 \
 	"preference_loss=kto learning_rate=1e-2 per_device_train_batch_size=3 max_steps=4 threads=1 "        \
@@ -154,9 +153,8 @@ static void test_forms(void **state)
 	        "\"content\":\"old ship\"}],\"label\":1}\n"
 	        "{\"messages\":[{\"role\":\"user\",\"content\":\"red\"},{\"role\":\"assistant\","
 	        "\"content\":\"green\"}],\"label\":0}\n");
-	write_file("tasks.jsonl",
-	        "{\"instruction\":\"the sea\",\"output\":\"old ship\",\"kto_tag\":true}\n"
-	        "{\"instruction\":\"red\",\"output\":\"green\",\"kto_tag\":false}\n");
+	write_file("tasks.jsonl", "{\"instruction\":\"the sea\",\"output\":\"old ship\",\"kto_tag\":true}\n"
+	                          "{\"instruction\":\"red\",\"output\":\"green\",\"kto_tag\":false}\n");
 	write_file("tasks.csv", "instruction,output,good\nthe sea,old ship,True\nred,green,false\n");
 	write_file("table.json", "{\"talks\": {\"file_name\": \"talks.jsonl\", \"columns\": {\"messages\": "
 	                         "\"messages\", \"kto_tag\": \"label\"}, \"formatting\": \"sharegpt\", "
@@ -187,21 +185,25 @@ static void test_sizes(void **state)
 {
 	(void)state;
 	train("a", "per_device_train_batch_size=1 max_steps=3");
-	assert_non_null(strstr(ferry_said(), "estimates kl from the answers of a micro-batch, here from one"));
+	assert_non_null(
+	        strstr(ferry_said(), "estimates kl from the answers of a micro-batch, here from one"));
 	assert_true(number_of("a", 3, "loss") < 0.5);
 	write_file("lone.jsonl", "{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":true}\n");
-	assert_ferry(0, NULL, "train model=%s data=%s/lone.jsonl output_dir=%s/a " KEYS "max_steps=2", speaker,
-	        work_dir, work_dir);
+	assert_ferry(0, NULL, "train model=%s data=%s/lone.jsonl output_dir=%s/a " KEYS "max_steps=2",
+	        speaker, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "every answer is desirable"));
 	assert_true(number_of("a", 2, "kl") > 0 && isnan(number_of("a", 2, "rewards/rejected")));
 	/* a prompt that fills max_length */
-	write_file("long.jsonl", "{\"prompt\":\"the old ship moves slowly over the sea again\",\"completion\":\" "
-	                         "sea\",\"label\":true}\n"
-	                         "{\"prompt\":\"red\",\"completion\":\" sea\",\"label\":\"False\"}\n"
-	                         "{\"prompt\":\"the\",\"completion\":\" old sea\",\"label\":\"1\"}\n");
-	assert_ferry(0, NULL, "train model=%s data=%s/long.jsonl output_dir=%s/a max_length=6 " KEYS "max_steps=1",
-	        speaker, work_dir, work_dir);
-	assert_non_null(strstr(ferry_said(), "1 row is left out: no token of the answer is within max_length"));
+	write_file("long.jsonl",
+	        "{\"prompt\":\"the old ship moves slowly over the sea again\",\"completion\":\" "
+	        "sea\",\"label\":true}\n"
+	        "{\"prompt\":\"red\",\"completion\":\" sea\",\"label\":\"False\"}\n"
+	        "{\"prompt\":\"the\",\"completion\":\" old sea\",\"label\":\"1\"}\n");
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s/long.jsonl output_dir=%s/a max_length=6 " KEYS "max_steps=1", speaker,
+	        work_dir, work_dir);
+	assert_non_null(
+	        strstr(ferry_said(), "1 row is left out: no token of the answer is within max_length"));
 }
 
 static void test_refused(void **state)
@@ -216,11 +218,13 @@ static void test_refused(void **state)
 	                "\"label\" is an integer; expected true or false"},
 	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":\"good\"}\n", "",
 	                "\"label\" is good; expected true or false"},
-	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":null}\n", "", "expected true or false"},
+	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":null}\n", "",
+	                "expected true or false"},
 	        {"{\"prompt\":\"the\",\"chosen\":\" sea\",\"rejected\":\" ship\",\"label\":true}\n", "",
 	                "rows of the format preference; preference_loss=kto needs a prompt, one answer and a "
 	                "label; set preference_loss=sigmoid"},
-	        {"{\"text\":\"the sea\",\"label\":true}\n", "", "rows of the format text; preference_loss=kto"},
+	        {"{\"text\":\"the sea\",\"label\":true}\n", "",
+	                "rows of the format text; preference_loss=kto"},
 	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":true}\n", "packing=bfd", "packing"},
 	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":true}\n", "preference_own_weight=0.5",
 	                "preference_own_weight=0.5 is not supported with preference_loss=kto"},

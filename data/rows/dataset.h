@@ -31,9 +31,9 @@
  * A record with two answers becomes a *pair*: rows 2i (prompt and chosen answer) and 2i + 1 (prompt and
  * rejected answer). Only answers have labels. A pair is kept whole, with a target in each row, or left out.
  *
- * With DATASET_JUDGED_ONLY a record of any format with answers becomes two rows too: the prompt with its answer,
- * and the prompt with another record's (data/rows/row_judged.c). The first label of both, which nothing
- * predicts, is the token's id if the record's own answer is desirable, else DATASET_IGNORE.
+ * With DATASET_JUDGED_ONLY a record of any format with answers becomes two rows too: the prompt with its
+ * answer, and the prompt with another record's (data/rows/row_judged.c). The first label of both, which
+ * nothing predicts, is the token's id if the record's own answer is desirable, else DATASET_IGNORE.
  *
  * A dataset is read-only once open; any thread may read it.
  */

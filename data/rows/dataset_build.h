@@ -76,8 +76,8 @@ int dataset_builder_append(struct dataset_builder *b, const int32_t *ids, const 
         int64_t token_count, int64_t masked);
 void dataset_builder_note_without_target(struct dataset_builder *b);
 
-/* Judged answers: reads a record's label; takes its row, of which `kept` tokens fit; and appends the rows that
- * wait, at the end of a set. */
+/* Judged answers: reads a record's label; takes its row, of which `kept` tokens fit; and appends the rows
+ * that wait, at the end of a set. */
 int row_judged_begin(struct dataset_builder *b, const json_t *record);
 int row_judged_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t token_count,
         int64_t masked, int64_t kept);

@@ -11,7 +11,6 @@
 #include "config/embedding.h"
 #include "data/eval_split.h"
 #include "data/template/moment.h"
-#include "device/preference.h"
 #include "model/families/text_part.h"
 
 #include <inttypes.h>
@@ -183,7 +182,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	};
 
 	const char *split = path == c->eval_data ? c->eval_data_split : c->data_split;
-	int is_judged = c->preference_loss == PREFERENCE_KTO && c->verb != VERB_EVAL && c->verb != VERB_DATA;
+	int is_judged = config_is_judged(c);
 
 	if (split && !*split)
 		split = NULL;
