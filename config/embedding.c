@@ -27,6 +27,11 @@ int embedding_is_regression(const struct config *c)
 	return c->objective == OBJECTIVE_REGRESSION;
 }
 
+int embedding_is_of_tokens(const struct config *c)
+{
+	return c->objective == OBJECTIVE_TOKEN_CLASSIFICATION;
+}
+
 static int embedding_refuse(const struct config *c, const char *key, const char *why)
 {
 	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);

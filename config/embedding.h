@@ -10,8 +10,9 @@ enum { EMBEDDING_DIMS_MAX = 16 }; /* of matryoshka_dims */
 /* What embedding_loss needs of each row. */
 struct dataset_texts embedding_rows_of(const struct config *c);
 
-/* objective=regression */
+/* objective=regression, and token_classification */
 int embedding_is_regression(const struct config *c);
+int embedding_is_of_tokens(const struct config *c);
 
 /* ERR_INPUT: settings of an embedder that have no effect, or contradict each other. */
 int embedding_check(const struct config *c);

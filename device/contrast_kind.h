@@ -3,7 +3,7 @@
 #define FERRY_DEVICE_CONTRAST_KIND_H
 
 /* Values of the key objective. */
-enum { OBJECTIVE_AUTO, OBJECTIVE_CLASSIFICATION, OBJECTIVE_REGRESSION };
+enum { OBJECTIVE_AUTO, OBJECTIVE_CLASSIFICATION, OBJECTIVE_REGRESSION, OBJECTIVE_TOKEN_CLASSIFICATION };
 
 /* What is compared of two texts: bits, so that a loss lists those that it can take. */
 enum contrast_similarity {

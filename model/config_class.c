@@ -37,14 +37,17 @@ void config_check_class(struct config_reader *r, struct model_config *c, const s
 		        str_ends_with(name, "ForCausalLM"))
 			return;
 		if (str_ends_with(name, "ForSequenceClassification"))
-			c->is_classifier = 1;
+			c->is_classifier = HEAD_OF_CLASSES;
+		if (str_ends_with(name, "ForTokenClassification"))
+			c->is_classifier = HEAD_OF_TOKENS;
 		if (c->is_classifier || (c->is_encoder && is_of_encoder(name, family->base_class)))
 			return;
 		first = first ? first : name;
 	}
 	config_fail(r, ERR_UNSUPPORTED,
-	        "architectures says %.80s; supported: %s, %s and ...ForSequenceClassification", first,
-	        family->causal_class, family->base_class);
+	        "architectures says %.80s; supported: %s, %s, ...ForSequenceClassification and "
+	        "...ForTokenClassification",
+	        first, family->causal_class, family->base_class);
 }
 
 /* Classes of texts: as many as have a name. */
@@ -58,5 +61,5 @@ void config_read_classes(struct config_reader *r, struct model_config *c, const 
 	config_read_int(r, "num_labels", &labels, 1, CONFIG_SIZE_MAX);
 	if (json_is_object(names) && json_object_size(names))
 		labels = (int64_t)json_object_size(names);
-	model_config_classify(c, family, labels);
+	model_config_classify(c, family, c->is_classifier, labels);
 }

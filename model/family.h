@@ -42,8 +42,8 @@ struct family_split {
 	int part, parts;
 };
 
-/* What the head of an encoder gives, as a tensor_set: classes of a text. */
-enum { HEAD_OF_CLASSES = 1 };
+/* What a head gives, as the tensor_set of an encoder: classes of a text, or of each token. */
+enum { HEAD_OF_CLASSES = 1, HEAD_OF_TOKENS };
 
 /* Begins a tensor's name that has no prefix in any file. */
 #define FAMILY_NO_PREFIX ":"
@@ -162,8 +162,9 @@ int model_config_read(struct model_config *config, const struct model_family *fa
         const char *where);
 void model_config_free(struct model_config *config);
 
-/* Gives the model the head of a class that classifies texts. */
-void model_config_classify(struct model_config *c, const struct model_family *family, int64_t labels);
+/* Gives the model the head of a class that classifies texts, or tokens: HEAD_OF_. */
+void model_config_classify(
+        struct model_config *c, const struct model_family *family, int head, int64_t labels);
 
 /* Builds the tables of a model. Takes ownership of *config, also on errors. ERR_RANGE: too many parameters.
  */

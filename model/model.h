@@ -186,8 +186,9 @@ int model_first_experts(const struct model *model); /* the first tensor of such 
  * tables. Errors and effect as model_untie. */
 int model_pool(struct model *model, const struct pooling *pooling);
 
-/* The same for a head that gives the logits of classes, or one number. */
-int model_classify(struct model *model, int64_t labels);
+/* The same for a head that gives the logits of classes, or one number: of texts or tokens, HEAD_OF_
+ * (model/family.h). */
+int model_classify(struct model *model, int head, int64_t labels);
 
 /* Builds the tables again for this config: that of the model with other tensors. Tensors of both keep
  * `trainable` and `storage`. Errors and effect as model_untie. */

@@ -203,7 +203,7 @@ struct model_config {
 	int64_t types;          /* rows of TYPE */
 	int norm_after_sum;     /* POST_NORM1 and POST_NORM2 are over the sum of stream and branch (BERT) */
 	int is_encoder;         /* its head, if it has one, gives no logits of a next token */
-	int is_classifier;      /* config.json names a class that classifies texts */
+	int is_classifier;      /* config.json names a class that classifies: HEAD_OF_ (model/family.h) */
 	/* The loss that keeps experts evenly used (model/blocks/balance.h): whether transformers has it for
 	 * this class, and config.json asks for it; router_aux_loss_coef; this run's coefficient, or 0. */
 	int balance_class, balance_asked;

@@ -33,19 +33,24 @@ static void layer_add(struct pooling *p, enum pool_layer_kind kind, enum tensor_
 	        .out = out};
 }
 
-/* A family without layers of its own for it has one matrix, `score`, behind the last token. */
-void model_config_classify(struct model_config *c, const struct model_family *family, int64_t labels)
+/* A family without layers of its own for it has one matrix, `score`, behind the last token, or with a bias
+ * behind each. */
+void model_config_classify(
+        struct model_config *c, const struct model_family *family, int head, int64_t labels)
 {
 	int own;
 
 	head_drop(c);
 	c->labels = labels;
-	c->is_classifier = 1;
-	c->tensor_set = c->is_encoder ? HEAD_OF_CLASSES : c->tensor_set;
+	c->is_classifier = head;
+	c->tensor_set = c->is_encoder ? head : c->tensor_set;
 	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++)
 		c->has[role] = (uint8_t)head_has(c, family, (enum tensor_role)role);
 	own = c->has[ROLE_CLASS_W];
 	c->has[ROLE_CLASS_W] = 1;
+	c->has[ROLE_CLASS_B] = (uint8_t)(c->has[ROLE_CLASS_B] || (head == HEAD_OF_TOKENS && !own));
+	if (head == HEAD_OF_TOKENS)
+		return;
 	c->pooling.mode[c->pooling.mode_count++] = own ? c->class_pool : POOL_LASTTOKEN;
 	if (c->has[ROLE_POOL_W])
 		layer_add(&c->pooling, POOL_LAYER_DENSE, ROLE_POOL_W, c->pool_act, c->C, c->C);
@@ -84,11 +89,11 @@ int model_pool(struct model *model, const struct pooling *pooling)
 	return model_rebuild(model, &config);
 }
 
-int model_classify(struct model *model, int64_t labels)
+int model_classify(struct model *model, int head, int64_t labels)
 {
 	struct model_config config = model->config;
 
-	model_config_classify(&config, model->family, labels);
+	model_config_classify(&config, model->family, head, labels);
 	return model_rebuild(model, &config);
 }
 
@@ -125,5 +130,7 @@ int model_pool_tensors(struct model *model, uint64_t *total)
 	}
 	if (!err && model->config.has[ROLE_CLASS_W] && model_tensor_of(model, ROLE_CLASS_W, -1) < 0)
 		err = model_tensor_put(model, ROLE_CLASS_W, -1, mem_strdup("score.weight"), total);
+	if (!err && model->config.has[ROLE_CLASS_B] && model_tensor_of(model, ROLE_CLASS_B, -1) < 0)
+		err = model_tensor_put(model, ROLE_CLASS_B, -1, mem_strdup("score.bias"), total);
 	return err;
 }

@@ -24,7 +24,8 @@
 	ROW(pairs)                                                                                           \
 	ROW(embedding)                                                                                       \
 	ROW(classification)                                                                                  \
-	ROW(regression)
+	ROW(regression)                                                                                      \
+	ROW(token_classification)
 
 enum { OBJECTIVE_SETTINGS_MAX = 16, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
 enum { OBJECTIVE_LISTS_MAX = 2, OBJECTIVE_LIST_MAX = 16 };

@@ -11,7 +11,9 @@
 static const struct {
 	const char *name, *objective;
 } cases[] = {{"bert", "classification"}, {"distilbert", "classification"}, {"modernbert", "classification"},
-        {"modernbert_odd", "classification"}};
+        {"modernbert_odd", "classification"}, {"bert_tokens", "token_classification"},
+        {"roberta_tokens", "token_classification"}, {"distilbert_tokens", "token_classification"},
+        {"modernbert_tokens", "token_classification"}, {"qwen2_tokens", "token_classification"}};
 enum { CASES = sizeof(cases) / sizeof(*cases) };
 
 static char *golden_path(const char *name, const char *file)
@@ -43,10 +45,10 @@ static void trace_follow(int i, const char *run)
 		json_t *row = NULL;
 
 		assert_int_equal(json_parse(&row, "row", line, strlen(line)), 0);
-		assert_relative(number(row, "loss"), number_at(json_object_get(ref, "loss"), step), 2e-5,
+		assert_relative(number(row, "loss"), number_at(json_object_get(ref, "loss"), step), 3e-5,
 		        cases[i].name);
 		assert_relative(number(row, "grad_norm"), number_at(json_object_get(ref, "grad_norm"), step),
-		        1e-4, cases[i].name);
+		        3e-4, cases[i].name);
 		json_decref(row);
 	}
 	assert_int_equal(step, 20);
@@ -93,9 +95,82 @@ static void test_adapters(void **state)
 	}
 }
 
+static void row_check(const json_t *row, const char *ids, const char *labels)
+{
+	char *got[2] = {json_dumps(json_object_get(row, "input_ids"), JSON_COMPACT),
+	        json_dumps(json_object_get(row, "labels"), JSON_COMPACT)};
+
+	assert_string_equal(got[0], ids);
+	assert_string_equal(got[1], labels);
+	free(got[0]);
+	free(got[1]);
+}
+
+/* Words as transformers tokenizes them: the first piece has the label; names and numbers of labels; a head
+ * for them; what is wrong is refused. */
+static void test_words(void **state)
+{
+	static const struct {
+		const char *row, *says;
+	} bad[] = {
+	        {"{\"tokens\":[\"a\",\"b\"],\"ner_tags\":[0]}", "\"tokens\" has 2 entries, \"ner_tags\" 1"},
+	        {"{\"tokens\":[\"a\"],\"ner_tags\":[3]}",
+	                "\"ner_tags\" is 3, but the model has labels 0 to 2"},
+	        {"{\"tokens\":[\"a\"],\"ner_tags\":[\"X\"]}", "which is no label of the model"},
+	        {"{\"tokens\":\"a\",\"ner_tags\":[0]}", "\"tokens\" is a string; expected a list of words"},
+	        {"{\"tokens\":[7],\"ner_tags\":[0]}", "\"tokens\"[0] is an integer; expected a word"},
+	        {"{\"text\":\"a b\"}", "needs a list of words and a list of their labels"},
+	};
+	const char *source = getenv("FERRY_SOURCE");
+	char command[900], *text;
+	struct str out = {0};
+	json_t *root = NULL;
+
+	(void)state;
+	snprintf(command, sizeof(command),
+	        "cp -r %s/tests/golden/modules/max %s/plain && cd %s/plain && rm -rf modules.json 1_* 2_* && "
+	        "sed -i 's/^{/{\"id2label\":{\"0\":\"O\",\"1\":\"B\",\"2\":\"I\"},/' config.json",
+	        source ? source : ".", work_dir, work_dir);
+	assert_int_equal(system(command), 0);
+	write_file("words.jsonl", "%s",
+	        "{\"tokens\":[\"the\",\"catdog\",\"is\",\"\",\"Red!\"],\"ner_tags\":[0,1,\"O\",2,\"B\"]}\n"
+	        "{\"tokens\":[\"green\",\"boats\",\"green\",\"boats\",\"green\",\"boats\"],"
+	        "\"ner_tags\":[0,1,0,1,0,1]}\n");
+	assert_ferry(0, &out,
+	        "data model=%s/plain data=%s/words.jsonl objective=token_classification max_length=9 --json",
+	        work_dir, work_dir);
+	assert_int_equal(json_parse(&root, "stdout", out.data, out.len_bytes), 0);
+	row_check(json_array_get(json_object_get(root, "examples"), 0), "[2,25,7,57,68,60,16,22,3]",
+	        "[-100,0,1,-100,-100,-100,0,1,-100]");
+	row_check(json_array_get(json_object_get(root, "examples"), 1), "[2,13,6,72,13,6,72,13,3]",
+	        "[-100,0,1,-100,0,1,-100,0,-100]");
+	json_decref(root);
+	str_free(&out);
+	assert_ferry(0, NULL,
+	        "train model=%s/plain data=%s/words.jsonl output_dir=%s/tags objective=token_classification "
+	        "max_steps=30 learning_rate=1e-2 per_device_train_batch_size=2",
+	        work_dir, work_dir, work_dir);
+	text = file_of("tags", "model/config.json");
+	assert_non_null(strstr(text, "BertForTokenClassification"));
+	assert_non_null(strstr(text, "\"1\": \"B\""));
+	mem_free(text);
+	assert_ferry(2, NULL, "eval model=%s/tags/model data=%s/words.jsonl objective=classification",
+	        work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "set objective=token_classification"));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		write_file("bad.jsonl", "%s\n", bad[i].row);
+		assert_ferry(2, NULL,
+		        "eval model=%s/tags/model data=%s/bad.jsonl objective=token_classification", work_dir,
+		        work_dir);
+		if (!strstr(ferry_said(), bad[i].says))
+			fail_msg("%s: no \"%s\" in %s", bad[i].row, bad[i].says, ferry_said());
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_traces), cmocka_unit_test(test_adapters)};
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_traces), cmocka_unit_test(test_adapters), cmocka_unit_test(test_words)};
 	int failed;
 
 	ferry_run_begin("encoders");

@@ -37,7 +37,7 @@ static int head_give(struct model *then, const struct trainer *t, const char *di
 	int rc = 0;
 
 	if (t->config->objective && !then->config.is_classifier)
-		return model_classify(then, now->config.labels);
+		return model_classify(then, now->config.is_classifier, now->config.labels);
 	if (t->config->embedding_loss)
 		rc = sentence_dir_read(&sentence, dir, then->config.C);
 	if (!rc && t->config->embedding_loss)

@@ -291,7 +291,8 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	str_printf(&text, "rows %zu %d %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n",
 	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
 	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
-	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count, o->labels.is_regression);
+	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count,
+	        o->labels.is_regression + 2 * o->labels.is_of_tokens);
 	if (o->pairs == DATASET_JUDGED_ONLY)
 		str_printf(&text, "judged %" PRId64 "\n", o->judged_group);
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)

@@ -87,6 +87,7 @@ struct dataset_labels {
 	int64_t count;
 	const char *const *names; /* [count] */
 	int is_regression;        /* labels are numbers */
+	int is_of_tokens;         /* words have labels, not rows */
 };
 
 struct dataset_options {

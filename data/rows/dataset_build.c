@@ -326,7 +326,7 @@ int dataset_builder_append(
 
 	if (rc || b->is_made)
 		return rc;
-	for (int64_t t = 1; t < count; t++)
+	for (int64_t t = !b->options->labels.is_of_tokens; t < count; t++)
 		targets += labels ? labels[t] != DATASET_IGNORE : t >= masked;
 	if (d->texts)
 		targets = 1; /* its vector */

@@ -56,6 +56,10 @@ int dataset_builder_end(struct dataset_builder *b);
 /* Opens a dataset from the cache: 1, or 0 if there is none. Needs b->recipe. */
 int dataset_builder_find(struct dataset_builder *b);
 
+/* Appends a record of words with a label each; and the class that a value names (row_labels.c). */
+int row_words_read(struct dataset_builder *b, const json_t *record);
+int row_class_read(float *label, const struct dataset_builder *b, const char *key, const json_t *value);
+
 /* Appends an array of token ids. ERR_INPUT names the entry that is none. */
 int row_ids_append(struct token_list *list, const json_t *array, const char *where, const char *key);
 

@@ -51,7 +51,7 @@ static int64_t class_named(const struct dataset_labels *l, const char *name)
 	return -1;
 }
 
-static int class_read(float *label, const struct dataset_builder *b, const char *key, const json_t *value)
+int row_class_read(float *label, const struct dataset_builder *b, const char *key, const json_t *value)
 {
 	const struct dataset_labels *l = &b->options->labels;
 	const char *text = json_string_value(value);
@@ -102,7 +102,7 @@ static int label_read(float *label, struct dataset_builder *b, const json_t *rec
 	dataset_builder_note_read(b, key);
 	b->seen |= 1u << ROW_FIELD_LABEL;
 	return b->options->labels.is_regression ? number_read(label, b, key, value)
-	                                        : class_read(label, b, key, value);
+	                                        : row_class_read(label, b, key, value);
 }
 
 /* ---- tokens ---- */
@@ -253,7 +253,11 @@ int row_labels_read(struct dataset_builder *b, const json_t *record)
 	const json_t *ids = row_field(b->names, record, ROW_FIELD_INPUT_IDS, NULL);
 	int64_t second = 0, dropped = b->d->counts.dropped;
 	float label = 0;
-	int rc = label_read(&label, b, record);
+	int rc;
+
+	if (b->options->labels.is_of_tokens)
+		return row_words_read(b, record);
+	rc = label_read(&label, b, record);
 
 	if (!rc)
 		rc = json_is_array(ids) ? ids_read(&second, b, record, ids) : texts_read(&second, b, record);

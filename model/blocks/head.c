@@ -8,14 +8,24 @@ struct head_layout {
 	int64_t x, norm, dnorm; /* [rows, C] gathered input, the same normalised, gradient of either */
 	int64_t rstd, mean;     /* F32 [rows] */
 	int64_t loss_partial, norm_partial, norm_zeros, norm_sink;
-	int64_t logits; /* F32 [rows, V] */
+	int64_t dense, act, out;    /* with POOL_W: [rows, C] its product, the activation, behind POOL_NORM */
+	int64_t out_rstd, out_mean; /* F32 [rows] */
+	int64_t logits;             /* F32 [rows, width] */
 	int64_t bytes;
 };
+
+/* Logits of a row: of the vocabulary, or of classes. */
+static int64_t logits_width(const struct stage_call *call)
+{
+	return call_has(call, ROLE_CLASS_W) ? call->c->labels : call->c->V;
+}
 
 static struct head_layout head_layout_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 	int64_t rows = min_i64(call->targets, call->head_rows), e = call->element_bytes, end = 0;
+	int64_t inner = call_has(call, ROLE_POOL_W) ? rows : 0,
+	        normed = call_has(call, ROLE_POOL_NORM_W) ? rows : 0;
 	struct head_layout h = {.rows = rows};
 
 	h.x = layout_take(&end, rows * c->C, e);
@@ -27,7 +37,12 @@ static struct head_layout head_layout_of(const struct stage_call *call)
 	h.norm_partial = layout_take(&end, norm_scratch_count(rows, 1, c->C), 4);
 	h.norm_zeros = layout_take(&end, c->norm_zeros, e);
 	h.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
-	h.logits = layout_take(&end, rows * c->V, 4);
+	h.dense = layout_take(&end, inner * c->C, e);
+	h.act = layout_take(&end, inner * c->C, e);
+	h.out = layout_take(&end, normed * c->C, e);
+	h.out_rstd = layout_take(&end, normed, 4);
+	h.out_mean = layout_take(&end, normed, 4);
+	h.logits = layout_take(&end, rows * logits_width(call), 4);
 	h.bytes = end;
 	return h;
 }
@@ -39,13 +54,76 @@ int64_t head_scratch_bytes(const struct stage_call *call)
 
 static struct linear head_of(const struct stage_call *call)
 {
+	if (call_has(call, ROLE_CLASS_W))
+		return (struct linear){ROLE_CLASS_W, ROLE_CLASS_B, call->c->labels, call->c->C, 0, 0, 0};
 	return (struct linear){ROLE_HEAD_W, ROLE_HEAD_B, call->c->V, call->c->C, 0, 0, 0};
+}
+
+static struct linear pool_of(const struct stage_call *call)
+{
+	return (struct linear){ROLE_POOL_W, ROLE_POOL_B, call->c->C, call->c->C, 0, 0, 0};
 }
 
 static struct norm_place final_norm(const struct stage_call *call, const struct head_layout *h)
 {
 	return (struct norm_place){ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, scratch_at(call, h->rstd),
 	        scratch_at(call, h->mean), scratch_at(call, h->norm_zeros)};
+}
+
+static struct norm_place pool_norm(const struct stage_call *call, const struct head_layout *h)
+{
+	return (struct norm_place){ROLE_POOL_NORM_W, ROLE_POOL_NORM_B, scratch_at(call, h->out_rstd),
+	        scratch_at(call, h->out_mean), scratch_at(call, h->norm_zeros)};
+}
+
+/* The rows behind the final norm, if there is one. */
+static struct rows normed_rows(const struct stage_call *call, const struct head_layout *h, int64_t rows)
+{
+	return (struct rows){
+	        scratch_at(call, call_has(call, ROLE_FINAL_NORM_W) ? h->norm : h->x), rows, call->c->C};
+}
+
+/* What the last matrix reads: these, or what POOL makes of them. */
+static struct rows last_rows(const struct stage_call *call, const struct head_layout *h, int64_t rows)
+{
+	if (!call_has(call, ROLE_POOL_W))
+		return normed_rows(call, h, rows);
+	return (struct rows){
+	        scratch_at(call, call_has(call, ROLE_POOL_NORM_W) ? h->out : h->act), rows, call->c->C};
+}
+
+static void pool_forward(struct stage_call *call, const struct head_layout *h, int64_t rows)
+{
+	struct linear pool = pool_of(call);
+	struct norm_place norm = pool_norm(call, h);
+	dev_addr dense = scratch_at(call, h->dense), act = scratch_at(call, h->act);
+
+	linear_forward(
+	        call, &pool, (struct rows){dense, rows, call->c->C}, call->dtype, normed_rows(call, h, rows));
+	call_op(call, &(struct op){.kind = OP_ACT,
+	                      .act = {act, dense, rows * call->c->C, call->c->pool_act, call->dtype}});
+	if (call_has(call, ROLE_POOL_NORM_W))
+		norm_forward(call, &norm, scratch_at(call, h->out), act, rows);
+}
+
+/* From the gradient of its output, in d, that of its input, which it returns. */
+static dev_addr pool_backward(struct stage_call *call, const struct head_layout *h, dev_addr d, int64_t rows)
+{
+	int64_t C = call->c->C;
+	struct linear pool = pool_of(call);
+	struct norm_place norm = pool_norm(call, h);
+	dev_addr act = scratch_at(call, h->act);
+
+	if (call_has(call, ROLE_POOL_NORM_W))
+		norm_backward(call, &norm, d, d, act, rows, LINEAR_WRITE, scratch_at(call, h->norm_partial),
+		        scratch_at(call, h->norm_sink));
+	call_op(call, &(struct op){.kind = OP_ACT_GRAD,
+	                      .act_grad = {d, d, scratch_at(call, h->dense), rows * C, call->c->pool_act,
+	                              call->dtype}});
+	linear_backward_weight(call, &pool, (struct rows){d, rows, C}, normed_rows(call, h, rows));
+	linear_backward_input(call, &pool, (struct rows){act, rows, C}, call->dtype, LINEAR_WRITE,
+	        (struct rows){d, rows, C});
+	return act;
 }
 
 /* Logits of the `rows` rows of x at the token indices in `index`. */
@@ -55,6 +133,7 @@ static void chunk_logits(
 	const struct model_config *c = call->c;
 	struct norm_place norm = final_norm(call, h);
 	struct linear head = head_of(call);
+	struct rows last = last_rows(call, h, rows);
 
 	call_op(call, &(struct op){.kind = OP_GATHER,
 	                      .gather = {.out = scratch_at(call, h->x),
@@ -64,12 +143,25 @@ static void chunk_logits(
 	                              .cols = c->C,
 	                              .table_rows = call->tokens,
 	                              .dtype = call->dtype}});
-	norm_forward(call, &norm, scratch_at(call, h->norm), scratch_at(call, h->x), rows);
+	if (call_has(call, ROLE_FINAL_NORM_W))
+		norm_forward(call, &norm, scratch_at(call, h->norm), scratch_at(call, h->x), rows);
+	if (call_has(call, ROLE_POOL_W))
+		pool_forward(call, h, rows);
 	if (c->logit_divisor != 0) /* scale the head's input instead of the logits: it is smaller */
-		call_scale(call, scratch_at(call, h->norm), scratch_at(call, h->norm), rows * c->C,
-		        1 / c->logit_divisor);
-	linear_forward(call, &head, (struct rows){logits, rows, c->V}, DTYPE_F32,
-	        (struct rows){scratch_at(call, h->norm), rows, c->C});
+		call_scale(call, last.base, last.base, rows * c->C, 1 / c->logit_divisor);
+	linear_forward(call, &head, (struct rows){logits, rows, logits_width(call)}, DTYPE_F32, last);
+}
+
+/* Whether a tensor of the head before its last matrix trains. */
+static int trains_inside(const struct stage_call *call)
+{
+	static const enum tensor_role roles[] = {ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, ROLE_POOL_W,
+	        ROLE_POOL_B, ROLE_POOL_NORM_W, ROLE_POOL_NORM_B};
+	int trains = 0;
+
+	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+		trains |= !dev_is_none(grad_of(call, roles[i]));
+	return trains;
 }
 
 /* From the gradient of the logits, which has overwritten them, computes that of the rows of x. */
@@ -78,25 +170,26 @@ static void chunk_backward(struct stage_call *call, const struct head_layout *h,
 	const struct model_config *c = call->c;
 	struct norm_place norm = final_norm(call, h);
 	struct linear head = head_of(call);
-	struct rows dlogits = {scratch_at(call, h->logits), rows, c->V};
-	dev_addr dnorm = scratch_at(call, h->dnorm);
+	struct rows dlogits = {scratch_at(call, h->logits), rows, logits_width(call)};
+	dev_addr d = scratch_at(call, h->dnorm);
 	int goes_on = !dev_is_none(call->memory->dx);
 
-	linear_backward_weight(call, &head, dlogits, (struct rows){scratch_at(call, h->norm), rows, c->C});
-	if (!goes_on && dev_is_none(grad_of(call, ROLE_FINAL_NORM_W)) &&
-	        dev_is_none(grad_of(call, ROLE_FINAL_NORM_B)))
+	linear_backward_weight(call, &head, dlogits, last_rows(call, h, rows));
+	if (!goes_on && !trains_inside(call))
 		return;
-	linear_backward_input(
-	        call, &head, (struct rows){dnorm, rows, c->C}, call->dtype, LINEAR_WRITE, dlogits);
+	linear_backward_input(call, &head, (struct rows){d, rows, c->C}, call->dtype, LINEAR_WRITE, dlogits);
 	if (c->logit_divisor != 0)
-		call_scale(call, dnorm, dnorm, rows * c->C, 1 / c->logit_divisor);
-	norm_backward(call, &norm, dnorm, dnorm, scratch_at(call, h->x), rows, LINEAR_WRITE,
-	        scratch_at(call, h->norm_partial), scratch_at(call, h->norm_sink));
+		call_scale(call, d, d, rows * c->C, 1 / c->logit_divisor);
+	if (call_has(call, ROLE_POOL_W))
+		d = pool_backward(call, h, d, rows);
+	if (call_has(call, ROLE_FINAL_NORM_W))
+		norm_backward(call, &norm, d, d, scratch_at(call, h->x), rows, LINEAR_WRITE,
+		        scratch_at(call, h->norm_partial), scratch_at(call, h->norm_sink));
 	if (!goes_on)
 		return;
 	call_op(call, &(struct op){.kind = OP_SCATTER,
 	                      .scatter = {.out = call->memory->dx,
-	                              .x = dnorm,
+	                              .x = d,
 	                              .index = index,
 	                              .rows = rows,
 	                              .cols = c->C,
@@ -132,7 +225,7 @@ static void chunk_loss(struct stage_call *call, const struct head_layout *h, con
 	                        .label = dev_at(t->label, first * 4),
 	                        .scratch = scratch_at(call, h->loss_partial),
 	                        .rows = rows,
-	                        .vocab = call->c->V,
+	                        .vocab = logits_width(call),
 	                        .grad_scale = call->memory->grad_scale,
 	                        .dlogits_dtype = call->memory->dtype,
 	                        .cap = call->c->logit_cap,

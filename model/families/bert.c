@@ -46,6 +46,8 @@ static const struct family_tensor roberta_tensors[] = {
         TENSOR_IN(HEAD_OF_CLASSES, POOL_B, FAMILY_NO_PREFIX "classifier.dense.bias"),
         TENSOR_IN(HEAD_OF_CLASSES, CLASS_W, "classifier.out_proj.weight"),
         TENSOR_IN(HEAD_OF_CLASSES, CLASS_B, "classifier.out_proj.bias"),
+        TENSOR_IN(HEAD_OF_TOKENS, CLASS_W, "classifier.weight"),
+        TENSOR_IN(HEAD_OF_TOKENS, CLASS_B, "classifier.bias"),
         TENSORS_END,
 };
 

@@ -22,6 +22,8 @@ MODERN = dict(hidden_size=16, num_hidden_layers=4, num_attention_heads=2, interm
 ODD = dict(MODERN, num_hidden_layers=3, global_attn_every_n_layers=2, local_attention=5, norm_bias=True,
            attention_bias=True, classifier_bias=True, classifier_pooling="mean", classifier_activation="silu",
            global_rope_theta=5000.0, local_rope_theta=100.0)
+QWEN = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, intermediate_size=24,
+            vocab_size=VOCAB, max_position_embeddings=24, initializer_range=0.3, pad_token_id=0)
 IDS = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
 
 # class, kind, settings
@@ -29,6 +31,11 @@ CASES = {
     "bert": ("Bert", "SequenceClassification", BERT),
     "distilbert": ("DistilBert", "SequenceClassification", DISTIL),
     "modernbert": ("ModernBert", "SequenceClassification", MODERN),
+    "bert_tokens": ("Bert", "TokenClassification", BERT),
+    "roberta_tokens": ("Roberta", "TokenClassification", dict(BERT, max_position_embeddings=26, **IDS)),
+    "distilbert_tokens": ("DistilBert", "TokenClassification", DISTIL),
+    "modernbert_tokens": ("ModernBert", "TokenClassification", ODD),
+    "qwen2_tokens": ("Qwen2", "TokenClassification", QWEN),
     "modernbert_odd": ("ModernBert", "SequenceClassification", ODD),
 }
 LABELS = 3
@@ -40,6 +47,9 @@ def row_of(kind, generator):
     row = {"input_ids": ids}
     if kind == "SequenceClassification":
         row["label"] = int(torch.randint(0, LABELS, (1,), generator=generator))
+    else:  # about a third of the tokens have none
+        labels = torch.randint(-1, LABELS, (count,), generator=generator).tolist()
+        row["labels"] = [-100 if label < 0 else label for label in labels]
     return row
 
 

@@ -41,11 +41,27 @@ static int names_find(struct labels *l)
 	return 0;
 }
 
+/* What the objective wants of a head. */
+static int head_of(const struct config *c)
+{
+	return embedding_is_of_tokens(c) ? HEAD_OF_TOKENS : HEAD_OF_CLASSES;
+}
+
+static const char *suffix_of(int head)
+{
+	return head == HEAD_OF_TOKENS ? "ForTokenClassification" : "ForSequenceClassification";
+}
+
 static int count_find(struct labels *l, const struct config *c, const struct model *model)
 {
 	const json_t *names = json_object_get(l->config, "id2label");
 	int64_t named = json_is_object(names) ? (int64_t)json_object_size(names) : 0;
 
+	if (model->config.is_classifier && model->config.is_classifier != head_of(c))
+		return err_set(ERR_INPUT, "%s is a ...%s; set objective=%s", c->model,
+		        suffix_of(model->config.is_classifier),
+		        model->config.is_classifier == HEAD_OF_TOKENS ? "token_classification"
+		                                                      : "classification");
 	if (model->config.is_classifier)
 		named = model->config.labels;
 	l->of.count = c->num_labels ? c->num_labels : named ? named : l->of.is_regression ? 1 : 2;
@@ -69,14 +85,15 @@ int labels_open(struct labels *l, const struct config *c, struct model *model)
 {
 	int rc;
 
-	*l = (struct labels){.of.is_regression = embedding_is_regression(c)};
+	*l = (struct labels){.of.is_regression = embedding_is_regression(c),
+	        .of.is_of_tokens = head_of(c) == HEAD_OF_TOKENS};
 	rc = config_read(l, c->model);
 	if (!rc)
 		rc = count_find(l, c, model);
 	if (!rc)
 		rc = names_find(l);
 	if (!rc && !model->config.is_classifier)
-		rc = model_classify(model, l->of.count);
+		rc = model_classify(model, head_of(c), l->of.count);
 	return rc;
 }
 
@@ -87,11 +104,12 @@ void labels_free(struct labels *l)
 	*l = (struct labels){0};
 }
 
-/* "BertForSequenceClassification" */
+/* Such as "BertForSequenceClassification" */
 static int class_set(json_t *config, const struct model *model)
 {
 	const char *base = model->family->base_class;
-	char *name = mem_printf("%.*sForSequenceClassification", (int)(strlen(base) - strlen("Model")), base);
+	char *name = mem_printf("%.*s%s", (int)(strlen(base) - strlen("Model")), base,
+	        suffix_of(model->config.is_classifier));
 	int rc = name ? json_object_set_new(config, "architectures", json_pack("[s]", name)) : -1;
 
 	mem_free(name);
@@ -115,11 +133,11 @@ static int names_set(json_t *config, const struct labels *l)
 	return json_object_set_new(config, "label2id", by_name) || rc;
 }
 
-static int is_classifier(const json_t *config)
+static int is_classifier(const json_t *config, int head)
 {
 	const char *class = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
 
-	return class && str_ends_with(class, "ForSequenceClassification");
+	return class && str_ends_with(class, suffix_of(head));
 }
 
 int labels_complete(struct side_files *side, const struct labels *l, const struct model *model)
@@ -128,9 +146,10 @@ int labels_complete(struct side_files *side, const struct labels *l, const struc
 	json_t *config = NULL;
 	int rc = side_files_object(&config, side, "config.json");
 
-	if (!rc && config && !is_classifier(config)) {
+	if (!rc && config && !is_classifier(config, model->config.is_classifier)) {
 		if (class_set(config, model) || names_set(config, l) ||
-		        json_object_set_new(config, "problem_type", json_string(problem)))
+		        (!l->of.is_of_tokens &&
+		                json_object_set_new(config, "problem_type", json_string(problem))))
 			rc = ERR_NOMEM;
 		if (model->config.pooling.mode[0] == POOL_LASTTOKEN && model->config.pad_id < 0)
 			log_warn("config.json has no pad_token_id, which transformers needs to classify "

@@ -171,7 +171,7 @@ int ranks_share_model(const struct config *c, struct model **model)
 	int64_t len_bytes = 0;
 	int rank = world_self()->rank, is_tied = 0, in_out = 0, rc;
 	struct pooling pooling = {0};
-	int64_t labels = 0;
+	int64_t labels[2] = {0}; /* the kind of head, and how many */
 
 	if (!is_shared(c))
 		return 0;
@@ -183,7 +183,8 @@ int ranks_share_model(const struct config *c, struct model **model)
 	if (!rank && !rc)
 		pooling = (*model)->config.pooling;
 	if (!rank && !rc)
-		labels = (*model)->config.labels;
+		memcpy(labels, (int64_t[]){(*model)->config.is_classifier, (*model)->config.labels},
+		        sizeof(labels));
 	if (!rc)
 		rc = ranks_share_block(c, &text, &len_bytes);
 	if (!rc)
@@ -197,11 +198,13 @@ int ranks_share_model(const struct config *c, struct model **model)
 	if (!rc)
 		rc = world_broadcast(&pooling, sizeof(pooling), 0);
 	if (!rc)
-		rc = world_broadcast(&labels, sizeof(labels), 0);
-	if (!rc && rank && !is_tied && !pooling.mode_count)
+		rc = world_broadcast(labels, sizeof(labels), 0);
+	if (!rc && rank && labels[1])
+		rc = model_classify(*model, (int)labels[0], labels[1]);
+	else if (!rc && rank && pooling.mode_count)
+		rc = model_pool(*model, &pooling);
+	else if (!rc && rank && !is_tied)
 		rc = model_untie(*model);
-	if (!rc && rank && pooling.mode_count)
-		rc = labels ? model_classify(*model, labels) : model_pool(*model, &pooling);
 	mem_free(text);
 	return rc;
 }
