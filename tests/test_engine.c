@@ -44,7 +44,7 @@ static void rows_make(struct rows *r, int step, int micro)
 	int n = micro == 1 ? TOKENS - 4 : TOKENS;
 
 	r->batch = (struct host_batch){
-	        n, 0, ROWS, r->id, r->position, r->start, r->end, r->row, {r->label}, 0, NULL};
+	        n, 0, ROWS, r->id, r->position, r->start, r->end, r->row, {r->label}, 0, 0, NULL};
 	for (int i = 0; i < n; i++) {
 		int doc = i / ROW_TOKENS;
 

@@ -98,7 +98,7 @@ static struct host_batch batch_make(void)
 		position[i] = row[i] = i;
 		end[i] = TOKENS;
 	}
-	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, {label}, 0, NULL};
+	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, {label}, 0, 0, NULL};
 }
 
 static void step_check(struct model *model, const struct plan_policy *policy, const char *what)

@@ -33,7 +33,7 @@ struct rows {
 static void rows_make(struct rows *r, int step, int micro)
 {
 	r->batch = (struct host_batch){
-	        TOKENS, 0, 2, r->id, r->position, r->start, r->end, r->row, {r->label}, 0, NULL};
+	        TOKENS, 0, 2, r->id, r->position, r->start, r->end, r->row, {r->label}, 0, 0, NULL};
 	for (int i = 0; i < TOKENS; i++) {
 		r->id[i] = (int32_t)rng_below(9, (uint64_t)step, (uint64_t)(micro * TOKENS + i), 70);
 		r->position[i] = i % ROW_TOKENS;

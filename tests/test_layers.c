@@ -223,7 +223,7 @@ struct input {
 static void rows_make(struct input *r, int step, int micro)
 {
 	r->batch = (struct host_batch){
-	        TOKENS, TOKENS, 2, r->id, r->position, r->start, r->end, r->row, {r->label}, 0, NULL};
+	        TOKENS, TOKENS, 2, r->id, r->position, r->start, r->end, r->row, {r->label}, 0, 0, NULL};
 	for (int i = 0; i < TOKENS; i++) {
 		r->id[i] = (int32_t)rng_below(9, (uint64_t)step, (uint64_t)(micro * TOKENS + i), ODD_VOCAB);
 		r->position[i] = i % (TOKENS / 2);

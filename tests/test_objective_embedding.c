@@ -272,7 +272,7 @@ static struct host_batch host_batch_of(const struct texts *t)
 
 	return (struct host_batch){b->tokens, b->targets, b->documents, b->id, b->position, b->doc_start,
 	        b->doc_end, b->target_row, {[LABEL] = t->label, [DOCUMENT] = t->document, [LAST] = t->last},
-	        0, NULL};
+	        0, 0, NULL};
 }
 
 static void train(struct outcome *out, const struct plan_policy *policy)
