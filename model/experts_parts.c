@@ -1,7 +1,9 @@
 /* Divides experts into parts, and their tensors into pieces. */
 #include "model/experts_parts.h"
 
+#include "base/mem.h"
 #include "base/size.h"
+#include "model/tables.h"
 #include "optim/adamw_step.h"
 
 /* Pieces begin at multiples of these: of frozen tensors, and of those with sums of squares. */
@@ -90,20 +92,90 @@ int64_t model_experts_step(const struct model *model)
 	return found ? step : 0;
 }
 
+static void parts_set(struct model *model, int64_t part)
+{
+	for (int64_t l = 0; l < model->config.L; l++) {
+		struct experts_config *x = &model->config.block[l].experts;
+
+		x->part = model->config.block[l].has[ROLE_ROUTER_W] && part < x->count ? part : 0;
+	}
+}
+
+/* Which stages read each tensor, from the lists of the stages. */
+static void readers_note(struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		model->tensors[t].first_stage = model->tensors[t].last_stage = -1;
+	for (int s = 0; s < model->stage_count; s++)
+		for (int i = 0; i < model->stages[s].tensor_count; i++) {
+			struct model_tensor *t = &model->tensors[model->stages[s].tensor[i]];
+
+			t->first_stage = t->first_stage < 0 ? s : t->first_stage;
+			t->last_stage = s;
+		}
+}
+
+static void stages_free(struct model *model)
+{
+	mem_free(model->stages);
+	mem_free(model->groups);
+	mem_free(model->stage_tensor);
+	mem_free(model->values);
+	mem_free(model->stage_value);
+}
+
 int model_experts_divide(struct model *model, int64_t part)
 {
-	struct model_config config = model->config;
-	int64_t was = 0;
+	struct model was = *model;
+	int64_t old = model_experts_part(model);
 	int rc;
 
-	for (int64_t l = 0; l < config.L; l++) {
-		struct experts_config *x = &config.block[l].experts;
-
-		was = x->part ? x->part : was;
-		x->part = config.block[l].has[ROLE_ROUTER_W] && part < x->count ? part : 0;
-	}
-	rc = model_rebuild(model, &config);
-	for (int64_t l = 0; l < config.L && rc; l++)
-		config.block[l].experts.part = config.block[l].has[ROLE_ROUTER_W] ? was : 0;
+	if (part == old)
+		return 0;
+	parts_set(model, part);
+	model->stages = NULL;
+	model->groups = NULL;
+	model->values = NULL;
+	model->stage_tensor = model->stage_value = NULL;
+	model->stage_count = model->group_count = model->block_group_count = 0;
+	for (int t = 0; t < model->tensor_count; t++)
+		model->tensors[t].first_stage = -1;
+	rc = model_stages_build(model);
+	if (!rc)
+		rc = model_values_build(model);
+	stages_free(rc ? model : &was);
+	if (!rc)
+		return 0;
+	*model = was;
+	parts_set(model, old);
+	readers_note(model);
 	return rc;
+}
+
+int64_t model_experts_part(const struct model *model)
+{
+	int64_t part = 0;
+
+	for (int64_t l = 0; l < model->config.L; l++)
+		part = max_i64(part, model->config.block[l].experts.part);
+	return part;
+}
+
+/* As many experts as have this many bytes in bf16; a quarter, where that is fewer. */
+enum { PART_BYTES = 256 << 20, PARTS_LEAST = 4 };
+
+int64_t model_experts_part_for(const struct model *model)
+{
+	int64_t step = model_experts_step(model), most = 0, part, experts = 0;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].layer >= 0 && is_cut(&model->tensors[t])) {
+			experts = model->config.block[model->tensors[t].layer].experts.count;
+			most = max_i64(most, model->tensors[t].count / experts);
+		}
+	if (!step || !most)
+		return 0;
+	part = min_i64((PART_BYTES + 2 * most - 1) / (2 * most), (experts + PARTS_LEAST - 1) / PARTS_LEAST);
+	part = (part + step - 1) / step * step;
+	return 2 * part <= experts ? part : 0;
 }

@@ -14,9 +14,13 @@
 #include "model/model.h"
 
 /* Divides the experts of every block into parts of this many, or the rest; 0: they are not divided. The
- * number is a multiple of model_experts_step. Call before anything uses the tables. ERR_NOMEM leaves them as
- * they were. */
+ * number is a multiple of model_experts_step. Stages and groups become others, so call it while no engine is
+ * open. ERR_NOMEM leaves them as they were. */
 int model_experts_divide(struct model *model, int64_t part);
+
+/* How many they are divided into now, and a number that keeps copies at full rate: 0: none. */
+int64_t model_experts_part(const struct model *model);
+int64_t model_experts_part_for(const struct model *model);
 
 /* Parts are multiples of this many experts: the pieces of tensors then begin where blocks of codes, of
  * optimizer state and of sums of squares do. 0: the experts of this model cannot be divided, or it has none.

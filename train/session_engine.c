@@ -3,6 +3,7 @@
 
 #include "train/adapters.h"
 #include "train/inputs/context_length.h"
+#include "train/session_parts.h"
 
 #include "base/err.h"
 #include "base/log.h"
@@ -137,9 +138,7 @@ static int engine_open_in(struct session *s, const struct engine_options *option
 	if (!rc && session_keeps_activations(s, &o))
 		rc = budget_keep_activations(&o, s->config, &s->device_memory, s->machine);
 	if (!rc)
-		rc = o.device_budget_bytes < 0
-		             ? ERR_FIT
-		             : budget_spend(&s->choice, &o, s->config, &s->device_memory, s->machine);
+		rc = o.device_budget_bytes < 0 ? ERR_FIT : session_spend(s, &o);
 	if (!rc)
 		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT) {
