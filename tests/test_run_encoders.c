@@ -167,10 +167,48 @@ static void test_words(void **state)
 	}
 }
 
+/* A new head has the names that the data has, in their order; a later run with the result knows them. */
+static void test_names(void **state)
+{
+	const char *source = getenv("FERRY_SOURCE");
+	char command[900], *text;
+
+	(void)state;
+	snprintf(command, sizeof(command),
+	        "cp -r %s/tests/golden/modules/max %s/bare && cd %s/bare && rm -rf modules.json 1_* 2_*",
+	        source ? source : ".", work_dir, work_dir);
+	assert_int_equal(system(command), 0);
+	write_file("named.csv", "text,label\ngood dog,pos\nbad cat,neg\na red egg,even\n");
+#define NAMED "model=%s/bare data=%s/named.csv objective=classification "
+	assert_ferry(0, NULL, "train " NAMED "output_dir=%s/named max_steps=1", work_dir, work_dir, work_dir);
+	text = file_of("named", "model/config.json");
+	assert_non_null(strstr(text, "\"0\": \"even\",\n    \"1\": \"neg\",\n    \"2\": \"pos\""));
+	assert_non_null(strstr(text, "\"even\": 0"));
+	mem_free(text);
+	assert_ferry(0, NULL, "eval model=%s/named/model data=%s/named.csv objective=classification",
+	        work_dir, work_dir);
+	assert_ferry(2, NULL, "train " NAMED "output_dir=%s/none num_labels=2", work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "has 3 different labels"));
+	write_file("named.csv", "text,label\ngood dog,1\nbad cat,0\n"); /* numbers are no names */
+	assert_ferry(0, NULL, "train " NAMED "output_dir=%s/numbers max_steps=1 ranks=2", work_dir, work_dir,
+	        work_dir);
+	text = file_of("numbers", "model/config.json");
+	assert_non_null(strstr(text, "\"LABEL_1\""));
+	mem_free(text);
+	write_file("tags.jsonl", "{\"words\":[\"a\",\"dog\"],\"tags\":[\"O\",\"B-DOG\"]}\n");
+	assert_ferry(0, NULL,
+	        "train model=%s/bare data=%s/tags.jsonl output_dir=%s/tagged objective=token_classification "
+	        "max_steps=1",
+	        work_dir, work_dir, work_dir);
+	text = file_of("tagged", "model/config.json");
+	assert_non_null(strstr(text, "\"0\": \"B-DOG\""));
+	mem_free(text);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_traces), cmocka_unit_test(test_adapters), cmocka_unit_test(test_words)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_traces), cmocka_unit_test(test_adapters),
+	        cmocka_unit_test(test_words), cmocka_unit_test(test_names)};
 	int failed;
 
 	ferry_run_begin("encoders");

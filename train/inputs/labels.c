@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "config/embedding.h"
 #include "model/family.h"
+#include "train/inputs/label_names.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,6 +21,35 @@ static int config_read(struct labels *l, const char *model)
 	int rc = path ? json_read_file(&l->config, path, CONFIG_BYTES_MAX) : ERR_NOMEM;
 
 	mem_free(path);
+	return rc;
+}
+
+/* Whether config.json names classes: LABEL_0 is no name. */
+static int has_names(const json_t *config)
+{
+	const json_t *value;
+	const char *key;
+
+	json_object_foreach(json_object_get(config, "id2label"), key, value)
+	{
+		if (json_is_string(value) && strncmp(json_string_value(value), "LABEL_", 6))
+			return 1;
+	}
+	return 0;
+}
+
+/* A new head has the names that stand in the data. */
+static int names_from_data(struct labels *l, const struct config *c)
+{
+	json_t *by_id = NULL;
+	int rc = label_names_read(&by_id, c), count = (int)json_object_size(by_id);
+
+	if (!rc && by_id && c->num_labels && c->num_labels < count)
+		rc = err_set(ERR_INPUT, "%s=%lld, but %s has %d different labels; raise it, or leave it out",
+		        config_where(c, "num_labels"), (long long)c->num_labels, c->data, count);
+	if (!rc && by_id)
+		rc = json_object_set(l->config, "id2label", by_id) ? ERR_NOMEM : 0;
+	json_decref(by_id);
 	return rc;
 }
 
@@ -88,6 +118,8 @@ int labels_open(struct labels *l, const struct config *c, struct model *model)
 	*l = (struct labels){.of.is_regression = embedding_is_regression(c),
 	        .of.is_of_tokens = head_of(c) == HEAD_OF_TOKENS};
 	rc = config_read(l, c->model);
+	if (!rc && !model->config.is_classifier && !l->of.is_regression && !has_names(l->config))
+		rc = names_from_data(l, c);
 	if (!rc)
 		rc = count_find(l, c, model);
 	if (!rc)
