@@ -121,6 +121,12 @@ int model_untie(struct model *model)
 }
 
 /* It has no experts. */
+int model_first_experts(const struct model *model)
+{
+	(void)model;
+	return -1;
+}
+
 int model_fit_experts(struct model *model, const char *name, int rank, const int64_t *shape)
 {
 	(void)model, (void)name, (void)rank, (void)shape;
