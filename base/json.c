@@ -219,18 +219,66 @@ int json_write(char **text, const json_t *value, size_t flags)
 	return err_set(ERR_NOMEM, "out of memory while writing JSON");
 }
 
-int json_read_file(json_t **root, const char *path, int64_t max_bytes)
+/* Python's word for a number that JSON lacks, at the text's begin; NULL: none. */
+static const char *python_word(const char *text, size_t len)
 {
+	static const char *const words[] = {"Infinity", "-Infinity", "NaN"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (len >= strlen(words[i]) && !memcmp(text, words[i], strlen(words[i])))
+			return words[i];
+	return NULL;
+}
+
+static int put_python_words(struct str *out, const char *text, size_t len)
+{
+	size_t start = 0, i = 0;
+
+	for (int in_string = 0; i < len; i++) {
+		const char *word = in_string ? NULL : python_word(text + i, len - i);
+
+		if (in_string && text[i] == '\\' && i + 1 < len) {
+			i++;
+		} else if (text[i] == '"') {
+			in_string = !in_string;
+		} else if (word) {
+			str_add_bytes(out, text + start, i - start);
+			str_printf(out, "{\"__float__\":\"%s\"}", word);
+			i += strlen(word) - 1;
+			start = i + 1;
+		}
+	}
+	str_add_bytes(out, text + start, len - start);
+	return str_check(out);
+}
+
+static int read_file(json_t **root, const char *path, int64_t max_bytes, int is_python)
+{
+	struct str changed = {0};
 	char *text = NULL;
 	size_t len = 0;
 	int err;
 
 	*root = NULL;
 	err = file_read_all(path, max_bytes, &text, &len);
+	if (!err && is_python)
+		err = put_python_words(&changed, text, len);
 	if (!err)
-		err = json_parse(root, path, text, len);
+		err = is_python ? json_parse(root, path, changed.data ? changed.data : "", changed.len_bytes)
+		                : json_parse(root, path, text, len);
+	str_free(&changed);
 	mem_free(text);
 	return err;
+}
+
+int json_read_file(json_t **root, const char *path, int64_t max_bytes)
+{
+	return read_file(root, path, max_bytes, 0);
+}
+
+int json_read_python(json_t **root, const char *path, int64_t max_bytes)
+{
+	return read_file(root, path, max_bytes, 1);
 }
 
 json_t *json_of_number(double value)

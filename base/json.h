@@ -23,6 +23,10 @@ int json_parse(json_t **root, const char *where, const char *text, size_t len_by
 int json_parse_piece(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line);
 int json_read_file(json_t **root, const char *path, int64_t max_bytes);
 
+/* The same for a file that Python may have written: Infinity, -Infinity and NaN, which JSON lacks, become
+ * {"__float__": "Infinity"} and its like, as transformers 5 writes them. */
+int json_read_python(json_t **root, const char *path, int64_t max_bytes);
+
 /* The same, but an integer beyond int64 becomes an object that no text can give: json_big_digits returns its
  * digits, and NULL for every other value. At most JSON_BIG_DIGITS_MAX digits, as in Python. */
 enum { JSON_BIG_DIGITS_MAX = 4300 };

@@ -102,7 +102,7 @@ static int read_model_type(char **out, const char *dir)
 	int err = hf_dir_resolve(&path, dir, "config.json");
 
 	if (!err && path)
-		err = json_read_file(&config, path, CONFIG_MAX_BYTES);
+		err = json_read_python(&config, path, CONFIG_MAX_BYTES);
 	if (!err && json_is_object(config)) {
 		err = json_get_str(config, path, "model_type", &type);
 		err = err < 0 ? err : 0;

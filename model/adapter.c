@@ -465,8 +465,8 @@ static void warn_of_halves(const struct model_config *c, const struct adapter_op
 		const struct block_config *b = &c->block[l];
 		int gate = ROLE_EXPERTS_GATE_LORA_A, up = ROLE_EXPERTS_UP_LORA_A;
 
-		if (b->adapter[gate].rank == b->adapter[up].rank &&
-		        b->adapter[gate].scale == b->adapter[up].scale)
+		if (b->has[ROLE_EXPERTS_UP_W] || (b->adapter[gate].rank == b->adapter[up].rank &&
+		                                         b->adapter[gate].scale == b->adapter[up].scale))
 			continue;
 		log_warn("%s: PEFT loads adapters of experts only if gate and up both have one, "
 		         "of the same rank and alpha; in layer %" PRId64 " they differ",

@@ -182,6 +182,21 @@ void config_read_act(struct config_reader *r, const char *key, enum act_kind *ou
 
 /* ---- settings of most families ---- */
 
+static void read_layer_list(struct config_reader *r, struct model_config *c, const char *const *keys)
+{
+	const json_t *list = NULL;
+	size_t count;
+
+	for (int i = 0; i < 3 && keys[i] && !list; i++)
+		list = config_has(r, keys[i]) ? json_object_get(r->object, keys[i]) : NULL;
+	count = json_is_string(list) ? json_string_length(list) : json_array_size(list);
+	if (!r->err && list && (!count || count > CONFIG_LAYERS_MAX))
+		config_fail(r, ERR_INPUT, "the list of layers has %zu entries; it must be 1 .. %d", count,
+		        (int)CONFIG_LAYERS_MAX);
+	else if (list)
+		c->L = (int64_t)count;
+}
+
 static void read_sizes(struct config_reader *r, struct model_config *c, const struct family_keys *keys)
 {
 	const struct {
@@ -200,6 +215,7 @@ static void read_sizes(struct config_reader *r, struct model_config *c, const st
 			config_read_int(r, sizes[i].key, sizes[i].out, 1, sizes[i].most);
 		config_read_int(r, sizes[i].usual, sizes[i].out, 1, sizes[i].most);
 	}
+	read_layer_list(r, c, keys->layer_lists);
 	if (!c->F)
 		c->F = 4 * c->C;
 	config_read_size(r, keys->inner ? keys->inner : "intermediate_size", &c->F);

@@ -13,7 +13,7 @@ static const char weight[] = ".weight", index_mark[] = "%d";
 
 int expert_parts(enum tensor_role role)
 {
-	return role == ROLE_EXPERTS_GATE_UP_W ? 2 : role == ROLE_EXPERTS_DOWN_W;
+	return role == ROLE_EXPERTS_GATE_UP_W ? 2 : role == ROLE_EXPERTS_UP_W || role == ROLE_EXPERTS_DOWN_W;
 }
 
 int expert_is_adapter(enum tensor_role role)
@@ -84,11 +84,14 @@ int expert_match(const struct model *model, int tensor, int part,
 static int matrix_of(const struct model *model, int adapter, int *part)
 {
 	enum tensor_role role = model->tensors[adapter].role;
-	int is_down = role >= ROLE_EXPERTS_DOWN_LORA_A;
+	int layer = model->tensors[adapter].layer,
+	    is_up = role == ROLE_EXPERTS_UP_LORA_A || role == ROLE_EXPERTS_UP_LORA_B;
+	int ungated = model_tensor_of(model, ROLE_EXPERTS_UP_W, layer);
 
-	*part = role == ROLE_EXPERTS_UP_LORA_A || role == ROLE_EXPERTS_UP_LORA_B;
-	return model_tensor_of(
-	        model, is_down ? ROLE_EXPERTS_DOWN_W : ROLE_EXPERTS_GATE_UP_W, model->tensors[adapter].layer);
+	*part = is_up && ungated < 0;
+	if (role >= ROLE_EXPERTS_DOWN_LORA_A)
+		return model_tensor_of(model, ROLE_EXPERTS_DOWN_W, layer);
+	return ungated >= 0 ? ungated : model_tensor_of(model, ROLE_EXPERTS_GATE_UP_W, layer);
 }
 
 char *expert_adapter_name(const struct model *model, int adapter, int64_t index)

@@ -58,6 +58,9 @@ struct family_keys {
 	const char *inner;   /* intermediate_size */
 	const char *act;     /* hidden_act */
 	const char *epsilon; /* rms_norm_eps */
+	/* Lists with an entry, or strings with a letter, for each layer: the length of the first that is
+	   there is the number of layers. NULL: num_hidden_layers alone counts. */
+	const char *layer_lists[3];
 };
 
 /* sliding_window and layer_types. */

@@ -36,12 +36,12 @@
  * score of each head, without a value (device/op_attention.h).
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
- * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses; ROUTER_CHOICE_B is added for the choice
- * only. The SHARED ones are an expert for every token, times the sigmoid of SHARED_WEIGHT's product.
- * Gemma 4 has norms of its own before its experts and its router, behind the shared expert, the experts and
- * their sum; EXPERT_SCALE multiplies an expert's weights.
- * Latent attention (DeepSeek) makes q, or k and v, by two matrices with a norm between: Q_A and Q_B, KV_A
- * and KV_B. KV_A also gives the part of a key that rotates, which all heads share; KV_B gives each head the
+ * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses, or EXPERTS_UP of experts without a
+ * gate; ROUTER_CHOICE_B is added for the choice only. The SHARED ones are an expert for every token, times
+ * the sigmoid of SHARED_WEIGHT's product. Gemma 4 has norms of its own before its experts and its router,
+ * behind the shared expert, the experts and their sum; EXPERT_SCALE multiplies an expert's weights. Latent
+ * attention (DeepSeek) makes q, or k and v, by two matrices with a norm between: Q_A and Q_B, KV_A and
+ * KV_B. KV_A also gives the part of a key that rotates, which all heads share; KV_B gives each head the
  * rest of its key, then its value (model/blocks/latent.c).
  * DELTA_QKV has all rows of q, of k, of v. SCAN_IN (Mamba-2) has the gate's rows, those of x, B and C, which
  * SCAN_CONV filters, and one of a step for each head. SHARED_GATE_UP is GATE_UP of the shared expert. The
@@ -128,6 +128,7 @@
 	ROW(ROUTER_B, BLOCK, EXPERTS, BIAS, EXPERTS, EXPERTS, ONE)                                           \
 	ROW(ROUTER_CHOICE_B, BLOCK, EXPERTS, BUFFER, EXPERTS, EXPERTS, ONE)                                  \
 	ROW(EXPERTS_GATE_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER_TWICE, HIDDEN)                   \
+	ROW(EXPERTS_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER, HIDDEN)                              \
 	ROW(EXPERTS_GATE_UP_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, EXPERT_INNER_TWICE)             \
 	ROW(EXPERTS_DOWN_W, BLOCK, EXPERTS, RESIDUAL_STACK, EXPERTS, HIDDEN, EXPERT_INNER)                   \
 	ROW(EXPERTS_DOWN_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, HIDDEN)                            \
@@ -297,6 +298,7 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
 	ADAPTED(DOWN_W, DOWN_LORA_A)                                                                         \
 	ADAPTED(EXPERTS_GATE_UP_W, EXPERTS_GATE_LORA_A)                                                      \
+	ADAPTED(EXPERTS_UP_W, EXPERTS_UP_LORA_A)                                                             \
 	ADAPTED(EXPERTS_DOWN_W, EXPERTS_DOWN_LORA_A)                                                         \
 	ADAPTED(SHARED_GATE_W, SHARED_GATE_LORA_A)                                                           \
 	ADAPTED(SHARED_GATE_UP_W, SHARED_GATE_UP_LORA_A)                                                     \

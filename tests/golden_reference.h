@@ -145,6 +145,11 @@ static inline double *tensor_read_in(const struct safetensors *file, const char 
 		return tensor_read(file, name_in(file, name), count);
 	if (strstr(name, ".lora_"))
 		return tensor_read_adapter(file, name, count);
+	if (parts == 2 && !safetensors_find(file, name_in(file, whole))) { /* experts without a gate */
+		snprintf(strstr(whole, "gate_up_proj"), sizeof("gate_up_proj"), "up_proj");
+		part = 0;
+		parts = 1;
+	}
 	values = tensor_read(file, name_in(file, whole), &all);
 	t = safetensors_find(file, name_in(file, whole));
 	assert_true(index < t->shape[0]);

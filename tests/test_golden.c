@@ -44,8 +44,8 @@ static const char *const says[] = {"encoder (bert)"};
 /* Models of its folder modern/ that are supported. */
 static const char *const modern[] = {"modern/deepseek_v2", "modern/gemma4", "modern/gemma4_e",
         "modern/gemma4_moe", "modern/gemma4_unified", "modern/glm4_moe", "modern/granitemoehybrid",
-        "modern/lfm2", "modern/muse_glimmer", "modern/olmoe", "modern/qwen2_moe", "modern/qwen3_5",
-        "modern/qwen3_5_moe", "modern/qwen3_5_vl", "modern/qwen3_next"};
+        "modern/lfm2", "modern/muse_glimmer", "modern/nemotron_h", "modern/olmoe", "modern/qwen2_moe",
+        "modern/qwen3_5", "modern/qwen3_5_moe", "modern/qwen3_5_vl", "modern/qwen3_next"};
 
 static int is_supported(const char *name)
 {

@@ -71,7 +71,7 @@ int hf_config_leave_text(const char *dir)
 	int err = path ? 0 : ERR_NOMEM;
 
 	if (!err && file_kind_of(path) == FILE_REGULAR)
-		err = json_read_file(&config, path, CONFIG_BYTES_MAX);
+		err = json_read_python(&config, path, CONFIG_BYTES_MAX);
 	if (!err && config)
 		err = text_part_config(&text, &whole, config, path);
 	if (!err && whole)

@@ -13,6 +13,11 @@ static struct experts_norm norm_take(int64_t *end, const struct stage_call *call
 	return n;
 }
 
+static int shared_is_gated(const struct stage_call *call)
+{
+	return call_has(call, ROLE_SHARED_GATE_W) || call_has(call, ROLE_SHARED_GATE_UP_W);
+}
+
 struct experts_layout experts_layout_of(const struct stage_call *call)
 {
 	const struct experts_config *x = &call->block->experts;
@@ -30,11 +35,11 @@ struct experts_layout experts_layout_of(const struct stage_call *call)
 	l.first = layout_take(&end, x->count + 1, 4);
 	l.slot = layout_take(&end, rows, 4);
 	l.row = layout_take(&end, rows, 4);
-	l.gate_up = layout_take(&end, divided ? 0 : rows * 2 * x->F, e);
+	l.gate_up = layout_take(&end, divided ? 0 : rows * experts_gate_up_cols(call), e);
 	l.parts_sum = layout_take(&end, divided ? tokens * call->c->C : 0, 4);
 	l.parts_dweights = layout_take(&end, divided ? rows : 0, 4);
 	l.parts_shared = layout_take(&end, divided && x->shared ? tokens * call->c->C : 0, e);
-	l.shared_gate = layout_take(&end, tokens * x->shared, e);
+	l.shared_gate = layout_take(&end, shared_is_gated(call) ? tokens * x->shared : 0, e);
 	l.shared_up = layout_take(&end, tokens * x->shared, e);
 	l.shared_logits = layout_take(&end, weighed, 4);
 	l.shared_ids = layout_take(&end, weighed, 4);
@@ -76,7 +81,7 @@ struct experts_scratch experts_scratch_of(const struct stage_call *call)
 	s.counts = layout_take(&end, call->c->balance > 0 ? x->count : 0, 4);
 	s.adapter = layout_take(&end, ranks, e);
 	s.adapter_grad = layout_take(&end, ranks, e);
-	s.gate_up = layout_take(&end, kind == STAGE_PART ? rows * 2 * x->F : 0, e);
+	s.gate_up = layout_take(&end, kind == STAGE_PART ? rows * experts_gate_up_cols(call) : 0, e);
 	s.bytes = end;
 	return s;
 }
@@ -225,9 +230,16 @@ static dev_addr gate_up_of(const struct stage_call *call)
 	.alpha = (call)->block->experts.alpha, .limit = (call)->block->experts.limit, .order = GLU_BY_TURNS, \
 	.dtype = (call)->dtype, .range = experts_range(call)
 
+/* Those of op_act, of experts without a gate. */
+#define ACT_ARGUMENTS(call)                                                                                  \
+	.x = acts_at(call, layout(call)->gate_up), .count = experts_rows(call) * (call)->block->experts.F,   \
+	.act = (call)->c->act, .dtype = (call)->dtype
+
 static void activate(struct stage_call *call, dev_addr hidden)
 {
-	if (call->block->experts.limit != 0)
+	if (call_has(call, ROLE_EXPERTS_UP_W))
+		call_op(call, &(struct op){.kind = OP_ACT, .act = {ACT_ARGUMENTS(call), .out = hidden}});
+	else if (call->block->experts.limit != 0)
 		call_op(call, &(struct op){.kind = OP_GLU_LIMITED,
 		                      .glu_limited = {LIMITED_ARGUMENTS(call), .out = hidden}});
 	else
@@ -238,7 +250,10 @@ static void activate_backward(struct stage_call *call, dev_addr dhidden)
 {
 	dev_addr gate = gate_up_of(call);
 
-	if (call->block->experts.limit != 0)
+	if (call_has(call, ROLE_EXPERTS_UP_W))
+		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
+		                      .act_grad = {ACT_ARGUMENTS(call), .dx = gate, .dout = dhidden}});
+	else if (call->block->experts.limit != 0)
 		call_op(call, &(struct op){.kind = OP_GLU_LIMITED_GRAD,
 		                      .glu_limited_grad = {
 		                              LIMITED_ARGUMENTS(call), .dgate_up = gate, .dout = dhidden}});
@@ -262,9 +277,17 @@ int experts_has_shared(const struct stage_call *call)
 	.count = (call)->tokens * (call)->block->experts.shared, .act = (call)->c->act,                      \
 	.dtype = (call)->dtype
 
+#define SHARED_ACT(call)                                                                                     \
+	.x = acts_at(call, layout(call)->shared_up),                                                         \
+	.count = (call)->tokens * (call)->block->experts.shared, .act = (call)->c->act,                      \
+	.dtype = (call)->dtype
+
 static void shared_activate(struct stage_call *call, dev_addr hidden)
 {
-	call_op(call, &(struct op){.kind = OP_GLU, .glu = {SHARED_GLU(call), .out = hidden}});
+	if (shared_is_gated(call))
+		call_op(call, &(struct op){.kind = OP_GLU, .glu = {SHARED_GLU(call), .out = hidden}});
+	else
+		call_op(call, &(struct op){.kind = OP_ACT, .act = {SHARED_ACT(call), .out = hidden}});
 }
 
 static void shared_inner(struct stage_call *call)
@@ -273,8 +296,9 @@ static void shared_inner(struct stage_call *call)
 	              up = experts_shared_of(call, ROLE_SHARED_UP_W);
 	int64_t S = call->block->experts.shared;
 
-	linear_forward(call, &gate, rows_at(call, acts_at(call, layout(call)->shared_gate), S), call->dtype,
-	        experts_norm_rows(call));
+	if (shared_is_gated(call))
+		linear_forward(call, &gate, rows_at(call, acts_at(call, layout(call)->shared_gate), S),
+		        call->dtype, experts_norm_rows(call));
 	linear_forward(call, &up, rows_at(call, acts_at(call, layout(call)->shared_up), S), call->dtype,
 	        experts_norm_rows(call));
 	if (call_has(call, ROLE_SHARED_WEIGHT_W)) {
@@ -325,13 +349,19 @@ static void shared_backward(struct stage_call *call, struct rows dy, dev_addr dn
 		sum = LINEAR_ADD;
 	}
 	linear_backward_weight(call, &down, dy, hidden);
-	call_op(call, &(struct op){.kind = OP_GLU_GRAD,
-	                      .glu_grad = {SHARED_GLU(call), .dgate = dgate.base, .dup = dup.base,
-	                              .dout = dhidden.base}});
-	linear_backward_weight(call, &gate, dgate, experts_norm_rows(call));
+	if (shared_is_gated(call)) {
+		call_op(call, &(struct op){.kind = OP_GLU_GRAD,
+		                      .glu_grad = {SHARED_GLU(call), .dgate = dgate.base, .dup = dup.base,
+		                              .dout = dhidden.base}});
+		linear_backward_weight(call, &gate, dgate, experts_norm_rows(call));
+		linear_backward_input(call, &gate, dinput, DTYPE_F32, sum, dgate);
+		sum = LINEAR_ADD;
+	} else {
+		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
+		                      .act_grad = {SHARED_ACT(call), .dx = dup.base, .dout = dhidden.base}});
+	}
 	linear_backward_weight(call, &up, dup, experts_norm_rows(call));
-	linear_backward_input(call, &gate, dinput, DTYPE_F32, sum, dgate);
-	linear_backward_input(call, &up, dinput, DTYPE_F32, LINEAR_ADD, dup);
+	linear_backward_input(call, &up, dinput, DTYPE_F32, sum, dup);
 }
 
 /* ---- the stage ---- */

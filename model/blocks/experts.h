@@ -15,12 +15,12 @@ struct experts_layout {
 	int64_t weights;    /* F32 [tokens, chosen] */
 	int64_t first;      /* int32 [experts + 1] */
 	int64_t slot, row;  /* int32 [rows], [tokens, chosen] */
-	int64_t gate_up;    /* [rows, 2 F]; of divided experts in scratch */
+	int64_t gate_up; /* [rows, 2 F], or [rows, F] of experts without a gate; of divided experts in scratch */
 	/* Of divided experts: F32 [tokens, C], the sum of their rows, in backward the gradient of their
 	 * input; F32 [tokens, chosen], the gradients of weights; [tokens, C], the shared expert's output. */
 	int64_t parts_sum, parts_dweights, parts_shared;
 	/* With a shared expert, of width S. Its weight is that of a router with one expert. */
-	int64_t shared_gate, shared_up; /* [tokens, S] */
+	int64_t shared_gate, shared_up; /* [tokens, S]; shared_gate has no room without a gate */
 	int64_t shared_logits;          /* F32 [tokens] */
 	int64_t shared_ids;             /* int32 [tokens] */
 	int64_t shared_weights;         /* F32 [tokens] */
@@ -48,6 +48,17 @@ struct experts_scratch {
 	int64_t gate_up;                       /* [rows, 2 F], of a part */
 	int64_t bytes;
 };
+
+/* Columns of gate_up, and where up begins in a row of it. */
+static inline int64_t experts_up_at(const struct stage_call *call)
+{
+	return call_has(call, ROLE_EXPERTS_UP_W) ? 0 : call->block->experts.F;
+}
+
+static inline int64_t experts_gate_up_cols(const struct stage_call *call)
+{
+	return experts_up_at(call) + call->block->experts.F;
+}
 
 static inline int64_t experts_rows(const struct stage_call *call)
 {

@@ -4,7 +4,8 @@
 struct experts_linear experts_gate_up_of(const struct stage_call *call)
 {
 	return (struct experts_linear){
-	        ROLE_EXPERTS_GATE_UP_W, ROLE_EXPERTS_GATE_UP_B, 2 * call->block->experts.F, call->c->C};
+	        call_has(call, ROLE_EXPERTS_UP_W) ? ROLE_EXPERTS_UP_W : ROLE_EXPERTS_GATE_UP_W,
+	        ROLE_EXPERTS_GATE_UP_B, experts_gate_up_cols(call), call->c->C};
 }
 
 struct experts_linear experts_down_of(const struct stage_call *call)

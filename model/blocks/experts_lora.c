@@ -65,7 +65,7 @@ static void weights_backward(struct stage_call *call, const struct experts_scrat
 		experts_weights_product(call, p->a_grad, inner_grad_of(call, s, p, dy), p->rank, x, p->in);
 }
 
-/* Columns of gate (first 0) or up (first F): wide is [rows, 2 F], narrow [rows, F]. */
+/* Columns of gate (first 0) or up (first experts_up_at): one side is gate_up, the other [rows, F]. */
 static void columns(
         struct stage_call *call, dev_addr dst, int64_t dst_stride, dev_addr src, int64_t src_stride, int adds)
 {
@@ -93,7 +93,8 @@ void experts_adapt_gate_up(struct stage_call *call, const struct experts_scratch
 			continue;
 		experts_rows_product(
 		        call, room, inner_of(call, s, &p, in), p.b, F, p.rank, MATMUL_TRANSPOSED, 0);
-		columns(call, dev_at(gate_up, i * F * call->element_bytes), 2 * F, room, F, 1);
+		columns(call, dev_at(gate_up, i * experts_up_at(call) * call->element_bytes),
+		        experts_gate_up_cols(call), room, F, 1);
 	}
 }
 
@@ -135,7 +136,8 @@ void experts_adapt_gate_up_backward(struct stage_call *call, const struct expert
 	for (int i = 0; i < 2; i++) {
 		if (!adapter_find(&p, call, (enum experts_module)i))
 			continue;
-		columns(call, room, F, dev_at(dgate_up, i * F * call->element_bytes), 2 * F, 0);
+		columns(call, room, F, dev_at(dgate_up, i * experts_up_at(call) * call->element_bytes),
+		        experts_gate_up_cols(call), 0);
 		weights_backward(call, s, &p, room, in);
 		experts_rows_product(
 		        call, din, inner_grad_of(call, s, &p, room), p.a, p.in, p.rank, MATMUL_NORMAL, 1);

@@ -323,14 +323,13 @@ static void forward(struct stage_call *call)
 static void backward(struct stage_call *call)
 {
 	dev_addr hidden = own_scratch_at(call, scratch_of(call).hidden),
-	         dnorm = scratch_at(call, call->scratch.dnorm),
-	         rounded = scratch_at(call, call->scratch.dnorm_cast);
+	         dnorm = scratch_at(
+	                 call, call->dtype == DTYPE_F32 ? call->scratch.dnorm : call->scratch.dnorm_cast);
 	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
 	struct linear input = input_of(call), output = output_of(call);
 	struct rows dy = rows_at(call, branch_gradient(call, &post, DEV_NONE), call->c->C);
 	struct rows rows = rows_at(call, hidden, value_cols(call)),
 	            dmixed = rows_at(call, dmixed_at(call), input.out);
-	int is_wide = call->dtype == DTYPE_F32;
 
 	gated_norm(call, hidden);
 	linear_backward_weight(call, &output, dy, rows);
@@ -341,12 +340,9 @@ static void backward(struct stage_call *call)
 	linear_backward_weight(
 	        call, &input, dmixed, rows_at(call, acts_at(call, layout(call)->norm), call->c->C));
 	linear_backward_input(
-	        call, &input, rows_at(call, dnorm, call->c->C), DTYPE_F32, LINEAR_WRITE, dmixed);
-	if (!is_wide)
-		call_cast(call, rounded, dnorm, call->tokens * call->c->C);
-	norm_backward(call, &norm, call->memory->dx, is_wide ? dnorm : rounded, stream_in(call), call->tokens,
-	        LINEAR_ADD, scratch_at(call, call->scratch.norm_partial),
-	        scratch_at(call, call->scratch.norm_sink));
+	        call, &input, rows_at(call, dnorm, call->c->C), call->dtype, LINEAR_WRITE, dmixed);
+	norm_backward(call, &norm, call->memory->dx, dnorm, stream_in(call), call->tokens, LINEAR_ADD,
+	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
 }
 
 static void scan_forward(struct stage_call *call)

@@ -55,6 +55,7 @@
 	ROW(cohere)                                                                                          \
 	ROW(cohere2)                                                                                         \
 	ROW(nemotron)                                                                                        \
+	ROW(nemotron_h)                                                                                      \
 	ROW(jais2)                                                                                           \
 	ROW(ernie4_5)                                                                                        \
 	ROW(helium)                                                                                          \

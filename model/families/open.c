@@ -150,7 +150,7 @@ int model_open_path(struct model **model, const char *path)
 	json_t *config = NULL;
 	int is_dir = file_kind_of(path) == FILE_DIR;
 	char *file = is_dir ? file_join(path, "config.json") : mem_strdup(path);
-	int err = file ? json_read_file(&config, file, CONFIG_MAX_BYTES) : ERR_NOMEM;
+	int err = file ? json_read_python(&config, file, CONFIG_MAX_BYTES) : ERR_NOMEM;
 
 	*model = NULL;
 	if (!err)
