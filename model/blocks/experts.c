@@ -209,62 +209,6 @@ void experts_combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, de
 	                              .range = experts_range(call)}});
 }
 
-/* Gates and ups, in activations or, of a part, in scratch. */
-static dev_addr gate_up_of(const struct stage_call *call)
-{
-	return experts_are_divided(call) ? own_scratch_at(call, experts_scratch_of(call).gate_up)
-	                                 : acts_at(call, layout(call)->gate_up);
-}
-
-/* The arguments of op_gate: gate and up lie side by side in rows of gate_up. */
-#define GATE_ARGUMENTS(call)                                                                                 \
-	.x = dev_at(gate_up_of(call), (call)->block->experts.F * (call)->element_bytes),                     \
-	.gate = gate_up_of(call), .rows = experts_rows(call), .groups = 1, .cols = (call)->block->experts.F, \
-	.x_stride = 2 * (call)->block->experts.F, .y_stride = (call)->block->experts.F,                      \
-	.gate_stride = 2 * (call)->block->experts.F, .gate_group_stride = 2 * (call)->block->experts.F,      \
-	.act = (call)->c->act, .dtype = (call)->dtype, .range = experts_range(call)
-
-/* The same of op_glu_limited, which reads gates and ups by turns. */
-#define LIMITED_ARGUMENTS(call)                                                                              \
-	.gate_up = gate_up_of(call), .rows = experts_rows(call), .cols = (call)->block->experts.F,           \
-	.alpha = (call)->block->experts.alpha, .limit = (call)->block->experts.limit, .order = GLU_BY_TURNS, \
-	.dtype = (call)->dtype, .range = experts_range(call)
-
-/* Those of op_act, of experts without a gate. */
-#define ACT_ARGUMENTS(call)                                                                                  \
-	.x = acts_at(call, layout(call)->gate_up), .count = experts_rows(call) * (call)->block->experts.F,   \
-	.act = (call)->c->act, .dtype = (call)->dtype
-
-static void activate(struct stage_call *call, dev_addr hidden)
-{
-	if (call_has(call, ROLE_EXPERTS_UP_W))
-		call_op(call, &(struct op){.kind = OP_ACT, .act = {ACT_ARGUMENTS(call), .out = hidden}});
-	else if (call->block->experts.limit != 0)
-		call_op(call, &(struct op){.kind = OP_GLU_LIMITED,
-		                      .glu_limited = {LIMITED_ARGUMENTS(call), .out = hidden}});
-	else
-		call_op(call, &(struct op){.kind = OP_GATE, .gate = {GATE_ARGUMENTS(call), .y = hidden}});
-}
-
-static void activate_backward(struct stage_call *call, dev_addr dhidden)
-{
-	dev_addr gate = gate_up_of(call);
-
-	if (call_has(call, ROLE_EXPERTS_UP_W))
-		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
-		                      .act_grad = {ACT_ARGUMENTS(call), .dx = gate, .dout = dhidden}});
-	else if (call->block->experts.limit != 0)
-		call_op(call, &(struct op){.kind = OP_GLU_LIMITED_GRAD,
-		                      .glu_limited_grad = {
-		                              LIMITED_ARGUMENTS(call), .dgate_up = gate, .dout = dhidden}});
-	else
-		call_op(call,
-		        &(struct op){.kind = OP_GATE_GRAD,
-		                .gate_grad = {GATE_ARGUMENTS(call), .dgate = gate,
-		                        .dx = dev_at(gate, call->block->experts.F * call->element_bytes),
-		                        .dy = dhidden}});
-}
-
 /* ---- the shared expert ---- */
 
 int experts_has_shared(const struct stage_call *call)
@@ -477,7 +421,7 @@ void experts_begin(struct stage_call *call)
 static void rows_inner(struct stage_call *call)
 {
 	struct experts_scratch s = experts_scratch_of(call);
-	dev_addr rows = own_scratch_at(call, s.in_rows), gate_up = gate_up_of(call);
+	dev_addr rows = own_scratch_at(call, s.in_rows), gate_up = experts_gate_up_at(call);
 	struct experts_linear wide = experts_gate_up_of(call);
 
 	dispatch(call, rows, input_rows(call).base);
@@ -490,7 +434,7 @@ static void rows_outer(struct stage_call *call)
 	struct experts_scratch s = experts_scratch_of(call);
 	dev_addr hidden = own_scratch_at(call, s.hidden);
 
-	activate(call, hidden);
+	experts_activate(call, hidden);
 	down_forward(call, &s, own_scratch_at(call, s.in_rows), hidden);
 }
 
@@ -534,15 +478,15 @@ void experts_rows_backward(struct stage_call *call, dev_addr dy, dev_addr dnorm,
 	struct experts_scratch s = experts_scratch_of(call);
 	dev_addr in = own_scratch_at(call, s.in_rows), out = own_scratch_at(call, s.out_rows),
 	         hidden = own_scratch_at(call, s.hidden), dhidden = own_scratch_at(call, s.dhidden),
-	         dgate_up = gate_up_of(call);
+	         dgate_up = experts_gate_up_at(call);
 	struct experts_linear wide = experts_gate_up_of(call);
 
 	if (experts_are_divided(call))
 		rows_inner(call);
-	activate(call, hidden);
+	experts_activate(call, hidden);
 	dispatch(call, out, dy);
 	down_backward(call, &s, dhidden, out, hidden, in);
-	activate_backward(call, dhidden);
+	experts_activate_backward(call, dhidden);
 	dispatch(call, in, input_rows(call).base);
 	experts_linear_backward_weight(call, &wide, dgate_up, in);
 	experts_linear_backward_input(call, &wide, out, dgate_up);

@@ -117,6 +117,11 @@ struct rows experts_router_rows(const struct stage_call *call);
 /* Matrices of the shared expert; every other linear layer of it has C columns. */
 struct linear experts_shared_of(const struct stage_call *call, enum tensor_role role);
 
+/* Where gate_up lies; and hidden [rows, F] from it, or from hidden's gradient its own, in its place. */
+dev_addr experts_gate_up_at(const struct stage_call *call);
+void experts_activate(struct stage_call *call, dev_addr hidden);
+void experts_activate_backward(struct stage_call *call, dev_addr dhidden);
+
 /* A router: of the experts, or of the one shared expert, whose weight is a sigmoid. */
 struct router {
 	int64_t logits, ids, weights; /* in activations */

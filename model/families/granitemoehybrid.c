@@ -10,16 +10,16 @@
 
 static const struct family_tensor granitemoehybrid_tensors[] = {
         LLAMA_EMBED,
+        LLAMA_NORMS,
+        TENSOR(ROUTER_W, "block_sparse_moe.router.layer.weight"),
         TENSOR(EXPERTS_GATE_UP_W, "block_sparse_moe.input_linear.weight"),
         TENSOR(EXPERTS_DOWN_W, "block_sparse_moe.output_linear.weight"),
-        TENSOR(ROUTER_W, "block_sparse_moe.router.layer.weight"),
         TENSOR(SHARED_GATE_UP_W, "shared_mlp.input_linear.weight"),
         TENSOR(SHARED_DOWN_W, "shared_mlp.output_linear.weight"),
         TENSOR(GATE_UP_W, "shared_mlp.input_linear.weight"),
         TENSOR(DOWN_W, "shared_mlp.output_linear.weight"),
         MAMBA2("mamba", "mamba_conv_bias", 1, "mamba_proj_bias"),
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
-        LLAMA_NORMS,
         LLAMA_NORM_HEAD,
 };
 

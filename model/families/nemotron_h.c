@@ -15,21 +15,17 @@ static const struct family_tensor nemotron_h_tensors[] = {
         TENSOR(NORM2_W, "norm.weight"),
         MAMBA2("mixer", "use_conv_bias", 1, "use_bias"),
         TENSOR(Q_W, "mixer.q_proj.weight"),
-        TENSOR_IF(Q_B, "mixer.q_proj.bias", "attention_bias", 0),
         TENSOR(K_W, "mixer.k_proj.weight"),
-        TENSOR_IF(K_B, "mixer.k_proj.bias", "attention_bias", 0),
         TENSOR(V_W, "mixer.v_proj.weight"),
-        TENSOR_IF(V_B, "mixer.v_proj.bias", "attention_bias", 0),
         TENSOR(O_W, "mixer.o_proj.weight"),
-        TENSOR_IF(O_B, "mixer.o_proj.bias", "attention_bias", 0),
         TENSOR(UP_W, "mixer.up_proj.weight"),
         TENSOR_IF(UP_B, "mixer.up_proj.bias", "mlp_bias", 0),
         TENSOR(DOWN_W, "mixer.down_proj.weight"),
         TENSOR_IF(DOWN_B, "mixer.down_proj.bias", "mlp_bias", 0),
-        TENSOR(ROUTER_CHOICE_B, "mixer.gate.e_score_correction_bias"),
-        TENSOR(ROUTER_W, "mixer.gate.weight"),
         TENSOR(EXPERTS_UP_W, "mixer.experts.up_proj"),
         TENSOR(EXPERTS_DOWN_W, "mixer.experts.down_proj"),
+        TENSOR(ROUTER_W, "mixer.gate.weight"),
+        TENSOR(ROUTER_CHOICE_B, "mixer.gate.e_score_correction_bias"),
         TENSOR(SHARED_UP_W, "mixer.shared_experts.up_proj.weight"),
         TENSOR(SHARED_DOWN_W, "mixer.shared_experts.down_proj.weight"),
         TENSOR(FINAL_NORM_W, "norm_f.weight"),
@@ -150,6 +146,7 @@ static void nemotron_h_read(struct config_reader *r, struct model_config *c)
 	struct experts_config experts = {0};
 	int has_experts = 0;
 
+	c->tied = 0;
 	read_scan(r, &scan);
 	for (int64_t l = 0; l < c->L && !r->err; l++)
 		has_experts |= read_kind(r, l) == LAYER_EXPERTS;
@@ -166,6 +163,7 @@ const struct model_family family_nemotron_h = {
         .causal_class = "NemotronHForCausalLM",
         .tensors = nemotron_h_tensors,
         .splits = nemotron_h_splits,
+        .pads_nothing = 1,
         .defaults = {.V = 131072,
                 .C = 4096,
                 .F = 21504,
@@ -179,9 +177,11 @@ const struct model_family family_nemotron_h = {
                 .eos_ids = {2},
                 .eos_count = 1,
                 .bos_id = 1,
-                .pad_id = 0},
+                .pad_id = -1},
         .keys = {.epsilon = "layer_norm_epsilon",
                 .act = "mlp_hidden_act",
                 .layer_lists = {"layers_block_type", "layer_types", "hybrid_override_pattern"}},
+        .ignored = {{"attention_bias", "this family's attention has no biases"},
+                {"tie_word_embeddings", "this family's head is never the embedding"}},
         .read = nemotron_h_read,
 };

@@ -80,6 +80,13 @@ BASE["olmo"] = dict(BASE["mistral"], pad_token_id=None)
 BASE["nanochat"] = dict(BASE["mistral"], pad_token_id=None)
 BASE["lfm2"] = dict(BASE["mistral"], num_hidden_layers=3, block_multiple_of=4, norm_eps=0.01,
                     layer_types=["conv", "full_attention", "conv"])
+BASE["granitemoehybrid"] = dict(
+    BASE["granite"], intermediate_size=6, num_hidden_layers=3, layer_types=["mamba", "attention", "mamba"], num_local_experts=4,
+    num_experts_per_tok=2, shared_intermediate_size=10, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=6)
+BASE["nemotron_h"] = dict(
+    vocab_size=37, hidden_size=16, intermediate_size=20, hybrid_override_pattern="M*-E", num_hidden_layers=4, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=4, max_position_embeddings=32, mamba_num_heads=4, mamba_head_dim=6, n_groups=2, ssm_state_size=5,
+    n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6, moe_shared_expert_intermediate_size=10)
 BASE["falcon"] = dict(BASE["llama"])
 del BASE["falcon"]["intermediate_size"]
 

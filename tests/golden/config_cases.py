@@ -527,6 +527,21 @@ CASES += [
                                             clip_qkv=None, rms_norm_eps=0.1, rope_theta=50.0)),
     ("olmo clip", "olmo", dict(clip_qkv=1.5, num_key_value_heads=2)),
     ("olmo null kv heads", "olmo", dict(num_key_value_heads=None)),
+    ("granitemoehybrid plain", "granitemoehybrid", {}),
+    ("granitemoehybrid dense, rope, biases, groups, step limit", "granitemoehybrid", dict(
+        num_local_experts=0, position_embedding_type="rope", mamba_proj_bias=True, attention_bias=True, mamba_n_groups=2,
+        mamba_d_conv=3, time_step_limit=[0.4, 0.9], layer_types=["full_attention", "linear_attention", "linear_attention"])),
+    ("granitemoehybrid heads by auto, no conv bias, untied", "granitemoehybrid", dict(
+        layer_types=["linear_attention", "full_attention"], mamba_d_head="auto", mamba_n_heads=2, mamba_conv_bias=False, tie_word_embeddings=False, mamba_expand=1,
+        num_experts_per_tok=3, num_hidden_layers=2)),
+    ("nemotron_h plain", "nemotron_h", {}),
+    ("nemotron_h list, biases, groups of experts, a high step", "nemotron_h", dict(
+        hybrid_override_pattern=ABSENT, layers_block_type=["moe", "mamba", "attention", "mamba", "mlp"], num_hidden_layers=ABSENT,
+        use_bias=True, attention_bias=True, n_group=2, topk_group=1, time_step_min=0.5, norm_topk_prob=False,
+        routed_scaling_factor=2.5)),
+    ("nemotron_h without experts, no conv bias, one group, biases of MLPs", "nemotron_h", dict(
+        hybrid_override_pattern="M-M*", use_conv_bias=False, n_groups=1, conv_kernel=2, mlp_bias=True, mlp_hidden_act="silu",
+        layer_norm_epsilon=0.01)),
     ("lfm2 plain", "lfm2", {}),
     ("lfm2 bias, 8 taps, untied by the older key, no pad", "lfm2", dict(
         conv_bias=True, conv_L_cache=8, tie_embedding=False, pad_token_id=None)),
@@ -573,6 +588,8 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "ernie4_5", "helium", "gptj", "gpt_neo",
                                                     "gpt_bigcode", "opt", "falcon", "olmo",
                                                     "nanochat")] + [
+    ("granitemoehybrid with few keys", "granitemoehybrid", dict(num_hidden_layers=2, vocab_size=1000, num_local_experts=2)),
+    ("nemotron_h with few keys", "nemotron_h", dict(vocab_size=1000, n_routed_experts=2)),
     ("lfm2 with few keys", "lfm2", dict(num_hidden_layers=2, vocab_size=1000, layer_types=["conv", "full_attention"])),
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),

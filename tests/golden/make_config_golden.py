@@ -116,11 +116,20 @@ def load_config(keys):
         return transformers.AutoConfig.from_pretrained(folder, attn_implementation="eager")
 
 
+NAMES = [("mixtral", ".mlp.", ".block_sparse_moe."), ("nemotron_h", "model.", "backbone."),
+         ("granitemoehybrid", "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.input_linear.weight"),
+         ("granitemoehybrid", "block_sparse_moe.experts.down_proj", "block_sparse_moe.output_linear.weight"),
+         ("granitemoehybrid", "router.weight", "router.layer.weight")]
+
+
 def table_name(kind, name):
     """As files have it, where that is not the module's name."""
     if kind == "gpt_neox" and name == "lm_head.weight":
         return "embed_out.weight"
-    return name.replace(".mlp.", ".block_sparse_moe.") if kind == "mixtral" else name
+    for kinds, old, new in NAMES:
+        if kind == kinds:
+            name = name.replace(old, new)
+    return name
 
 
 class Rows:
@@ -231,7 +240,7 @@ def norm_of(model_type, name):
         return 1 if name == "model.norm.weight" else 0
     if model_type.startswith(("qwen3_5", "qwen3_next")):
         return int(".linear_attn." in name)
-    return int(model_type.startswith("gemma4") or not model_type.startswith(("gemma", "vaultgemma", "nemotron")))
+    return int(model_type.startswith("gemma4") or not model_type.startswith(("gemma", "vaultgemma")) and model_type != "nemotron")
 
 
 def run(name, model_type, keys, whole=False):
