@@ -22,9 +22,27 @@ struct dataset_texts embedding_rows_of(const struct config *c)
 	        .prompt = {c->query_prompt, c->document_prompt}};
 }
 
+int embedding_has_pairs(const struct config *c)
+{
+	return c->objective == OBJECTIVE_REWARD;
+}
+
+const char *embedding_problem(const struct config *c)
+{
+	return c->objective == OBJECTIVE_CLASSIFICATION ? "single_label_classification"
+	       : c->objective == OBJECTIVE_REGRESSION   ? "regression"
+	                                                : NULL;
+}
+
+int embedding_is_share(const struct config *c)
+{
+	return c->objective == OBJECTIVE_RERANKING;
+}
+
 int embedding_is_regression(const struct config *c)
 {
-	return c->objective == OBJECTIVE_REGRESSION;
+	return c->objective == OBJECTIVE_REGRESSION || c->objective == OBJECTIVE_REWARD ||
+	       c->objective == OBJECTIVE_RERANKING;
 }
 
 int embedding_is_of_tokens(const struct config *c)
@@ -120,6 +138,9 @@ int embedding_check(const struct config *c)
 		                                  config_key_find(loss_keys[i])->default_text) != 0)
 			return embedding_refuse(
 			        c, loss_keys[i], "has no effect without embedding_loss; set it");
+	if (c->center_rewards_coefficient > 0 && c->objective != OBJECTIVE_REWARD)
+		return embedding_refuse(
+		        c, "center_rewards_coefficient", "has no effect without objective=reward; set it");
 	if (c->objective && (c->embedding_loss || c->preference_loss))
 		return embedding_refuse(c, c->embedding_loss ? "embedding_loss" : "preference_loss",
 		        "and objective are both set; choose one");

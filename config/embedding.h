@@ -10,7 +10,14 @@ enum { EMBEDDING_DIMS_MAX = 16 }; /* of matryoshka_dims */
 /* What embedding_loss needs of each row. */
 struct dataset_texts embedding_rows_of(const struct config *c);
 
-/* objective=regression, and token_classification */
+/* objective=reward: rows are pairs of answers. objective=reranking: labels are from 0 to 1. */
+int embedding_has_pairs(const struct config *c);
+int embedding_is_share(const struct config *c);
+
+/* The problem_type of config.json; NULL: none. */
+const char *embedding_problem(const struct config *c);
+
+/* Labels are numbers: regression, reranking, reward. */
 int embedding_is_regression(const struct config *c);
 int embedding_is_of_tokens(const struct config *c);
 

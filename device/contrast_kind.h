@@ -3,7 +3,14 @@
 #define FERRY_DEVICE_CONTRAST_KIND_H
 
 /* Values of the key objective. */
-enum { OBJECTIVE_AUTO, OBJECTIVE_CLASSIFICATION, OBJECTIVE_REGRESSION, OBJECTIVE_TOKEN_CLASSIFICATION };
+enum {
+	OBJECTIVE_AUTO,
+	OBJECTIVE_CLASSIFICATION,
+	OBJECTIVE_REGRESSION,
+	OBJECTIVE_TOKEN_CLASSIFICATION,
+	OBJECTIVE_REWARD,
+	OBJECTIVE_RERANKING
+};
 
 /* What is compared of two texts: bits, so that a loss lists those that it can take. */
 enum contrast_similarity {

@@ -48,6 +48,24 @@ static int regression_judge(struct judgement *j)
 	return 0;
 }
 
+/* The logit of a label from 0 to 1. The sign says whether both are on one side of a half. */
+static int reranking_judge(struct judgement *j)
+{
+	if (j->width != 1)
+		return err_set(ERR_INTERNAL, "reranking: %" PRId64 " numbers", j->width);
+	for (int64_t i = 0; i < j->count; i++) {
+		double x = (double)j->row[i][0], label = (double)j->row[i][j->width + VECTOR_LABEL],
+		       loss = fmax(x, 0) - x * label + log1p(exp(-fabs(x)));
+
+		if (j->gradient)
+			j->gradient[i] = (float)(j->grad_scale * (1 / (1 + exp(-x)) - label));
+		if (j->loss[i])
+			*j->loss[i] = (float)((x > 0) == (label > 0.5) ? loss : -loss);
+	}
+	return 0;
+}
+
+static const struct vectors_pass reranking_vectors = {vectors_width, reranking_judge, 1};
 static const struct vectors_pass classes_vectors = {vectors_width, classes_judge, 1},
                                  regression_vectors = {vectors_width, regression_judge, 1};
 
@@ -108,4 +126,23 @@ const struct objective objective_regression = {
         .vectors = &regression_vectors,
         .sum_count = SUM_COUNT,
         .sums_add = sums_add,
+};
+
+/* BinaryCrossEntropyLoss of sentence-transformers' CrossEncoder. */
+const struct objective objective_reranking = {
+        .name = "reranking",
+        .keys = keys,
+        .chosen_by = OBJECTIVE_RERANKING,
+        .batch = VECTORS_BATCH,
+        .row_documents = 1,
+        .is_mean_of_rows = 1,
+        .check = classes_check,
+        .head = &vectors_head,
+        .vectors = &reranking_vectors,
+        .sum_count = SUM_COUNT,
+        .sums_add = sums_add,
+        .metrics = {"accuracy"},
+        .metrics_find = metrics_find,
+        .say_evaluation = say_evaluation,
+        .say_step = say_step,
 };

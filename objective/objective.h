@@ -25,7 +25,9 @@
 	ROW(embedding)                                                                                       \
 	ROW(classification)                                                                                  \
 	ROW(regression)                                                                                      \
-	ROW(token_classification)
+	ROW(token_classification)                                                                            \
+	ROW(reward)                                                                                          \
+	ROW(reranking)
 
 enum { OBJECTIVE_SETTINGS_MAX = 16, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
 enum { OBJECTIVE_LISTS_MAX = 2, OBJECTIVE_LIST_MAX = 16 };

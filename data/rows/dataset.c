@@ -289,8 +289,9 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	if (b->part.is_part)
 		str_printf(&text, "part %s\n", o->split);
 	str_printf(&text, "rows %zu %d %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n",
-	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
-	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
+	        sizeof(*b->d), (int)o->format, (int)o->pairs + 256 * o->wants_rewards, b->vocab_count,
+	        o->max_length_tokens, (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca,
+	        o->max_samples, o->recipe);
 	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count,
 	        o->labels.is_regression + 2 * o->labels.is_of_tokens);
 	if (o->pairs == DATASET_JUDGED_ONLY)

@@ -88,6 +88,7 @@ struct dataset_labels {
 	const char *const *names; /* [count] */
 	int is_regression;        /* labels are numbers */
 	int is_of_tokens;         /* words have labels, not rows */
+	int is_share;             /* from 0 to 1 */
 };
 
 struct dataset_options {
@@ -99,6 +100,7 @@ struct dataset_options {
 	struct dataset_texts texts;        /* with DATASET_TEXTS_ONLY */
 	struct dataset_labels labels;      /* with DATASET_LABELS_ONLY */
 	int64_t judged_group;              /* with DATASET_JUDGED_ONLY: rows that exchange answers */
+	int wants_rewards;                 /* with DATASET_PAIRS_ONLY: whole texts, and a margin */
 	struct row_names names;            /* of columns and roles if not the usual ones */
 	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
 	const struct err *no_tokenizer;    /* the reason; NULL: not searched */

@@ -328,7 +328,7 @@ int dataset_builder_append(
 		return rc;
 	for (int64_t t = !b->options->labels.is_of_tokens; t < count; t++)
 		targets += labels ? labels[t] != DATASET_IGNORE : t >= masked;
-	if (d->texts)
+	if (d->texts || b->options->wants_rewards)
 		targets = 1; /* its vector */
 	row_record_write(d->store->memory + b->record_bytes, ids, labels, count, masked, own);
 	b->entries[b->entry_count++] = (struct row_entry){.start_bytes = b->written_bytes + b->record_bytes,
@@ -439,7 +439,7 @@ static int add_half(struct dataset_builder *b, const int32_t *ids, const int32_t
 	struct pair *p = b->pair;
 	int rc;
 
-	p->is_left_out |= !has_target(labels, token_count);
+	p->is_left_out |= b->options->wants_rewards ? !token_count : !has_target(labels, token_count);
 	if (p->next == PAIR_CHOSEN)
 		return keep_chosen(p, ids, labels, token_count);
 	p->next = PAIR_NONE;
@@ -448,6 +448,10 @@ static int add_half(struct dataset_builder *b, const int32_t *ids, const int32_t
 		return 0;
 	}
 	note_equal(b, ids, labels, token_count);
+	if (b->options->wants_rewards) {
+		rc = dataset_builder_add_text(b, p->ids.ids, p->ids.count, b->margin, p->ids.count);
+		return rc || b->is_made ? rc : dataset_builder_add_text(b, ids, token_count, 0, token_count);
+	}
 	rc = dataset_builder_append(b, p->ids.ids, p->labels.ids, p->ids.count, 0);
 	if (rc >= 0 && !b->is_made)
 		rc = dataset_builder_append(b, ids, labels, token_count, 0);

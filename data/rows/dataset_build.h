@@ -16,6 +16,7 @@ struct pair;
 struct token_list;
 
 struct dataset_builder {
+	float margin; /* of the pair, with wants_rewards */
 	struct dataset *d;
 	const struct dataset_options *options;
 	const struct row_names *names;

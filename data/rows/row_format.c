@@ -95,10 +95,10 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 		        b->where, rows);
 	if (b->options->pairs == DATASET_PAIRS_ONLY)
 		return err_set(ERR_INPUT,
-		        "%s: preference_loss needs the columns chosen and rejected; the row has %s; name "
-		        "them with "
+		        "%s: %s needs the columns chosen and rejected; the row has %s; name them with "
 		        "field_chosen and field_rejected",
-		        b->where, columns);
+		        b->where, b->options->wants_rewards ? "objective=reward" : "preference_loss",
+		        columns);
 	for (int i = FORMAT_FIRST; i < FORMAT_COUNT;) {
 		str_add(&known, i > FORMAT_FIRST ? ", " : "");
 		i = add_known(&known, b->names, i);
@@ -174,9 +174,10 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 		        is_pairs ? "; set preference_loss=sigmoid to train on pairs" : "");
 	if (!is_pairs && b->options->pairs == DATASET_PAIRS_ONLY)
 		return err_set(ERR_INPUT,
-		        "%s: rows of the format %s; preference_loss needs pairs, with the columns chosen and "
+		        "%s: rows of the format %s; %s needs pairs, with the columns chosen and "
 		        "rejected (field_chosen and field_rejected name others)",
-		        b->where, dataset_format_name(b->d->format));
+		        b->where, dataset_format_name(b->d->format),
+		        b->options->wants_rewards ? "objective=reward" : "preference_loss");
 	return 0;
 }
 

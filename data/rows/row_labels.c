@@ -88,6 +88,8 @@ static int number_read(float *label, const struct dataset_builder *b, const char
 
 	if ((!text && !json_is_number(value)) || (text && (end == text || *end)) || !isfinite((float)number))
 		return label_refuse(b, key, value, "a number");
+	if (b->options->labels.is_share && (number < 0 || number > 1))
+		return label_refuse(b, key, value, "a number from 0 to 1");
 	*label = (float)number;
 	return 0;
 }

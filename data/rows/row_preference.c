@@ -2,9 +2,12 @@
 #include "data/rows/row_formats.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "data/chat/chat.h"
 #include "data/rows/dataset_build.h"
 #include "data/tokenizer/token_list.h"
@@ -99,6 +102,37 @@ static size_t shared_prompt(const struct tokenizer *t, const json_t *const texts
 	return n && a[n - 1] == ' ' ? cut_before(t, texts, n - 1) : n;
 }
 
+/* A prompt and its answer as one text, as in TRL. */
+static int add_whole(struct dataset_builder *b, const char *prompt, size_t prompt_bytes, const char *answer,
+        size_t answer_bytes)
+{
+	char *whole = mem_alloc(prompt_bytes + answer_bytes + 1, 1);
+	int rc;
+
+	if (!whole)
+		return ERR_NOMEM;
+	memcpy(whole, prompt, prompt_bytes);
+	memcpy(whole + prompt_bytes, answer, answer_bytes);
+	rc = dataset_builder_add_answer(b, "", 0, whole, prompt_bytes + answer_bytes, DATASET_PIECE_ANSWER);
+	mem_free(whole);
+	return rc < 0 ? rc : dataset_builder_add_said(b);
+}
+
+static int margin_read(struct dataset_builder *b, const json_t *record)
+{
+	const json_t *margin = json_object_get(record, "margin");
+
+	b->margin = 0;
+	if (!b->options->wants_rewards || !margin)
+		return 0;
+	dataset_builder_note_read(b, "margin");
+	b->margin = (float)json_number_value(margin);
+	return json_is_number(margin) && isfinite(b->margin)
+	               ? 0
+	               : err_set(ERR_INPUT, "%s: \"margin\" is %s; expected a number", b->where,
+	                         json_kind_name(margin));
+}
+
 static int add_texts(struct dataset_builder *b, const struct preference_record *r, int which)
 {
 	const char *prompt = "", *answer = "";
@@ -111,13 +145,15 @@ static int add_texts(struct dataset_builder *b, const struct preference_record *
 		rc = dataset_builder_text(b, r->record, answer_fields[which], &answer, &answer_bytes);
 	if (rc == 0 && r->prompt) {
 		rc = dataset_builder_text(b, r->record, r->prompt_field, &prompt, &prompt_bytes);
-	} else if (rc == 0) {
+	} else if (rc == 0 && !b->options->wants_rewards) {
 		prompt = answer;
 		prompt_bytes = shared_prompt(b->options->tokenizer, r->answers);
 		answer += prompt_bytes;
 		answer_bytes -= prompt_bytes;
 		rc = prompt_bytes ? 0 : no_prompt(b, r->record, not_alike);
 	}
+	if (rc == 0 && b->options->wants_rewards)
+		return add_whole(b, prompt, prompt_bytes, answer, answer_bytes);
 	if (rc == 0)
 		rc = dataset_builder_add_answer(
 		        b, prompt, prompt_bytes, answer, answer_bytes, DATASET_PIECE_ANSWER);
@@ -295,6 +331,8 @@ int row_preference_read(struct dataset_builder *b, const json_t *record)
 	const char *keys[2] = {NULL, NULL};
 	int texts = 0, rc = find_answers(&r, keys, &texts, b);
 
+	if (!rc)
+		rc = margin_read(b, record);
 	if (!rc)
 		rc = find_prompt(&r, b);
 	for (int i = 0; !texts && !r.are_ids && !rc && i < 2; i++)

@@ -193,13 +193,15 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                                        : "train",
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = (enum dataset_format)c->data_format,
-	        .pairs = c->objective                                 ? DATASET_LABELS_ONLY
+	        .pairs = embedding_has_pairs(c)                       ? DATASET_PAIRS_ONLY
+	                 : c->objective                               ? DATASET_LABELS_ONLY
 	                 : c->embedding_loss                          ? DATASET_TEXTS_ONLY
 	                 : c->verb == VERB_DATA                       ? DATASET_PAIRS_ANY
 	                 : is_judged                                  ? DATASET_JUDGED_ONLY
 	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
 	                                                              : DATASET_PAIRS_NONE,
 	        .texts = embedding_rows_of(c),
+	        .wants_rewards = embedding_has_pairs(c),
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,

@@ -115,8 +115,13 @@ int labels_open(struct labels *l, const struct config *c, struct model *model)
 {
 	int rc;
 
-	*l = (struct labels){.of.is_regression = embedding_is_regression(c),
-	        .of.is_of_tokens = head_of(c) == HEAD_OF_TOKENS};
+	*l = (struct labels){.of = {.is_regression = embedding_is_regression(c),
+	                             .is_share = embedding_is_share(c),
+	                             .is_of_tokens = head_of(c) == HEAD_OF_TOKENS},
+	        .problem = embedding_problem(c)};
+	if (embedding_has_pairs(c) && model->config.is_encoder)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s is an encoder: objective=reward trains models that give a next token", c->model);
 	rc = config_read(l, c->model);
 	if (!rc && !model->config.is_classifier && !l->of.is_regression && !has_names(l->config))
 		rc = names_from_data(l, c);
@@ -174,14 +179,12 @@ static int is_classifier(const json_t *config, int head)
 
 int labels_complete(struct side_files *side, const struct labels *l, const struct model *model)
 {
-	const char *problem = l->of.is_regression ? "regression" : "single_label_classification";
 	json_t *config = NULL;
 	int rc = side_files_object(&config, side, "config.json");
 
 	if (!rc && config && !is_classifier(config, model->config.is_classifier)) {
 		if (class_set(config, model) || names_set(config, l) ||
-		        (!l->of.is_of_tokens &&
-		                json_object_set_new(config, "problem_type", json_string(problem))))
+		        (l->problem && json_object_set_new(config, "problem_type", json_string(l->problem))))
 			rc = ERR_NOMEM;
 		if (model->config.pooling.mode[0] == POOL_LASTTOKEN && model->config.pad_id < 0)
 			log_warn("config.json has no pad_token_id, which transformers needs to classify "

@@ -11,6 +11,7 @@ struct labels {
 	struct dataset_labels of;
 	json_t *config; /* the model's config.json, which has the names */
 	const char **names;
+	const char *problem; /* problem_type of config.json; NULL: none */
 };
 
 /* Gives the model a head for the classes of `objective`, as many as num_labels or config.json says. */
