@@ -161,8 +161,9 @@ int64_t model_experts_part(const struct model *model)
 	return part;
 }
 
-/* As many experts as have this many bytes in bf16; a quarter, where that is fewer. */
-enum { PART_BYTES = 256 << 20, PARTS_LEAST = 4 };
+/* As many experts as have this many bytes in bf16, but no less than an eighth and no more than a quarter: a
+ * plan of many parts takes long to find. */
+enum { PART_BYTES = 256 << 20, PARTS_LEAST = 4, PARTS_MOST = 8 };
 
 int64_t model_experts_part_for(const struct model *model)
 {
@@ -176,6 +177,7 @@ int64_t model_experts_part_for(const struct model *model)
 	if (!step || !most)
 		return 0;
 	part = min_i64((PART_BYTES + 2 * most - 1) / (2 * most), (experts + PARTS_LEAST - 1) / PARTS_LEAST);
+	part = max_i64(part, (experts + PARTS_MOST - 1) / PARTS_MOST);
 	part = (part + step - 1) / step * step;
 	return 2 * part <= experts ? part : 0;
 }

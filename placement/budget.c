@@ -98,7 +98,7 @@ int budget_try(struct choice *choice, struct engine_options *o, const struct con
 }
 
 int budget_spend(struct choice *choice, struct engine_options *o, const struct config *c,
-        struct device_memory *device, const struct machine *machine)
+        struct device_memory *device, const struct machine *machine, enum budget_thoroughness thoroughness)
 {
 	struct choice_limits limits = limits_find(o, c, device, machine);
 	int rc;
@@ -111,7 +111,7 @@ int budget_spend(struct choice *choice, struct engine_options *o, const struct c
 	if (!rc)
 		rc = rates_share(&device->rates);
 	if (!rc && !world_self()->rank)
-		rc = choose(choice, o, &limits, c, device, BUDGET_AS_A_RUN);
+		rc = choose(choice, o, &limits, c, device, thoroughness);
 	rc = world_agree(rc);
 	return rc ? rc : policy_share(&o->policy);
 }

@@ -14,11 +14,14 @@
 int budget_is_spent(const struct config *c, int64_t device_budget_bytes);
 void budget_freedom(struct choice_freedom *f, const struct config *c, const struct engine_options *options);
 
+/* BUDGET_ROUGHLY skips the candidates of smaller budgets. */
+enum budget_thoroughness { BUDGET_ROUGHLY, BUDGET_AS_A_RUN };
+
 /* Spends the budget on the policy in *options. Without a budget *choice is unchanged. Rank 0 chooses for all
  * ranks within the smallest budget of any. Finds device->rates if there is a choice. A plan that does not fit
  * is refused later. Collective. ERR_NOMEM, or another rank's error. */
 int budget_spend(struct choice *choice, struct engine_options *options, const struct config *c,
-        struct device_memory *device, const struct machine *machine);
+        struct device_memory *device, const struct machine *machine, enum budget_thoroughness thoroughness);
 
 /* Without a budget, on a device that is the host: lets as many blocks keep their activations as three
  * quarters of the memory that the run may use have room for. Keeping them is faster on any machine, so
@@ -26,9 +29,7 @@ int budget_spend(struct choice *choice, struct engine_options *options, const st
 int budget_keep_activations(struct engine_options *options, const struct config *c,
         const struct device_memory *device, const struct machine *machine);
 
-/* The same for a trial configuration on this rank alone. BUDGET_ROUGHLY skips the candidates of smaller
- * budgets. */
-enum budget_thoroughness { BUDGET_ROUGHLY, BUDGET_AS_A_RUN };
+/* The same for a trial configuration on this rank alone. */
 int budget_try(struct choice *choice, struct engine_options *options, const struct config *c,
         const struct device_memory *device, const struct machine *machine,
         enum budget_thoroughness thoroughness);

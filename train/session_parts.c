@@ -39,7 +39,8 @@ static int parts_take(struct session *s, struct engine_options *o, const struct 
 	int takes, rc = model_experts_divide(s->model, part);
 
 	if (!rc)
-		rc = budget_spend(&divided, &divided_options, s->config, &s->device_memory, s->machine);
+		rc = budget_spend(
+		        &divided, &divided_options, s->config, &s->device_memory, s->machine, BUDGET_ROUGHLY);
 	takes = !rc && is_better(&divided, whole);
 	if (!rc)
 		rc = world_broadcast(&takes, sizeof(takes), 0);
@@ -73,7 +74,7 @@ int session_spend(struct session *s, struct engine_options *o)
 	int rc = model_experts_divide(s->model, 0);
 
 	if (!rc)
-		rc = budget_spend(&s->choice, o, s->config, &s->device_memory, s->machine);
+		rc = budget_spend(&s->choice, o, s->config, &s->device_memory, s->machine, BUDGET_AS_A_RUN);
 	part = is_near_bound(&s->choice) || may_change_bits(s, o) ? 0 : model_experts_part_for(s->model);
 	if (!rc && budget_is_spent(s->config, o->device_budget_bytes))
 		rc = world_broadcast(&part, sizeof(part), 0);
