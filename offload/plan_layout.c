@@ -43,16 +43,29 @@ struct placed_list {
 };
 
 /* Most buffers live for a few operations and overlap few others in time. So the operations are divided into
- * slices. Each slice has a list of the buffers alive in it; one list has the buffers that live long, and one
- * has all. */
-enum { SLICES = 128, SLICES_SHORT = 8, LIST_LONG = SLICES, LIST_ALL, LISTS };
+ * slices. Each slice has a list of the buffers alive in it; one list has the buffers that live long, one has
+ * those alive at the peak, and one has all.
+ *
+ * Many micro-batches make stacks of long-lived buffers: block inputs, kept activations. A search need not
+ * pass them all again. While buffers of one size are placed, a place that was taken at some time stays taken.
+ * So each slice, and the peak, remember a floor: below it nothing of this size has room at their time. */
+enum { LIST_LONG, LIST_ALL, LIST_PEAK, LIST_SLICES /* the first of them */ };
+enum { SLICES = 128, SLICES_SHORT = 8 };
+
+/* No gap of `bytes` lies below `at`. */
+struct floor {
+	int64_t at, bytes;
+};
 
 struct place {
 	struct plan *p;
 	/* Buffers of a space: in the present order, and by size. */
 	struct plan_buffer **sorted, **by_size;
 	int count, persistent_count; /* persistent ones come first, as they were added */
-	struct placed_list lists[LISTS];
+	struct placed_list *lists;
+	struct floor *floors; /* of each slice, and of the peak */
+	int peak;             /* operation with the most bytes alive */
+	int64_t most_bytes;   /* of any buffer */
 };
 
 static int slice_of(const struct place *s, int op)
@@ -82,22 +95,69 @@ static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buf
 	return *at > from;
 }
 
+static int lives_at_peak(const struct place *s, const struct plan_buffer *b)
+{
+	return b->first_op <= s->peak && s->peak <= b->last_op;
+}
+
+/* Begins the search of a list at the first buffer that may reach above `at`. */
+static void placed_begin(struct placed_list *l, int64_t at, int64_t most_bytes)
+{
+	int low = 0, high = l->count;
+
+	while (low < high) {
+		int middle = low + (high - low) / 2;
+
+		if (l->items[middle].offset + most_bytes <= at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	l->next = low;
+}
+
+/* Raises a floor over the buffers of the list that are in the way of `b`, a buffer alive at the floor's time.
+ * A smaller buffer than the last may find a lower gap. */
+static int64_t floor_raise(
+        struct place *s, struct floor *f, struct placed_list *l, const struct plan_buffer *b, int64_t base)
+{
+	if (b->bytes < f->bytes)
+		f->at = base;
+	f->bytes = b->bytes;
+	placed_begin(l, f->at, s->most_bytes);
+	placed_pass(l, &f->at, b);
+	return f->at;
+}
+
+/* The floor of a slice counts buffers that live all through it. */
+static int64_t slice_floor(struct place *s, const struct plan_buffer *b, int64_t base)
+{
+	int64_t slice = slice_of(s, b->first_op), ops = s->p->op_count;
+	struct plan_buffer all = {.bytes = b->bytes,
+	        .first_op = (int)(((slice + 1) * ops + SLICES - 1) / SLICES) - 1, /* alive at the end */
+	        .last_op = (int)((slice * ops + SLICES - 1) / SLICES)};           /* and at the begin */
+
+	return floor_raise(s, &s->floors[slice], &s->lists[LIST_LONG], &all, base);
+}
+
 /* The lowest offset >= base where `b` fits between the placed buffers alive at the same time. Raises it until
  * no list has a buffer in the way. */
 static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t base)
 {
 	int first = LIST_ALL, last = LIST_ALL, raised = 1;
-	int64_t at = base;
+	int64_t at = lives_at_peak(s, b) ? floor_raise(s, &s->floors[SLICES], &s->lists[LIST_PEAK], b, base)
+	                                 : base;
 
 	if (!lives_long(s, b)) {
-		first = slice_of(s, b->first_op);
-		last = slice_of(s, b->last_op);
-		s->lists[LIST_LONG].next = 0;
+		at = max_i64(at, slice_floor(s, b, base));
+		first = LIST_SLICES + slice_of(s, b->first_op);
+		last = LIST_SLICES + slice_of(s, b->last_op);
+		placed_begin(&s->lists[LIST_LONG], at, s->most_bytes);
 	}
 	for (int i = first; i <= last; i++)
-		s->lists[i].next = 0;
+		placed_begin(&s->lists[i], at, s->most_bytes);
 	while (raised) {
-		raised = first < LIST_ALL && placed_pass(&s->lists[LIST_LONG], &at, b);
+		raised = first != LIST_ALL && placed_pass(&s->lists[LIST_LONG], &at, b);
 		for (int i = first; i <= last; i++)
 			raised |= placed_pass(&s->lists[i], &at, b);
 	}
@@ -135,10 +195,12 @@ static int place_insert(struct place *s, const struct plan_buffer *b)
 	struct placed x = {b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
 	int rc = placed_insert(&s->lists[LIST_ALL], &x);
 
+	if (!rc && lives_at_peak(s, b))
+		rc = placed_insert(&s->lists[LIST_PEAK], &x);
 	if (lives_long(s, b))
 		return rc ? rc : placed_insert(&s->lists[LIST_LONG], &x);
 	for (int i = slice_of(s, b->first_op); i <= slice_of(s, b->last_op) && !rc; i++)
-		rc = placed_insert(&s->lists[i], &x);
+		rc = placed_insert(&s->lists[LIST_SLICES + i], &x);
 	return rc;
 }
 
@@ -178,8 +240,10 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 	int rc = 0;
 	int64_t base = 0, most = 0;
 
-	for (int i = 0; i < LISTS; i++)
+	for (int i = 0; i < LIST_SLICES + SLICES; i++)
 		s->lists[i].count = 0;
+	for (int i = 0; i <= SLICES; i++)
+		s->floors[i].bytes = INT64_MAX;
 	order_take(s, order);
 	*is_whole = 1;
 	for (int i = 0; i < s->count && most < limit && !rc; i++) {
@@ -204,14 +268,17 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 	return rc;
 }
 
-/* A lower bound of the end in any order: the most bytes alive at one time, less the rounding of the last
- * buffer. */
-static int least_find(int64_t *least, const struct plan *p, enum plan_space space)
+/* Finds the peak, the largest buffer, and a lower bound of the end in any order: the most bytes alive at one
+ * time, less the rounding of the last buffer. */
+static int least_find(int64_t *least, struct place *s, enum plan_space space)
 {
+	const struct plan *p = s->p;
 	int64_t *change = mem_alloc((size_t)p->op_count + 2, sizeof(*change));
 	int64_t alive = 0, base = 0, gap = 0;
 
 	*least = 0;
+	s->peak = 0;
+	s->most_bytes = 0;
 	if (!change)
 		return ERR_NOMEM;
 	for (int i = 0; i < p->buffer_count; i++) {
@@ -221,6 +288,7 @@ static int least_find(int64_t *least, const struct plan *p, enum plan_space spac
 		if (b->space != space || (!b->persistent && b->first_op < 0))
 			continue;
 		gap = bytes - b->bytes > gap ? bytes - b->bytes : gap;
+		s->most_bytes = bytes > s->most_bytes ? bytes : s->most_bytes;
 		base += b->persistent ? bytes : 0;
 		if (b->persistent)
 			continue;
@@ -229,7 +297,10 @@ static int least_find(int64_t *least, const struct plan *p, enum plan_space spac
 	}
 	for (int i = 0; i < p->op_count; i++) {
 		alive += change[i];
-		*least = base + alive - gap > *least ? base + alive - gap : *least;
+		if (base + alive - gap <= *least)
+			continue;
+		*least = base + alive - gap;
+		s->peak = i;
 	}
 	mem_free(change);
 	return 0;
@@ -240,7 +311,7 @@ static int space_place(struct place *s, int64_t *offsets, enum plan_space space)
 	struct plan *p = s->p;
 	int64_t least = INT64_MAX, bytes, limit;
 	int orders = space == SPACE_DEVICE ? ORDER_COUNT : 1, is_whole;
-	int rc = least_find(&limit, p, space);
+	int rc = least_find(&limit, s, space);
 
 	space_sort(s, space);
 	for (int order = 0; order < orders && least > limit && !rc; order++) {
@@ -265,11 +336,15 @@ int plan_layout(struct plan *p)
 
 	s.sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.sorted));
 	s.by_size = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.by_size));
-	rc = s.sorted && s.by_size ? rc : ERR_NOMEM;
+	s.lists = mem_alloc((size_t)SLICES + LIST_SLICES, sizeof(*s.lists));
+	s.floors = mem_alloc((size_t)SLICES + 1, sizeof(*s.floors));
+	rc = s.sorted && s.by_size && s.lists && s.floors ? rc : ERR_NOMEM;
 	for (int space = 0; space < SPACE_COUNT && !rc; space++)
 		rc = space_place(&s, offsets, (enum plan_space)space);
-	for (int i = 0; i < LISTS; i++)
+	for (int i = 0; i < LIST_SLICES + SLICES && s.lists; i++)
 		mem_free(s.lists[i].items);
+	mem_free(s.lists);
+	mem_free(s.floors);
 	mem_free(offsets);
 	mem_free(s.sorted);
 	mem_free(s.by_size);
