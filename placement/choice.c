@@ -209,6 +209,15 @@ static int is_worse(const struct chooser *s, double bound_ms)
 	return bound_ms > s->best_ms * (1 + 2e-6);
 }
 
+/* Plans of many micro-batches have many operations, and smaller budgets then gain little. */
+enum { WALK_OPS = 1000000 };
+
+/* Whether the search of smaller budgets has taken long enough. */
+static int is_long(const struct chooser *s)
+{
+	return s->choice->planned_count >= s->most_plans || s->listed_ops >= s->most_ops;
+}
+
 /* Keeps the activations of one block fewer, and as many weights as fit into the memory of *k without
  * weights. */
 static int kept_lower(struct chooser *s, struct choice_candidate *k)
@@ -239,7 +248,7 @@ static int weights_walk(struct chooser *s, struct choice_candidate k)
 {
 	int rc = 0;
 
-	while (!rc && k.weights && k.bound_ms < s->best_ms && s->choice->planned_count < s->most_plans) {
+	while (!rc && k.weights && k.bound_ms < s->best_ms && !is_long(s)) {
 		k.weights--;
 		if (is_worse(s, choice_bound_ms(way_of(s, &k)->bound, &k)))
 			break;
@@ -270,7 +279,7 @@ static int fillings_walk(struct chooser *s, const struct choice_candidate *most)
 			if (!rc)
 				rc = weights_walk(s, k);
 		}
-		if (rc || !k.kept || s->choice->planned_count >= s->most_plans)
+		if (rc || !k.kept || is_long(s))
 			return rc;
 		below = k;
 		below.kept--;
@@ -487,12 +496,12 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 	if (!rc)
 		rc = fillings_judge(&filled, s);
 	s->most_plans = 2 * s->choice->planned_count + 200;
+	s->most_ops = s->listed_ops + WALK_OPS;
 	if (filled.count)
 		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), choice_by_step);
 	for (int i = 0; i < filled.count && !rc; i++)
-		rc = walks && s->choice->planned_count < s->most_plans
-		             ? fillings_walk(s, &filled.list[i])
-		             : candidate_keep(s->choice, &filled.list[i]);
+		rc = walks && !is_long(s) ? fillings_walk(s, &filled.list[i])
+		                          : candidate_keep(s->choice, &filled.list[i]);
 	mem_free(filled.list);
 	return rc;
 }

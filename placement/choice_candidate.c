@@ -136,6 +136,8 @@ int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine 
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
 	k->weights_stay = m.resident_weights;
 	s->choice->planned_count++;
+	if (engine_plan(*engine, PLAN_TRAIN))
+		s->listed_ops += engine_plan(*engine, PLAN_TRAIN)->op_count;
 	rc = memo_find(&s->memo, k) ? 0 : memo_add(&s->memo, k);
 	if (rc) {
 		engine_close(*engine);

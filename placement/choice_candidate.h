@@ -32,9 +32,10 @@ struct chooser {
 	int states, units, blocks; /* upper bounds of units with state, units with weights, kept blocks */
 	struct way ways[CHOICE_WAYS];
 	int way_count;
-	int most_plans;  /* the search ends after this many plans */
-	double best_ms;  /* the shortest step so far */
-	int has_planned; /* 1: the last candidate that fit was not judged yet */
+	int most_plans;               /* the search ends after this many plans */
+	int64_t listed_ops, most_ops; /* operations of plans so far; and the search ends after this many */
+	double best_ms;               /* the shortest step so far */
+	int has_planned;              /* 1: the last candidate that fit was not judged yet */
 	struct choice_candidate planned;
 	struct engine *engine; /* its engine; NULL: not open */
 };
