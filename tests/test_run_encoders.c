@@ -86,11 +86,15 @@ static void test_adapters(void **state)
 {
 	(void)state;
 	for (int i = 0; i < CASES; i++) {
-		char *rows = golden_path(cases[i].name, "/train.jsonl");
+		char *rows = golden_path(cases[i].name, "/train.jsonl"), *text;
 
 		train(i, "lora", "per_device_train_batch_size=4 lora_rank=2 overwrite_output_dir=on");
 		assert_ferry(0, NULL, "eval model=%s/lora/model data=%s objective=%s", work_dir, rows,
 		        cases[i].objective);
+		text = file_of(
+		        "lora", "adapter/adapter_config.json"); /* PEFT wraps it as no language model */
+		assert_non_null(strstr(text, "\"task_type\": null"));
+		mem_free(text);
 		mem_free(rows);
 	}
 }

@@ -298,12 +298,21 @@ static int name_parameters(json_t *config, const struct modules *m, const struct
 	               : 0;
 }
 
+/* PEFT's class for a task adds to the model what only language models have. */
+static json_t *task_of(const struct model *model)
+{
+	const struct model_config *c = &model->config;
+
+	return c->is_classifier || c->is_encoder || c->pooling.mode_count ? json_null()
+	                                                                  : json_string("CAUSAL_LM");
+}
+
 static int write_config(const char *dir, const struct peft_export *o, const struct model *model)
 {
 	struct modules m;
 	int err = modules_find(&m, o, model);
-	json_t *config = json_pack("{s:s,s:s,s:o,s:I,s:o,s:f,s:s,s:o,s:o,s:o,s:b,s:b,s:b,s:b,s:b,s:o}",
-	        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
+	json_t *config = json_pack("{s:s,s:o,s:o,s:I,s:o,s:f,s:s,s:o,s:o,s:o,s:b,s:b,s:b,s:b,s:b,s:o}",
+	        "peft_type", "LORA", "task_type", task_of(model), "base_model_name_or_path",
 	        json_of_text(o->base), "r", (json_int_t)m.rank, "lora_alpha",
 	        json_of_number(m.scale * (double)m.rank), "lora_dropout", model->config.adapter_dropout,
 	        "bias", "none", "target_modules", m.names, "rank_pattern", m.rank_pattern, "alpha_pattern",
