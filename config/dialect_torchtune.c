@@ -49,6 +49,8 @@ static int loss(const struct item *s)
 {
 	const char *last = last_part(s->text);
 
+	if (config_name_equal(last, "DPOLoss"))
+		return item_set(s, "preference_loss", "sigmoid", CONFIG_STRONG);
 	return strstr(last, "CrossEntropy") || strstr(last, "CEWithChunked")
 	               ? item_pass(s)
 	               : item_refuse(s, "only cross-entropy is supported");
@@ -76,12 +78,14 @@ static int dataset(const struct item *s)
 			err = item_set(s, "alpaca_form", "stanford_newline", CONFIG_WEAK);
 		return err ? err : item_set(s, "data_format", "alpaca", CONFIG_STRONG);
 	}
+	if (config_name_equal(last, "preference_dataset"))
+		return item_set(s, "data_format", "preference", CONFIG_STRONG);
 	if (config_name_equal(last, "text_completion_dataset"))
 		return item_set(s, "data_format", "text", CONFIG_STRONG);
 	if (config_name_equal(last, "chat_dataset"))
 		return item_set(s, "data_format", "messages", CONFIG_WEAK);
-	return item_refuse(
-	        s, "not supported; supported: alpaca_dataset, chat_dataset, text_completion_dataset");
+	return item_refuse(s, "not supported; supported: alpaca_dataset, chat_dataset, preference_dataset, "
+	                      "text_completion_dataset");
 }
 
 static int apply_to_mlp(const struct item *s)
@@ -163,6 +167,11 @@ static const struct dialect_key keys[] = {
         OR_OFF("tokenizer.max_seq_len", "max_length"),
         CALL("loss._component_", loss),
         PASS("loss.num_output_chunks"),
+        KEY("loss.beta", "preference_beta"),
+        KEY("loss.label_smoothing", "preference_label_smoothing"),
+        KEY("checkpointer.keep_last_n_checkpoints", "save_total_limit"),
+        KEY("dataset.column_map.chosen", "field_chosen"),
+        KEY("dataset.column_map.rejected", "field_rejected"),
         ONLY("loss.ignore_index", "-100", "labels of -100 are left out; remove it"),
         ONLY("loss.reduction", "mean", "only the mean over a step's targets is supported; remove it"),
         ONLY("loss.*", ITEM_OFF " 0.0", "only plain cross-entropy is supported; remove it"),

@@ -259,9 +259,9 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 	key = config_key_find(name);
 	if (key && is_null)
 		return 0;
-	if (key && !config_key_known(key, p->c->verb) && !p->layer.file) {
+	if (key && !config_key_known(key, p->c->verb) && !p->layer.file && key->verbs >> VERB_INIT & 1) {
 		found = dialect_set(&p->dialects, p->c, &p->layer, name, text, line, is_null, DIALECT_ANY);
-		if (found != DIALECT_UNKNOWN)
+		if (found != DIALECT_UNKNOWN) /* --config names a file where others have it */
 			return found < 0 ? found : 0;
 	}
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)

@@ -5,6 +5,7 @@
 #define LLAMA_FACTORY "model_name_or_path: m\nfinetuning_type: full\ndataset: d\noutput_dir: o\n"
 #define AXOLOTL "base_model: m\nmicro_batch_size: 1\nsequence_len: 512\noutput_dir: o\n"
 #define SET(type) "datasets:\n  - path: a.jsonl\n    type: " type "\n"
+#define TORCHTUNE "tokenizer:\n  _component_: torchtune.models.llama3.llama3_tokenizer\n  path: /m/t.model\n"
 #define TRL "model_name_or_path: m\ndataset_name: d\noutput_dir: o\n"
 
 static const struct {
@@ -73,6 +74,13 @@ static const struct {
                 "field_label", "ok"},
         {LLAMA_FACTORY "stage: kto\n", "preference_loss", "kto"},
         {LLAMA_FACTORY "stage: kto\nkto_rejected_weight: 0.5\n", "preference_undesirable_weight", "0.5"},
+        {TORCHTUNE "loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n  beta: 0.2\n", "preference_loss",
+                "sigmoid"},
+        {TORCHTUNE "loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n  beta: 0.2\n", "preference_beta",
+                "0.2"},
+        {TORCHTUNE "dataset:\n  _component_: torchtune.datasets.preference_dataset\n", "data_format",
+                "preference"},
+        {TORCHTUNE "checkpointer:\n  keep_last_n_checkpoints: 3\n", "save_total_limit", "3"},
         {TRL "loss_type: kto\n", "preference_loss", "kto"},
         {TRL "desirable_weight: 1.5\nbeta: 0.2\n", "preference_loss", "kto"},
         {TRL "undesirable_weight: 1.5\n", "preference_undesirable_weight", "1.5"},

@@ -256,11 +256,29 @@ static void test_modules(void **state)
 	}
 }
 
+/* Other words before the texts are other rows: the key is named. */
+static void test_resumed_prompt(void **state)
+{
+	(void)state;
+	write_file(
+	        "pairs.jsonl", "{\"a\":\"the sea\",\"b\":\"old ship\"}\n{\"a\":\"red\",\"b\":\"green\"}\n");
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/pairs.jsonl output_dir=%s/prompted max_steps=1 save_steps=1 "
+	        "embedding_loss=mnrl per_device_train_batch_size=2 query_prompt=slowly",
+	        work_dir, work_dir, work_dir);
+	assert_ferry(2, NULL,
+	        "train %s/prompted/config.yaml resume_from_checkpoint=auto max_steps=2 query_prompt=again",
+	        work_dir);
+	assert_non_null(
+	        strstr(ferry_said(), "query_prompt was slowly and is again; set query_prompt=slowly"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_bert),
 	        cmocka_unit_test(test_result), cmocka_unit_test(test_refusals),
-	        cmocka_unit_test(test_lone_rows), cmocka_unit_test(test_modules)};
+	        cmocka_unit_test(test_lone_rows), cmocka_unit_test(test_resumed_prompt),
+	        cmocka_unit_test(test_modules)};
 	int failed;
 
 	ferry_run_begin("embedding");

@@ -88,10 +88,15 @@ int train_check_model(const struct trainer *t)
 /* Keys that a checkpoint answers: a change of them is without effect. */
 static const char settled[] = "model init_weights lora_adapter";
 
+static const char embedders[] = "embedders and classifiers"; /* a group of keys */
+
 /* Keys that make the rows or their order; paths are left out, as the same file may have another one. */
 static int makes_rows(const struct config_key *key)
 {
-	if (!strcmp(key->name, "seed"))
+	if (config_name_in(key->name, "seed query_prompt document_prompt"))
+		return 1;
+	if (key->verbs >> VERB_TRAIN & 1 && !strcmp(key->group, embedders) &&
+	        !strncmp(key->name, "field_", 6))
 		return 1;
 	return key->verbs >> VERB_TRAIN & 1 && !strcmp(key->group, "text") && key->path == CONFIG_PATH_NONE &&
 	       !config_name_in(key->name, "data_memory eval_data_split");
@@ -100,10 +105,10 @@ static int makes_rows(const struct config_key *key)
 /* Keys whose change is refused by what it does, and then named. */
 static const char named[] = "freeze trainable eval_data_split";
 
-/* These and keys of two groups. Excludes keys that change no number, and those with their own message. */
+/* These and keys of three groups. Excludes keys that change no number, and those with their own message. */
 static int is_setting(const struct config_key *key)
 {
-	static const char *const groups[] = {"optimizer", "numbers"};
+	static const char *const groups[] = {"optimizer", "numbers", embedders};
 	static const char except[] =
 	        "optimizer_state nonfinite_limit export_dtype deterministic preference_reference";
 

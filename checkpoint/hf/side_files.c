@@ -150,14 +150,17 @@ static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 		const struct side_row *row = row_of(names[i]);
 		char *path = NULL;
 
-		if (of == OF_MODEL && side_folder_is(names[i]) && (path = file_join(dir, names[i])) != NULL)
-			err = read_folder(side, path, names[i]);
+		if (of == OF_MODEL && side_folder_is(names[i])) {
+			path = file_join(dir, names[i]);
+			err = path ? read_folder(side, path, names[i]) : ERR_NOMEM;
+		}
 		mem_free(path);
 		path = NULL;
 		if (of == OF_TOKENIZER && !strcmp(names[i], "additional_chat_templates"))
 			log_warn("%s/%s is not copied to checkpoints and the result; copy it there", dir,
 			        names[i]);
-		if (!row || (row->of == OF_TOKENIZER) != (of == OF_TOKENIZER) || !is_utf8(dir, names[i]))
+		if (err || !row || (row->of == OF_TOKENIZER) != (of == OF_TOKENIZER) ||
+		        !is_utf8(dir, names[i]))
 			continue;
 		err = hf_dir_resolve(&path, dir, names[i]);
 		if (!err && path && file_kind_of(path) != FILE_DIR)
