@@ -182,7 +182,8 @@ static const struct dialect_key keys[] = {
         METHOD("infer_backend", ITEM_OFF, "chats with a model; use ferry generate chat=on"),
         ONLY("pure_bf16 shift_attn split_special_tokens freeze_language_model", ITEM_OFF,
                 "not supported; remove it"),
-        PASS("image_max_pixels image_min_pixels video_max_pixels video_min_pixels video_fps crop_to_patches "
+        PASS("image_max_pixels image_min_pixels video_max_pixels video_min_pixels video_fps video_maxlen "
+             "crop_to_patches "
              "use_v1_kernels freeze_vision_tower freeze_multi_modal_projector "
              "ray_* use_reentrant_gc fp8_backend"),
         CALL("interleave_probs", mix_weights),

@@ -73,7 +73,7 @@ int preference_set_type(const char **format, const struct item *s)
 	        {"chatml.prompt_pairs llama3.prompt_pairs", "prompt"},
 	        {"chatml.argilla llama3.argilla", "prompt,input,question,instruction"},
 	        {"chatml.ultra llama3.ultra chatml.argilla_chat llama3.argilla_chat chat_template.default "
-	         "chat_template.argilla_chat passthrough",
+	         "chat_template.argilla chat_template.argilla_chat passthrough",
 	                NULL}};
 	const char *dot = strchr(s->text, '.');
 	struct item field = *s;

@@ -127,10 +127,20 @@ static const struct dialect_key keys[] = {
         KEYS_END,
 };
 
+/* It holds back a tenth of the rows to evaluate on, unless a file says otherwise. */
+static int finish(struct dialect_state *d, struct config *c)
+{
+	if (d->file != &dialect_surogate || !config_trains(c) || !config_was_set(c, "eval_steps") ||
+	        c->eval_steps == 0 || config_was_set(c, "eval_data") || config_was_set(c, "eval_split"))
+		return 0;
+	return config_set_meant(c, d->file_path, "eval_split", "validation_split_ratio", 0, "0.1");
+}
+
 const struct dialect dialect_surogate = {.name = "Surogate",
         .markers = markers,
         .own = own,
         .keys = keys,
         .defaults = defaults,
         .lora = &lora,
-        .cosine_has_floor = 1};
+        .cosine_has_floor = 1,
+        .finish = finish};

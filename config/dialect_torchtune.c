@@ -178,7 +178,8 @@ static const struct dialect_key keys[] = {
         ONLY("max_steps_per_epoch", ITEM_OFF, "set max_steps, or num_train_epochs to a fraction"),
         PASS("checkpointer._component_ checkpointer.checkpoint_files checkpointer.checkpoint_files.* "
              "checkpointer.model_type checkpointer.safe_serialization tokenizer._component_ "
-             "tokenizer.merges_file compile compile.* profiler profiler.* metric_logger.* "
+             "tokenizer.merges_file tokenizer.vocab_path tokenizer.merges_path compile compile.* profiler "
+             "profiler.* metric_logger.* "
              "log_peak_memory_stats custom_sharded_layers fsdp_reshard_after_forward"),
         KEYS_END,
 };

@@ -35,6 +35,9 @@ static const char surogate[] =
         "cosine\nfinal_lr_fraction: 0.1\n"
         "validation_split_ratio: 0.2\ndatasets:\n  - path: rows.jsonl\n    type: conversation\n"
         "    messages_field: prompt\n    samples: 500\n";
+static const char surogate_evaluates[] =
+        "model: m\nrecipe: bf16\nlmhead_chunks: 4\nsample_packing: true\neval_steps: 25\n"
+        "datasets:\n  - path: rows.jsonl\n    type: auto\n";
 static const char version1[] =
         "model: m\nmodel_class: llm\npeft_config:\n  name: lora\n  r: 4\n  lora_alpha: 32\n  target_modules: "
         "all\n"
@@ -48,6 +51,7 @@ static const char pretraining[] =
 static const struct {
 	const char *yaml, *key, *text;
 } understood[] = {
+        {surogate_evaluates, "eval_split", "0.1"},
         {zero3, "sharding_strategy", "FULL_SHARD"},
         {zero3, "cpu_offload", "on"},
         {zero3, "adam_beta1", "0.8"},
