@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static struct run_model models[8];
+static struct run_model models[10];
 static int model_count;
 
 /* ---- settings that change no bit ---- */
@@ -403,7 +403,9 @@ int main(void)
 		golden_model(&models[model_count++], golden, "gpt_neox");
 		golden_model(&models[model_count++], golden, "modern/gemma4");
 		golden_model(&models[model_count++], golden, "modern/gemma4_e");
+		golden_model(&models[model_count++], golden, "modern/granitemoehybrid");
 		golden_model(&models[model_count++], golden, "modern/lfm2");
+		golden_model(&models[model_count++], golden, "modern/nemotron_h");
 		golden_model(&models[model_count++], golden, "modern/muse_glimmer");
 		golden_model(&models[model_count++], golden, "modern/qwen3_5");
 	}
