@@ -124,6 +124,7 @@ struct model_group {
 	int layer;       /* block, or -1 */
 	int part, parts; /* of its block */
 	int first, last; /* groups that share activations: mostly only itself */
+	int place;       /* of `first` among such: groups that share some have one place */
 };
 
 enum { TEXT_PART_REPLACED = 3 }; /* images, videos, sounds */
@@ -139,7 +140,7 @@ struct model {
 	int stage_count;
 	struct model_group *groups; /* in the order of stages */
 	int group_count;
-	int block_group_count; /* those of blocks: as many as blocks, unless a block is divided */
+	int block_group_count; /* places of blocks: as many as blocks, unless a family divides one */
 	struct model_value *values;
 	int *stage_value;   /* the lists of all stages, one after the other */
 	int *stage_tensor;  /* the lists of all stages, one after the other */

@@ -105,6 +105,7 @@ static int parts_add(struct model *model, int **next, const struct stage_list *l
 
 	for (int64_t e = 0; e < x->count; e += x->part) {
 		group_begin(model, layer, part++);
+		model->block_group_count--;
 		model->groups[model->group_count - 1].first = first;
 		stage_add(model, next, list, STAGE_PART, layer);
 		model->stages[model->stage_count - 1].part = (int)(e / x->part);
@@ -178,5 +179,7 @@ int model_stages_build(struct model *model)
 			stage_add(model, &next, &one, (enum stage_kind)kind, -1);
 		}
 	}
+	for (int g = 1; g < model->group_count; g++)
+		model->groups[g].place = model->groups[g - 1].place + (model->groups[g].first == g);
 	return tensors_check(model);
 }

@@ -23,10 +23,11 @@ int group_end(const struct builder *b, int g)
 int group_keeps(const struct builder *b, int g)
 {
 	const struct plan_policy *o = &b->p->policy;
-	int first = b->model->groups[g].first;
+	int first = b->model->groups[g].first, place = b->model->groups[g].place,
+	    head = b->model->groups[b->group_count - 1].place;
 
 	return b->p->kind == PLAN_TRAIN && first >= b->train_group &&
-	       (o->activations == ACTIVATION_KEEP || first >= b->group_count - 1 - o->kept_blocks);
+	       (o->activations == ACTIVATION_KEEP || place >= head - o->kept_blocks);
 }
 
 /* Whether the visit's backward begins with forward of some stages again. These belong to the first of the
