@@ -123,6 +123,7 @@ static void test_words(void **state)
 	        {"{\"tokens\":[\"a\"],\"ner_tags\":[\"X\"]}", "which is no label of the model"},
 	        {"{\"tokens\":\"a\",\"ner_tags\":[0]}", "\"tokens\" is a string; expected a list of words"},
 	        {"{\"tokens\":[7],\"ner_tags\":[0]}", "\"tokens\"[0] is an integer; expected a word"},
+	        {"{\"tokens\":[\"a\"]}", "no column \"ner_tags\""},
 	        {"{\"text\":\"a b\"}", "needs a list of words and a list of their labels"},
 	};
 	const char *source = getenv("FERRY_SOURCE");

@@ -22,6 +22,7 @@
 #include "host/pool.h"
 #include "host/topology.h"
 #include "model/families/open.h"
+#include "model/family.h"
 #include "model/freeze.h"
 #include "placement/options.h"
 #include "placement/ranks.h"
@@ -42,12 +43,15 @@ static char *model_dir_of(const char *path)
 /* Refuses a model that gives no next token where tokens are wanted. */
 static int head_check(const struct model *model, const struct config *c)
 {
-	const char *set = c->verb == VERB_GENERATE ? "" : "; set objective=classification";
+	int is_of_words = model->config.is_classifier == HEAD_OF_TOKENS;
+	const char *set = c->verb == VERB_GENERATE ? ""
+	                  : is_of_words            ? "; set objective=token_classification"
+	                                           : "; set objective=classification";
 
 	if (model->config.is_classifier)
 		return err_set(ERR_UNSUPPORTED,
-		        "%s is a classifier (...ForSequenceClassification): it gives no logits of tokens%s",
-		        c->model, set);
+		        "%s is a classifier (...For%sClassification): it gives no logits of tokens%s",
+		        c->model, is_of_words ? "Token" : "Sequence", set);
 	if (model->config.is_encoder)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s is an encoder (%s): it gives no logits of a next token%s%s", c->model,

@@ -26,6 +26,7 @@ static const json_t *list_find(const char **key, struct dataset_builder *b, cons
 		*key = usual[i];
 		value = json_object_get(record, *key);
 	}
+	*key = value ? *key : usual[0];
 	return value;
 }
 
