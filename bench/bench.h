@@ -20,7 +20,8 @@ struct bench_args {
 	int64_t count;      /* size of the work, in the benchmark's own unit; 0: its default */
 	const char *device; /* for benchmarks of a device: a name for device_open; NULL: "host". The caller
 	                       registers other devices */
-	double copy_gbps;   /* throttle of the host device's copies each way, 1e9 bytes/s; 0: none */
+	enum device_attention attention; /* as in device_options */
+	double copy_gbps; /* throttle of the host device's copies each way, 1e9 bytes/s; 0: none */
 	/* `offload`: micro-batches of a step (0: 1); device memory to fill (0: all that is free); the norm
 	 * for clipping (0: none, and updates run inside backward) */
 	int64_t micro_batches, device_budget_bytes;

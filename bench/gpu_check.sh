@@ -469,7 +469,7 @@ if [ -n "$small" ]; then
 else
 	wants kernels && step kernels 75 "$ferry" bench kernels "device=$device" --json
 	if wants kernels && has_library cuDNN; then
-		step kernels-cudnn 30 env FERRY_ATTENTION=cudnn "$ferry" bench kernels "device=$device" models=attention --json
+		step kernels-cudnn 30 "$ferry" bench kernels "device=$device" attention=cudnn models=attention --json
 		# figures of ferry's own kernel must not stand under cuDNN's name; the rows in fp32 are never cuDNN's
 		if grep "ferry's own kernel" "$work/logs/kernels-cudnn.log" | grep -v 'in fp32 runs' \
 			>"$work/logs/cudnn-refused.log"; then

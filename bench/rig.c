@@ -30,8 +30,10 @@ void bench_scale_init(struct bench_scale *scale, enum device_kind kind, int64_t 
 
 int bench_device_open(struct device **device, const struct bench_args *args, struct pool *pool)
 {
-	const struct device_options o = {
-	        .pool = pool, .threads = args->threads, .host_copy_gbps = args->copy_gbps};
+	const struct device_options o = {.pool = pool,
+	        .threads = args->threads,
+	        .host_copy_gbps = args->copy_gbps,
+	        .attention = args->attention};
 
 	device_register(&backend_host);
 	return device_open(device, args->device ? args->device : "host", &o);

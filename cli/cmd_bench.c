@@ -132,6 +132,7 @@ int cli_bench(const struct config *c)
 	struct bench_args args = {.threads = c->threads > 0 ? (int)c->threads : pool_default_threads(),
 	        .count = c->bench_count,
 	        .copy_gbps = c->host_copy_gbps,
+	        .attention = (enum device_attention)c->attention,
 	        .micro_batches = c->gradient_accumulation_steps,
 	        .device_budget_bytes = c->vram_budget_bytes > 0 ? c->vram_budget_bytes : 0,
 	        .host_budget_bytes = c->ram_budget_bytes > 0 ? c->ram_budget_bytes : 0,

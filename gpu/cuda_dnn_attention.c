@@ -11,6 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int is_wished(enum device_attention wish)
+{
+	const char *text = getenv("FERRY_ATTENTION");
+
+	if (wish == DEVICE_ATTENTION_OPEN)
+		return text && !strcmp(text, "cudnn");
+	return wish == DEVICE_ATTENTION_CUDNN;
+}
+
 #ifdef FERRY_CUDNN
 
 #include <float.h>
@@ -59,14 +68,13 @@ static int dnn_start(struct cuda_dnn *d)
 	return d->choices ? 0 : ERR_NOMEM;
 }
 
-int cuda_dnn_open(struct cuda_dnn **dnn, void *workspace, int64_t workspace_bytes)
+int cuda_dnn_open(struct cuda_dnn **dnn, enum device_attention wish, void *workspace, int64_t workspace_bytes)
 {
-	const char *wish = getenv("FERRY_ATTENTION");
 	struct cuda_dnn *d;
 	int rc;
 
 	*dnn = NULL;
-	if (!wish || strcmp(wish, "cudnn"))
+	if (!is_wished(wish))
 		return 0;
 	d = mem_alloc(1, sizeof(*d));
 	rc = d ? dnn_start(d) : ERR_NOMEM;
@@ -74,7 +82,7 @@ int cuda_dnn_open(struct cuda_dnn **dnn, void *workspace, int64_t workspace_byte
 		cuda_dnn_close(d);
 		if (rc == ERR_NOMEM)
 			return rc;
-		log_warn("FERRY_ATTENTION=cudnn: %s; attention runs on ferry's own kernels", err_text());
+		log_warn("attention=cudnn: %s; attention runs on ferry's own kernels", err_text());
 		return 0;
 	}
 	d->workspace = workspace;
@@ -330,7 +338,7 @@ static int run_part(
 static int refuse(struct cuda_dnn *d, const struct op_attention_grad *o)
 {
 	if (!d->said_refused++)
-		log_warn("FERRY_ATTENTION=cudnn: %s on ferry's own kernel",
+		log_warn("attention=cudnn: %s on ferry's own kernel",
 		        o->dtype != DTYPE_BF16 ? "attention in fp32 runs"
 		                               : "micro-batches with documents of different lengths, and "
 		                                 "masks other than causal, run");
@@ -392,15 +400,13 @@ int cuda_dnn_attention_plan(int64_t *workspace_bytes, const struct op *op, const
 
 #else
 
-int cuda_dnn_open(struct cuda_dnn **dnn, void *workspace, int64_t workspace_bytes)
+int cuda_dnn_open(struct cuda_dnn **dnn, enum device_attention wish, void *workspace, int64_t workspace_bytes)
 {
-	const char *wish = getenv("FERRY_ATTENTION");
-
 	(void)workspace;
 	(void)workspace_bytes;
 	*dnn = NULL;
-	if (wish && !strcmp(wish, "cudnn"))
-		log_warn("FERRY_ATTENTION=cudnn: this build was made without cudnn.h; attention runs "
+	if (is_wished(wish))
+		log_warn("attention=cudnn: this build was made without cudnn.h; attention runs "
 		         "on ferry's own kernels");
 	return 0;
 }

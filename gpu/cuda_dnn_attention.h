@@ -1,6 +1,6 @@
 /* Attention by cuDNN's fused kernels: another way for OP_ATTENTION and OP_ATTENTION_GRAD.
  *
- * FERRY_ATTENTION=cudnn turns it on, for micro-batches in which all documents have the maximum length. To
+ * attention=cudnn turns it on, for micro-batches in which all documents have the maximum length. To
  * cuDNN these are a batch with only a causal mask (and a window), which its engines know. Documents of other
  * lengths would need a mask for which cuDNN skips no block, and a plan for each length, which takes a second
  * to make. ferry's own kernels compute these. The choice depends on the micro-batch alone, so a resumed run
@@ -15,6 +15,7 @@
 #ifndef FERRY_GPU_CUDA_DNN_ATTENTION_H
 #define FERRY_GPU_CUDA_DNN_ATTENTION_H
 
+#include "device/device.h"
 #include "gpu/cuda.h"
 #include "gpu/cuda_dnn_part.h"
 
@@ -24,9 +25,10 @@ extern "C" {
 
 struct cuda_dnn;
 
-/* workspace: as in cuda_blas_open, which may share it. *dnn is NULL without an error if FERRY_ATTENTION is
- * not "cudnn" or there is no cuDNN (log_warn says why). Returns 0 or ERR_NOMEM. */
-int cuda_dnn_open(struct cuda_dnn **dnn, void *workspace, int64_t workspace_bytes);
+/* workspace: as in cuda_blas_open, which may share it. *dnn is NULL without an error if cuDNN is not wished
+ * for or not there (log_warn says why). Returns 0 or ERR_NOMEM. */
+int cuda_dnn_open(
+        struct cuda_dnn **dnn, enum device_attention wish, void *workspace, int64_t workspace_bytes);
 void cuda_dnn_close(struct cuda_dnn *dnn);
 
 /* 1: not for this op, nothing was queued; 0: queued; or a negative ERR_*. dnn may be NULL. */

@@ -362,7 +362,7 @@ static void probe_product(struct probe *p)
 static int probe_open(struct probe *p)
 {
 	static const char *const names[] = {"libraries_open", "libraries_memory"},
-	                         *const what[] = {"opening cuBLASLt (and cuDNN if FERRY_ATTENTION=cudnn)",
+	                         *const what[] = {"opening cuBLASLt (and cuDNN with attention=cudnn)",
 	                                 "GPU memory that this takes"};
 	int64_t begin_ns = clock_now_ns(), free_bytes;
 	void *pinned = NULL, *pageable = NULL;

@@ -62,8 +62,8 @@ static int open_attention(struct cuda_stream *s)
 {
 	struct cuda_device *d = device_of(&s->base);
 
-	return cuda_dnn_open(
-	        &s->dnn, s->has_workspace ? d->workspace : NULL, s->has_workspace ? d->workspace_bytes : 0);
+	return cuda_dnn_open(&s->dnn, d->options.attention, s->has_workspace ? d->workspace : NULL,
+	        s->has_workspace ? d->workspace_bytes : 0);
 }
 
 static void free_stream(struct cuda_stream *s)

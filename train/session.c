@@ -457,6 +457,7 @@ int session_open_device(struct session *s, const char *name)
 	        .host_copy_gbps = c->host_copy_gbps,
 	        .stream_delay_seed = (uint64_t)c->stream_delay_seed,
 	        .poison = c->stream_delay_seed != 0,
+	        .attention = (enum device_attention)c->attention,
 	};
 	int rc;
 
@@ -471,7 +472,10 @@ int session_open_device(struct session *s, const char *name)
 	o.bootstrap = world_for_device();
 	o.index = world_self()->local_rank;
 	o.ranks_per_node = ranks_on_node(c, s->machine, world_self(), c->ranks);
-	return device_open(&s->device, name, &o);
+	rc = device_open(&s->device, name, &o);
+	if (!rc && c->attention == CONFIG_ATTENTION_CUDNN && device_kind_of(s->device) != DEVICE_CUDA)
+		log_warn("%s=cudnn has no effect: no GPU computes here", config_where(c, "attention"));
+	return rc;
 }
 
 /* ---- weights ---- */

@@ -71,8 +71,9 @@ void cuda_blas_close(struct cuda_blas *blas)
 
 /* ---- attention by a library: there is none ---- */
 
-int cuda_dnn_open(struct cuda_dnn **dnn, void *workspace, int64_t workspace_bytes)
+int cuda_dnn_open(struct cuda_dnn **dnn, enum device_attention wish, void *workspace, int64_t workspace_bytes)
 {
+	(void)wish;
 	(void)workspace;
 	(void)workspace_bytes;
 	*dnn = NULL;
