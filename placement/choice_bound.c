@@ -22,6 +22,7 @@ struct sums {
 };
 
 struct choice_bound {
+	const struct model *model;
 	struct plan_policy policy;
 	int unit_count, group_count, moment_count;
 	int *order;                       /* units in the order in which they stay */
@@ -241,7 +242,8 @@ static int bound_alloc(struct choice_bound *b, const struct chooser *s, const st
 	int rc = 0;
 
 	b->unit_count = s->map->unit_count;
-	b->group_count = s->base->model->group_count;
+	b->model = s->base->model;
+	b->group_count = b->model->group_count;
 	b->is_shared = like != NULL;
 	b->order = mem_alloc((size_t)b->unit_count, sizeof(*b->order));
 	b->spares = mem_alloc((size_t)b->unit_count, 1);
@@ -339,15 +341,18 @@ static struct tally tally_open(const struct choice_bound *b, int states)
 	return t;
 }
 
-/* Groups of blocks, from the head on: the kept-th that keeps its activations. */
+/* Changes the kept-th block from the head on, all of its groups. */
 static void kept_change(struct tally *t, const struct choice_bound *b, int sign)
 {
-	int g = b->group_count - 1 - (sign > 0 ? ++t->kept : t->kept--);
+	const struct model_group *groups = b->model->groups;
+	int place = groups[b->group_count - 1].place - (sign > 0 ? ++t->kept : t->kept--);
 
-	if (g < 0)
-		return;
-	sums_add(&t->sums, &b->groups[KEEPS_ACTIVATIONS][g], sign, b->moment_count);
-	sums_add(&t->sums, &b->groups[KEEPS_NOTHING][g], -sign, b->moment_count);
+	for (int g = 0; g < b->group_count; g++) {
+		if (groups[g].place != place)
+			continue;
+		sums_add(&t->sums, &b->groups[KEEPS_ACTIVATIONS][g], sign, b->moment_count);
+		sums_add(&t->sums, &b->groups[KEEPS_NOTHING][g], -sign, b->moment_count);
+	}
 }
 
 /* Keeps weights of more units while they fit, up to `most`. */
