@@ -137,6 +137,12 @@ static void test_no_duplicates(void **state)
 	        "resume=auto",
 	        work_dir, work_dir, work_dir, keys);
 	same_weights("whole", "part");
+	assert_ferry(2, NULL,
+	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/part %s "
+	        "per_device_train_batch_size=4 "
+	        "resume=auto batch_sampler=default max_steps=20",
+	        work_dir, work_dir, work_dir, keys);
+	assert_non_null(strstr(ferry_said(), "set batch_sampler=no_duplicates"));
 	/* every row is an anchor that its step has once */
 	write_file("same.jsonl", "%s",
 	        "{\"a\":\"q\",\"b\":\"r\"}\n{\"a\":\"q\",\"b\":\"s\"}\n{\"a\":\"t\",\"b\":\"u\"}\n");
