@@ -206,6 +206,15 @@ static double one_bytes(const struct choice_candidate *none, const struct choice
 	return count ? (double)(all->device_bytes - none->device_bytes) / count : 0;
 }
 
+/* Bytes of groups that share activations, those of experts in parts, do not add up; they get no bound. */
+static int has_shared_activations(const struct model *model)
+{
+	for (int g = 0; g < model->group_count; g++)
+		if (model->groups[g].first != model->groups[g].last)
+			return 1;
+	return 0;
+}
+
 static int streamed_sum(struct choice_bound *b, struct chooser *s, struct choice_candidate *none)
 {
 	struct sample sample = {0};
@@ -213,7 +222,7 @@ static int streamed_sum(struct choice_bound *b, struct chooser *s, struct choice
 
 	if (!rc) {
 		b->policy = sample.plan->policy;
-		b->moment_count = sample.moment_count;
+		b->moment_count = has_shared_activations(b->model) ? 0 : sample.moment_count;
 		sample_sum(&sample, b->units[STAYS_NOTHING], b->groups[KEEPS_NOTHING], &b->rest);
 	}
 	sample_close(&sample);

@@ -5,6 +5,7 @@
 #include "tests/model_text.h"
 
 #include "device/backend.h"
+#include "model/experts_parts.h"
 #include "placement/choice_bound.h"
 
 #include <math.h>
@@ -78,11 +79,12 @@ static void candidate_check(struct chooser *s, struct choice_candidate k)
 		fail_msg("states %d, kept %d, weights %d: at most %d and %d said to fit", k.states, k.kept,
 		        k.weights, kept, weights);
 	assert_true(choice_bound_least_ms(bound, &k, k.device_bytes) <= k.step_ms);
-	if (k.kept && choice_bound_kept(bound, &k, k.kept, k.device_bytes * 2 / 3) == k.kept)
+	if (!model_experts_part(s->base->model) && k.kept &&
+	        choice_bound_kept(bound, &k, k.kept, k.device_bytes * 2 / 3) == k.kept)
 		fail_msg("states %d, kept %d of %d: all fit two thirds", k.states, k.kept, s->blocks);
 }
 
-static void model_check(const char *text, enum visit_order order, int micro_batches, int lora)
+static void model_check(const char *text, enum visit_order order, int micro_batches, int lora, int parts)
 {
 	struct model *model = model_from(text);
 	struct engine_options o = options_of(model, micro_batches);
@@ -90,6 +92,9 @@ static void model_check(const char *text, enum visit_order order, int micro_batc
 	struct choice choice = {0};
 	struct chooser s;
 
+	if (parts)
+		check_ok(model_experts_divide(model, model_experts_step(model)));
+	assert_true(!parts || model->group_count > model->block_group_count + 2);
 	o.policy.order = order;
 	for (int t = 0; t < model->tensor_count && lora; t++)
 		model->tensors[t].trainable = t % 9 == 3;
@@ -120,18 +125,19 @@ static const char mixture[] = "{\"model_type\":\"qwen3_moe\"," SIZES ",\"head_di
 static void test_candidates(void **state)
 {
 	(void)state;
-	model_check(llama, ORDER_LAYER_MAJOR, 1, 0);
-	model_check(llama, ORDER_LAYER_MAJOR, 3, 0);
-	model_check(llama, ORDER_LAYER_MAJOR, 1, 1);
-	model_check(mixture, ORDER_LAYER_MAJOR, 2, 0);
+	model_check(llama, ORDER_LAYER_MAJOR, 1, 0, 0);
+	model_check(llama, ORDER_LAYER_MAJOR, 3, 0, 0);
+	model_check(llama, ORDER_LAYER_MAJOR, 1, 1, 0);
+	model_check(mixture, ORDER_LAYER_MAJOR, 2, 0, 0);
+	model_check(mixture, ORDER_LAYER_MAJOR, 1, 0, 1);
 }
 
 /* Sums over micro-batches: each has a pass of its own. */
 static void test_passes(void **state)
 {
 	(void)state;
-	model_check(llama, ORDER_MICRO_BATCH_MAJOR, 3, 0);
-	model_check(mixture, ORDER_MICRO_BATCH_MAJOR, 2, 0);
+	model_check(llama, ORDER_MICRO_BATCH_MAJOR, 3, 0, 0);
+	model_check(mixture, ORDER_MICRO_BATCH_MAJOR, 2, 0, 0);
 }
 
 /* What does not fit alone is said so. */
