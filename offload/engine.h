@@ -110,6 +110,12 @@ int engine_write(
         struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, const void *src);
 int engine_read(struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
 
+/* The same for a range of bytes of codes or scales (unit_map_coded); of the range, only what this rank holds.
+ */
+int engine_write_coded(
+        struct engine *engine, int unit, enum plane plane, struct unit_bytes bytes, const void *src);
+int engine_read_coded(struct engine *engine, int unit, enum plane plane, struct unit_bytes bytes, void *dst);
+
 /* Returns the address of these elements, contiguous in host memory. NULL if another rank owns one of them, or
  * if the plane is on the device. Threads may fill the memory before the first step; planes are zero until
  * then. Valid until close. */

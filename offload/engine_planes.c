@@ -13,36 +13,17 @@ struct plane_part {
 	int64_t at_bytes, skipped_bytes, bytes;
 };
 
-/* The same for codes and scales of whole rows of blocks; one rank has them all. NESTED scales are those of
- * the whole tensor, which is not divided. */
-static void coded_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
-        int64_t first, int64_t count)
+/* The same for codes and scales: a range of bytes in the plane of a unit. */
+static void coded_find(
+        const struct engine *e, struct plane_part *part, int unit, enum plane plane, struct unit_bytes bytes)
 {
-	const struct unit *u = &e->map->units[part->unit];
-	const struct unit_piece *piece = unit_map_piece(e->map, tensor, first);
-	int64_t cols = model_tensor_cols(&e->map->model->tensors[tensor]), rows = piece->count / cols;
+	const struct unit *u = &e->map->units[unit];
+	struct unit_bytes held = unit_bytes_held(u, plane, e->map->shard_rank, bytes);
 
-	first -= piece->first;
-	part->skipped_bytes = 0;
-	if (plane == PLANE_CODES) {
-		part->at_bytes = unit_coded_bytes(u, plane, piece->offset + first);
-		part->bytes = unit_coded_bytes(u, plane, count);
-		return;
-	}
-	part->at_bytes = piece->scale;
-	part->bytes = weight_format_scale_bytes(u->format, rows, cols);
-	if (u->format->scale == CODE_SCALE_NESTED)
-		return;
-	weight_format_shape(u->format, &rows, &cols);
-	if (u->format->is_flat) {
-		part->at_bytes += first / u->format->block_cols * code_scale_bytes(u->format->scale);
-		part->bytes = weight_format_scales(u->format, 1, count) * code_scale_bytes(u->format->scale);
-	} else {
-		part->at_bytes += weight_format_scales(u->format, first / cols, cols) *
-		                  code_scale_bytes(u->format->scale);
-		part->bytes = weight_format_scales(u->format, count / cols, cols) *
-		              code_scale_bytes(u->format->scale);
-	}
+	*part = (struct plane_part){.unit = unit,
+	        .at_bytes = held.begin - unit_coded_shard_bytes(u, plane) * e->map->shard_rank,
+	        .skipped_bytes = held.begin - bytes.begin,
+	        .bytes = held.end - held.begin};
 }
 
 static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
@@ -60,7 +41,7 @@ static int part_find(const struct engine *e, struct plane_part *part, int tensor
 	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
 	part->unit = unit_map_piece(e->map, tensor, first)->unit;
 	if (plane_is_in(plane, PLANES_CODED)) {
-		coded_find(e, part, tensor, plane, first, count);
+		coded_find(e, part, part->unit, plane, unit_map_coded(e->map, tensor, plane, first, count));
 		return 0;
 	}
 	part->at_bytes = plan_plane_bytes(policy, plane, at - e->map->units[part->unit].first);
@@ -89,12 +70,12 @@ static int zero_check(const struct engine *e, int tensor, const char *bytes, int
 /* Bytes of `count` elements as they cross the interface: codes and scales of whole rows of blocks. */
 static int64_t range_bytes(const struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count)
 {
-	struct plane_part part = {.unit = unit_map_piece(e->map, tensor, first)->unit};
+	struct unit_bytes bytes;
 
 	if (!plane_is_in(plane, PLANES_CODED))
 		return plan_plane_bytes(&engine_any_plan(e)->policy, plane, count);
-	coded_find(e, &part, tensor, plane, first, count);
-	return part.bytes;
+	bytes = unit_map_coded(e->map, tensor, plane, first, count);
+	return bytes.end - bytes.begin;
 }
 
 /* Elements of a range that are in one piece: all, unless it goes over the end of one. */
@@ -105,30 +86,42 @@ static int64_t range_run(const struct engine *e, int tensor, int64_t first, int6
 	               : count;
 }
 
+static int part_write(
+        struct engine *e, int tensor, enum plane plane, const struct plane_part *part, const void *src)
+{
+	char *host = store_borrow(e->dock.store, plane, part->unit);
+	dev_addr device = e->device_planes[part->unit][plane];
+	int rc = 0;
+
+	if (!host && dev_is_none(device) && is_zero_plane(e, part->unit, plane))
+		return zero_check(e, tensor, (const char *)src + part->skipped_bytes, part->bytes);
+	if (host && device_has_bytes(e->dock.device))
+		memcpy(host + part->at_bytes, (const char *)src + part->skipped_bytes, (size_t)part->bytes);
+	if (host)
+		store_return(e->dock.store, plane, part->unit, STORE_WRITTEN);
+	if (!dev_is_none(device)) {
+		rc = stream_copy_in(engine_main_stream(e), dev_at(device, part->at_bytes),
+		        (const char *)src + part->skipped_bytes, part->bytes);
+		rc = rc ? rc : stream_sync(engine_main_stream(e));
+	}
+	return rc;
+}
+
 static int piece_write(
         struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
 	struct plane_part part;
 	int rc = part_find(e, &part, tensor, plane, first, count);
-	char *host;
-	dev_addr device;
 
-	if (rc || !part.bytes)
-		return rc;
-	host = store_borrow(e->dock.store, plane, part.unit);
-	device = e->device_planes[part.unit][plane];
-	if (!host && dev_is_none(device) && is_zero_plane(e, part.unit, plane))
-		return zero_check(e, tensor, (const char *)src + part.skipped_bytes, part.bytes);
-	if (host && device_has_bytes(e->dock.device))
-		memcpy(host + part.at_bytes, (const char *)src + part.skipped_bytes, (size_t)part.bytes);
-	if (host)
-		store_return(e->dock.store, plane, part.unit, STORE_WRITTEN);
-	if (!dev_is_none(device)) {
-		rc = stream_copy_in(engine_main_stream(e), dev_at(device, part.at_bytes),
-		        (const char *)src + part.skipped_bytes, part.bytes);
-		rc = rc ? rc : stream_sync(engine_main_stream(e));
-	}
-	return rc;
+	return rc || !part.bytes ? rc : part_write(e, tensor, plane, &part, src);
+}
+
+int engine_write_coded(struct engine *e, int unit, enum plane plane, struct unit_bytes bytes, const void *src)
+{
+	struct plane_part part;
+
+	coded_find(e, &part, unit, plane, bytes);
+	return part.bytes ? part_write(e, -1, plane, &part, src) : 0;
 }
 
 int engine_write(
@@ -152,9 +145,9 @@ void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int6
 	struct plane_part part;
 	char *host;
 
-	if (range_run(e, tensor, first, count) < count || part_find(e, &part, tensor, plane, first, count) ||
-	        (!plane_is_in(plane, PLANES_CODED) &&
-	                part.bytes != plan_plane_bytes(&engine_any_plan(e)->policy, plane, count)))
+	if (plane_is_in(plane, PLANES_CODED) || range_run(e, tensor, first, count) < count ||
+	        part_find(e, &part, tensor, plane, first, count) ||
+	        part.bytes != plan_plane_bytes(&engine_any_plan(e)->policy, plane, count))
 		return NULL;
 	host = store_at(e->dock.store, plane, part.unit);
 	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(e->device_planes[part.unit][plane]))
@@ -162,33 +155,43 @@ void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int6
 	return host + part.at_bytes;
 }
 
-static int piece_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+static int part_read(struct engine *e, enum plane plane, const struct plane_part *part, void *dst)
 {
-	struct plane_part part;
-	int rc = part_find(e, &part, tensor, plane, first, count), is_there;
-	const char *host;
-	dev_addr device;
+	const char *host = store_borrow(e->dock.store, plane, part->unit);
+	dev_addr device = e->device_planes[part->unit][plane];
+	int is_there = host && device_has_bytes(e->dock.device), rc;
 
-	if (rc || !part.bytes)
-		return rc;
-	host = store_borrow(e->dock.store, plane, part.unit);
-	device = e->device_planes[part.unit][plane];
-	is_there = host && device_has_bytes(e->dock.device);
 	if (is_there)
-		memcpy((char *)dst + part.skipped_bytes, host + part.at_bytes, (size_t)part.bytes);
+		memcpy((char *)dst + part->skipped_bytes, host + part->at_bytes, (size_t)part->bytes);
 	if (host)
-		store_return(e->dock.store, plane, part.unit, STORE_READ);
+		store_return(e->dock.store, plane, part->unit, STORE_READ);
 	if (is_there)
 		return 0;
-	if (dev_is_none(device) && is_zero_plane(e, part.unit, plane)) {
-		memset((char *)dst + part.skipped_bytes, 0, (size_t)part.bytes);
+	if (dev_is_none(device) && is_zero_plane(e, part->unit, plane)) {
+		memset((char *)dst + part->skipped_bytes, 0, (size_t)part->bytes);
 		return 0;
 	}
 	if (dev_is_none(device))
 		return err_set(ERR_RANGE, "no plane holds what was asked for");
-	rc = stream_copy_out(engine_main_stream(e), (char *)dst + part.skipped_bytes,
-	        dev_at(device, part.at_bytes), part.bytes);
+	rc = stream_copy_out(engine_main_stream(e), (char *)dst + part->skipped_bytes,
+	        dev_at(device, part->at_bytes), part->bytes);
 	return rc ? rc : stream_sync(engine_main_stream(e));
+}
+
+static int piece_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	struct plane_part part;
+	int rc = part_find(e, &part, tensor, plane, first, count);
+
+	return rc || !part.bytes ? rc : part_read(e, plane, &part, dst);
+}
+
+int engine_read_coded(struct engine *e, int unit, enum plane plane, struct unit_bytes bytes, void *dst)
+{
+	struct plane_part part;
+
+	coded_find(e, &part, unit, plane, bytes);
+	return part.bytes ? part_read(e, plane, &part, dst) : 0;
 }
 
 static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)

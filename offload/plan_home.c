@@ -65,7 +65,7 @@ static int plane_buffer(struct builder *b, enum plane plane, int u, enum plan_sp
 {
 	const struct plan_policy *o = &b->p->policy;
 	const struct unit *unit = &b->p->map->units[u];
-	int64_t count = plane_is_in(plane, PLANES_CODED) ? unit_coded_bytes(unit, plane, unit->shard_count)
+	int64_t count = plane_is_in(plane, PLANES_CODED) ? unit_coded_shard_bytes(unit, plane)
 	                                                 : plane_numbers(plane, o->state, unit->shard_count);
 
 	return unit_buffer(

@@ -12,8 +12,8 @@ static int plane_whole(
 	const struct unit *unit = &b->p->map->units[u];
 
 	return plane_is_in(plane, PLANES_CODED)
-	               ? unit_buffer(b, kind, SPACE_DEVICE, layout, u,
-	                         unit_coded_bytes(unit, plane, unit->count), DTYPE_U8)
+	               ? unit_buffer(
+	                         b, kind, SPACE_DEVICE, layout, u, unit_coded_bytes(unit, plane), DTYPE_U8)
 	               : whole_buffer(b, kind, layout, u, plan_plane_dtype(&b->p->policy, plane));
 }
 

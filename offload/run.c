@@ -43,13 +43,30 @@ dev_addr run_arg_address(const struct run *r, const struct plan_op *op, enum pla
 	return buffer >= 0 ? run_device_address(r, buffer) : DEV_NONE;
 }
 
+/* Bytes of this rank's shard in a buffer of a unit. */
+static int64_t shard_bytes_of(const struct run *r, int buffer)
+{
+	const struct plan_buffer *b = &r->plan->buffers[buffer];
+	const struct unit *u = &r->plan->map->units[b->unit];
+
+	switch (b->kind) {
+	case BUFFER_PLANE_CODES:
+	case BUFFER_WEIGHTS_CODES:
+		return unit_coded_shard_bytes(u, PLANE_CODES);
+	case BUFFER_PLANE_CODE_SCALE:
+	case BUFFER_WEIGHTS_SCALES:
+		return unit_coded_shard_bytes(u, PLANE_CODE_SCALE);
+	default:
+		return u->shard_count * dtype_bytes(b->dtype);
+	}
+}
+
 /* Address of this rank's shard: the begin of a buffer for a shard, or a place in a buffer for a whole
  * unit. */
 static dev_addr shard_address(const struct run *r, int buffer)
 {
 	const struct plan_buffer *b = &r->plan->buffers[buffer];
-	const struct unit *u = &r->plan->map->units[b->unit];
-	int64_t shard_bytes = u->shard_count * dtype_bytes(b->dtype);
+	int64_t shard_bytes = shard_bytes_of(r, buffer);
 
 	return dev_at(run_device_address(r, buffer),
 	        b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->shard_rank);
@@ -109,9 +126,8 @@ static int queue_copy_shard(struct run *r, struct stream *q, const struct plan_o
 	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
 	struct op copy = {.kind = OP_COPY};
 
-	copy.copy = (struct op_copy){.dst = shard_address(r, dst),
-	        .src = shard_address(r, src),
-	        .bytes = shard_count(r, op) * dtype_bytes(r->plan->buffers[dst].dtype)};
+	copy.copy = (struct op_copy){
+	        .dst = shard_address(r, dst), .src = shard_address(r, src), .bytes = shard_bytes_of(r, dst)};
 	return stream_op(q, &copy);
 }
 
@@ -277,8 +293,7 @@ static int queue_codes(struct run *r, struct stream *q, const struct plan_op *op
 		weight_format_shape(u->format, &rows, &cols);
 		expand.expand = (struct op_expand){
 		        .dst = dev_at(run_arg_address(r, op, ARG_DST), at * dtype_bytes(dtype)),
-		        .codes = dev_at(
-		                run_arg_address(r, op, ARG_CODES), unit_coded_bytes(u, PLANE_CODES, at)),
+		        .codes = dev_at(run_arg_address(r, op, ARG_CODES), code_bytes(u->format->code, at)),
 		        .scales = dev_at(scales, begin),
 		        .outer = begin ? scales : DEV_NONE,
 		        .rows = rows,

@@ -8,6 +8,8 @@
 #include <ctype.h>
 #include <string.h>
 
+enum { SCALE_SHARD_ALIGN = 16 }; /* bytes, as tensors are aligned */
+
 /* A module of torch's module tree, derived from dotted names. A tensor belongs to the module named by all but
  * its last part. */
 struct module {
@@ -298,7 +300,7 @@ out:
 }
 
 /* Places a piece at the end of its unit. */
-static int piece_place(struct unit_map *map, struct unit_piece *piece)
+static void piece_place(struct unit_map *map, struct unit_piece *piece)
 {
 	const struct model_tensor *t = &map->model->tensors[piece->tensor];
 	struct unit *u = &map->units[piece->unit];
@@ -312,11 +314,7 @@ static int piece_place(struct unit_map *map, struct unit_piece *piece)
 		piece->scale = u->scale_bytes;
 		u->scale_bytes += weight_format_scale_bytes(u->format, piece->count / cols, cols);
 	}
-	if (u->scale_bytes && map->shard_ranks > 1)
-		return err_set(ERR_UNSUPPORTED, "weights in format %s cannot be divided among ranks yet",
-		        u->format->name);
 	u->piece_count++;
-	return 0;
 }
 
 static int units_layout(struct unit_map *map)
@@ -324,13 +322,14 @@ static int units_layout(struct unit_map *map)
 	int64_t granule = (int64_t)UNIT_ALIGN * map->shard_ranks;
 	int rc = 0;
 
-	for (int i = 0; i < map->piece_count && !rc; i++)
-		rc = piece_place(map, &map->pieces[i]);
+	for (int i = 0; i < map->piece_count; i++)
+		piece_place(map, &map->pieces[i]);
 	for (int n = 0; n < map->unit_count && !rc; n++) {
 		struct unit *u = &map->units[n];
 
 		u->count = round_up(u->count, granule);
 		u->shard_count = u->count / map->shard_ranks;
+		u->scale_bytes = round_up(u->scale_bytes, (int64_t)SCALE_SHARD_ALIGN * map->shard_ranks);
 		u->first = map->shard_total;
 		map->shard_total += u->shard_count;
 		u->pieces = mem_alloc((size_t)u->piece_count, sizeof(int));
@@ -406,11 +405,6 @@ void unit_map_close(struct unit_map *map)
 unsigned unit_planes(const struct unit *u, enum adamw_state state)
 {
 	return planes_of_unit(u->format, u->trainable, state);
-}
-
-int64_t unit_coded_bytes(const struct unit *u, enum plane plane, int64_t count)
-{
-	return plane == PLANE_CODES ? code_bytes(u->format->code, count) : u->scale_bytes;
 }
 
 const struct weight_format *unit_map_format(const struct unit_map *map, int tensor)

@@ -29,7 +29,7 @@ struct unit {
 	int piece_count;
 	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
-	int64_t scale_bytes; /* of all pieces, in a coded format; every rank has all of them */
+	int64_t scale_bytes; /* of all pieces, in a coded format; padded as count is, and divided as evenly */
 	int64_t first;       /* first element of this rank's shard in a store plane */
 	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
 };
@@ -64,8 +64,27 @@ void unit_map_close(struct unit_map *map);
 /* The set of planes (bits) of the unit in a training run, without the gradient. */
 unsigned unit_planes(const struct unit *unit, enum adamw_state state);
 
-/* Bytes of a plane of PLANES_CODED with the codes of so many elements, or with the unit's scales. */
-int64_t unit_coded_bytes(const struct unit *unit, enum plane plane, int64_t count);
+/* Bytes of a plane of PLANES_CODED: of the whole unit, and of one rank's shard. Ranks cut the plane of scales
+ * on its own, so a code and its scale may belong to two ranks; both are gathered before EXPAND. */
+int64_t unit_coded_bytes(const struct unit *unit, enum plane plane);
+int64_t unit_coded_shard_bytes(const struct unit *unit, enum plane plane);
+
+/* Where codes or scales of whole granules of a piece lie in the plane of its unit, in bytes. NESTED scales
+ * are those of the whole piece. */
+struct unit_bytes {
+	int64_t begin, end;
+};
+struct unit_bytes unit_map_coded(
+        const struct unit_map *map, int tensor, enum plane plane, int64_t first, int64_t count);
+
+/* The part of them that a shard holds. */
+struct unit_bytes unit_bytes_held(
+        const struct unit *unit, enum plane plane, int shard, struct unit_bytes bytes);
+
+/* Elements of the tensor that make what this rank holds of a piece. Of a coded format these are whole
+ * granules: all whose codes or scales it holds. NESTED scales need all elements. */
+void unit_map_needed(
+        const struct unit_map *map, const struct unit_piece *piece, int64_t *first, int64_t *count);
 
 /* The format of a tensor in memory. */
 const struct weight_format *unit_map_format(const struct unit_map *map, int tensor);

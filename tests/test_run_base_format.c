@@ -133,8 +133,6 @@ static void test_refused(void **state)
 	assert_refused("base_format=nf4 lora_rank=2 init_weights=random", "but init_weights=random has none");
 	assert_refused("base_format=nf4 lora_rank=2 base_block_size=100", "is not a power of two");
 	assert_refused("base_format=nf4 lora_rank=2 base_block_size=16", "base_block_size");
-	assert_refused(
-	        "base_format=nf4 lora_rank=2 ranks=2", "base_format=nf4 is not supported with several");
 	assert_refused("base_format=int3 lora_rank=2", "base_format");
 	write_file("odd.json",
 	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"

@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "comm/world.h"
-#include "config/table.h"
 
 #include <inttypes.h>
 
@@ -59,10 +58,6 @@ static int check_run(const struct config *c, int is_frozen, int leaves_base)
 		        c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
 		                ? "init_weights=random has none"
 		                : "the checkpoints of this run hold it");
-	if (world_self()->size > 1)
-		return err_set(ERR_UNSUPPORTED,
-		        "%s=%s is not supported with several ranks yet; leave it out, or run on one GPU",
-		        where, text);
 	return 0;
 }
 
@@ -79,36 +74,22 @@ static int check_matrix(const struct config *c, const struct model_tensor *t, co
 	return 0;
 }
 
-/* In the words of another trainer the format is a means; ranks divide the base in bf16 instead. */
-static int stays_bf16(const struct config *c)
-{
-	const struct config_origin *o = &c->origins[config_key_find("base_format") - config_keys];
-
-	if (world_self()->size == 1 || !o->as || config_name_equal(o->as, "base_format"))
-		return 0;
-	log_warn("%s: quantized bases are not supported with several ranks yet; the base stays in bf16, 2 "
-	         "bytes a "
-	         "parameter",
-	        config_where(c, "base_format"));
-	return 1;
-}
-
-/* auto: frozen matrices whose files have codes keep these. */
+/* auto: frozen matrices whose files have codes keep these. With load=rank0_only the other ranks do not see
+ * the files when formats are chosen. */
 static void stored_keep(struct model *model, const struct config *c)
 {
-	int is_alone = world_self()->size == 1, count = 0;
+	int is_seen = c->load != CONFIG_LOAD_RANK0_ONLY || world_self()->size == 1, count = 0;
 
 	for (int t = 0; t < model->tensor_count; t++) {
 		struct model_tensor *tensor = &model->tensors[t];
 
-		if (base_format_is_of(tensor) && is_alone)
+		if (base_format_is_of(tensor) && is_seen)
 			tensor->kept = tensor->stored;
 		count += base_format_is_of(tensor) && tensor->stored;
 	}
-	if (count && !is_alone)
-		log_warn("%s is quantized: its codes are not supported with several ranks yet; the base is "
-		         "kept in "
-		         "bf16, 2 bytes a parameter",
+	if (count && !is_seen)
+		log_warn("%s is quantized: load=rank0_only does not keep its codes yet; the base is kept in "
+		         "bf16, 2 bytes a parameter; set base_format, or load=auto",
 		        c->model);
 }
 
@@ -121,7 +102,7 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 		frozen += base_format_is_of(&model->tensors[t]);
 	if (c->base_format == CONFIG_BASE_FORMAT_AUTO && leaves_base)
 		stored_keep(model, c);
-	if (!format || stays_bf16(c))
+	if (!format)
 		return 0;
 	rc = check_run(c, frozen, leaves_base);
 	for (int t = 0; t < model->tensor_count && !rc; t++) {

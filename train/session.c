@@ -490,7 +490,7 @@ static int weights_draw(struct session *s)
 	struct plane_range *ranges = NULL;
 	struct plane_sink sink;
 	int64_t range_count = 0;
-	int rc = planes_held(&ranges, &range_count, engine_units(s->engine), PLANES_READ);
+	int rc = planes_held(&ranges, &range_count, engine_units(s->engine), PLANES_LOAD);
 
 	planes_sink(&sink, s->engine);
 	if (!rc)

@@ -105,7 +105,12 @@ int planes_held(struct plane_range **out, int64_t *range_count, const struct uni
 		int64_t at, held, skipped;
 		struct plane_range range;
 
-		unit_map_locate(map, piece->tensor, piece->first, piece->count, &at, &held, &skipped);
+		if (purpose == PLANES_LOAD) {
+			unit_map_needed(map, piece, &skipped, &held);
+			skipped -= piece->first;
+		} else {
+			unit_map_locate(map, piece->tensor, piece->first, piece->count, &at, &held, &skipped);
+		}
 		range = (struct plane_range){piece->tensor, piece->first + skipped, held};
 		range_cut(&range, part, parts);
 		if (range.count > 0)

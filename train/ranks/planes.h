@@ -22,9 +22,10 @@ void planes_source(struct plane_source *source, struct engine *e);
  * snapshot. */
 void planes_snapshot_source(struct plane_source *source, struct engine *e);
 
-/* The ranges of tensors in this rank's shards, in the order of the table (mem_free). PLANES_WRITE: if
- * several ranks hold the same shards, only this rank's part to write. ERR_NOMEM. */
-enum planes_purpose { PLANES_READ, PLANES_WRITE };
+/* The ranges of tensors in this rank's shards, in the order of the table (mem_free). PLANES_LOAD: those that
+ * fill the shards, which are more where blocks of codes are cut (unit_map_needed). PLANES_WRITE: if several
+ * ranks hold the same shards, only this rank's part to write. ERR_NOMEM. */
+enum planes_purpose { PLANES_LOAD, PLANES_READ, PLANES_WRITE };
 int planes_held(struct plane_range **ranges, int64_t *range_count, const struct unit_map *map,
         enum planes_purpose purpose);
 

@@ -17,7 +17,8 @@
 
 enum { PIECE_BYTES = LOAD_CHUNK_BYTES, RING_PIECES = LOAD_RING_PIECES };
 
-/* The header of a message with values; tensor -1: the end. */
+/* The header of a message with values; tensor -1: the end. Of codes and their scales, tensor is a unit, and
+ * first and count are bytes of its plane; else elements of the tensor. */
 struct piece {
 	int32_t tensor, plane;
 	int64_t first, count;
@@ -93,14 +94,39 @@ static int ring_add(
 	return rc;
 }
 
+/* Codes or scales of whole granules of a piece: each shard gets its bytes of them. */
+static int scatter_coded(struct scatter *s, enum plane plane, const struct plane_range *part,
+        const struct unit_bytes *all, const char *src)
+{
+	int unit = unit_map_piece(s->map, part->tensor, part->first)->unit;
+	int rc = s->own.write(s->own.context, part->tensor, plane, part->first, part->count, src);
+
+	for (int shard = 0; shard < s->map->shard_ranks && !rc; shard++) {
+		struct unit_bytes held = unit_bytes_held(&s->map->units[unit], plane, shard, *all);
+
+		if (held.end > held.begin && (shard != s->map->shard_rank || s->copies > 1))
+			rc = ring_add(s, shard, plane,
+			        &(struct plane_range){unit, held.begin, held.end - held.begin},
+			        src + (held.begin - all->begin));
+	}
+	return rc;
+}
+
 static int scatter_write(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
 	struct scatter *s = context;
 	const struct plane_range whole = {tensor, first, unit_map_run(s->map, tensor, first, count)};
-	int rc = 0;
+	int is_coded = plane_is_in(plane, PLANES_CODED), rc = 0;
+	int64_t bytes = plane_bytes(plane, s->state, whole.count);
 
-	for (int shard = 0; shard < s->map->shard_ranks && !rc; shard++) {
+	if (is_coded) {
+		struct unit_bytes all = unit_map_coded(s->map, tensor, plane, first, whole.count);
+
+		bytes = all.end - all.begin;
+		rc = scatter_coded(s, plane, &whole, &all, src);
+	}
+	for (int shard = 0; shard < s->map->shard_ranks && !rc && !is_coded; shard++) {
 		struct plane_range part = range_part(s->map, shard, &whole);
 		const char *at = (const char *)src + plane_bytes(plane, s->state, part.first - first);
 
@@ -113,8 +139,8 @@ static int scatter_write(
 	}
 	if (rc || whole.count == count)
 		return rc;
-	return scatter_write(s, tensor, plane, first + whole.count, count - whole.count,
-	        (const char *)src + plane_bytes(plane, s->state, whole.count));
+	return scatter_write(
+	        s, tensor, plane, first + whole.count, count - whole.count, (const char *)src + bytes);
 }
 
 static void *scatter_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
@@ -131,7 +157,7 @@ static const struct weight_format *scatter_format(void *context, int tensor)
 	return s->own.format(s->own.context, tensor);
 }
 
-/* Lists all pieces, cut where shards end, so that each range belongs to one shard. */
+/* Lists all pieces, cut where shards end, so that each range belongs to one shard. Codes are not cut. */
 static int ranges_all(struct plane_range **out, int64_t *out_count, const struct unit_map *map)
 {
 	struct plane_range *ranges = NULL;
@@ -144,8 +170,12 @@ static int ranges_all(struct plane_range **out, int64_t *out_count, const struct
 		for (int n = 0; n < map->piece_count; n++)
 			for (int shard = 0; shard < map->shard_ranks; shard++) {
 				const struct unit_piece *piece = &map->pieces[n];
-				struct plane_range range = range_part(map, shard,
-				        &(struct plane_range){piece->tensor, piece->first, piece->count});
+				struct plane_range range = {piece->tensor, piece->first, piece->count};
+
+				if (!weight_format_is_coded(map->units[piece->unit].format))
+					range = range_part(map, shard, &range);
+				else if (shard)
+					continue;
 
 				if (range.count && fills)
 					ranges[count] = range;
@@ -207,13 +237,19 @@ static int receive_all(struct scatter *s)
 
 	for (; !rc && piece.tensor >= 0; piece = next) {
 		enum plane plane = (enum plane)piece.plane;
-		void *at = s->own.at(s->own.context, piece.tensor, plane, piece.first, piece.count);
+		int is_bytes = plane_is_in(plane, PLANES_CODED);
+		void *at = is_bytes
+		                   ? NULL
+		                   : s->own.at(s->own.context, piece.tensor, plane, piece.first, piece.count);
 		const struct link_part parts[] = {
 		        {LINK_RECEIVE, 0, at ? at : staged, plane_bytes(plane, s->state, piece.count)},
 		        {LINK_RECEIVE, 0, &next, sizeof(next)}};
 
 		rc = link_exchange(s->link, parts, 2);
-		if (!rc && !at)
+		if (!rc && is_bytes)
+			rc = engine_write_coded(s->own.context, piece.tensor, plane,
+			        (struct unit_bytes){piece.first, piece.first + piece.count}, staged);
+		else if (!rc && !at)
 			rc = s->own.write(
 			        s->own.context, piece.tensor, plane, piece.first, piece.count, staged);
 		if (rc)
@@ -255,7 +291,7 @@ static int load_own(struct engine *e, ranks_fill *fill, void *context)
 	struct plane_range *ranges = NULL;
 	struct plane_sink sink;
 	int64_t range_count = 0;
-	int rc = planes_held(&ranges, &range_count, engine_units(e), PLANES_READ);
+	int rc = planes_held(&ranges, &range_count, engine_units(e), PLANES_LOAD);
 
 	planes_sink(&sink, e);
 	if (!rc)

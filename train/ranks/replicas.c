@@ -11,18 +11,51 @@
 #include <string.h>
 #include <xxhash.h>
 
+enum { PIECE = 65536 };
+
+static int is_coded(const struct engine *e, int tensor)
+{
+	return weight_format_is_coded(unit_map_format(engine_units(e), tensor));
+}
+
+/* Hashes codes and scales of a piece that this rank holds. */
+static int coded_hash(uint64_t *hash, struct engine *e, const struct unit_piece *p, void *piece)
+{
+	const struct unit_map *map = engine_units(e);
+	int rc = 0;
+
+	for (int plane = PLANE_CODES; plane <= PLANE_CODE_SCALE && !rc; plane++) {
+		struct unit_bytes b = unit_map_coded(map, p->tensor, (enum plane)plane, p->first, p->count);
+
+		b = unit_bytes_held(&map->units[p->unit], (enum plane)plane, map->shard_rank, b);
+		for (int64_t at = b.begin, end; at < b.end && !rc; at = end) {
+			end = at + PIECE < b.end ? at + PIECE : b.end;
+			rc = engine_read_coded(
+			        e, p->unit, (enum plane)plane, (struct unit_bytes){at, end}, piece);
+			*hash = XXH3_64bits_withSeed(piece, (size_t)(end - at), *hash);
+		}
+	}
+	return rc;
+}
+
 /* Hashes this rank's weights of each tensor; 0 if it holds none. */
 static int tensors_hash(
         uint64_t *hashes, struct engine *e, const struct plane_range *ranges, int64_t range_count)
 {
-	enum { PIECE = 65536 };
 	struct plane_source source;
 	uint16_t *piece = mem_alloc(PIECE, sizeof(*piece));
 	int rc = piece ? 0 : ERR_NOMEM;
 
 	planes_source(&source, e);
+	for (int n = 0; n < engine_units(e)->piece_count && !rc; n++) {
+		const struct unit_piece *p = &engine_units(e)->pieces[n];
+
+		if (is_coded(e, p->tensor))
+			rc = coded_hash(&hashes[p->tensor], e, p, piece);
+	}
 	for (int64_t r = 0; r < range_count && !rc; r++)
-		for (int64_t at = 0; at < ranges[r].count && !rc; at += PIECE) {
+		for (int64_t at = is_coded(e, ranges[r].tensor) ? ranges[r].count : 0;
+		        at < ranges[r].count && !rc; at += PIECE) {
 			int64_t left = ranges[r].count - at, count = left < PIECE ? left : PIECE;
 			uint64_t *hash = &hashes[ranges[r].tensor];
 
