@@ -12,6 +12,9 @@
 
 enum { PIECE = 16 << 10 /* elements on the stack */, TURNED_BYTES = 64 << 10 };
 
+/* The largest magnitude of E2M1: a scale near 2^127 is a number, its product with a code is none. */
+static const float E2M1_MOST = 6;
+
 static int fail_value(const struct hf_place *at, int64_t index, double value)
 {
 	return err_set(ERR_INPUT, "%s: tensor \"%s\" holds %g at element %" PRId64 "; the file is damaged",
@@ -77,7 +80,8 @@ static int scales_read(const struct hf_coded *c, float *dst, int64_t first, int6
 		        c->is_one ? width : n * width);
 		for (int64_t i = 0; i < n && !rc; i++) {
 			dst[at + i] = scale_widen(t->dtype, raw, c->is_one ? 0 : i) * c->factor;
-			if (!isfinite(dst[at + i]))
+			if (!isfinite(dst[at + i]) ||
+			        (c->format->scale == CODE_SCALE_E8M0 && !isfinite(dst[at + i] * E2M1_MOST)))
 				rc = fail_value(
 				        &c->scales, c->is_one ? 0 : first + at + i, (double)dst[at + i]);
 		}
@@ -159,8 +163,8 @@ static int turned_get(struct turned *t, int64_t row, int64_t rows)
 		rc = safetensors_read(
 		        c->scales.file, c->scales.tensor, t->powers, row * across, rows * across);
 	for (int64_t i = 0; i < rows * across && !rc; i++)
-		if (t->powers[i] == 255)
-			rc = fail_value(&c->scales, row * across + i, (double)NAN);
+		if (!isfinite(t->power[t->powers[i]] * E2M1_MOST))
+			rc = fail_value(&c->scales, row * across + i, (double)t->power[t->powers[i]]);
 	return rc;
 }
 
@@ -243,8 +247,7 @@ const struct weight_format *hf_coded_format(const struct hf_coded *c, int64_t at
 		return is_whole ? f : NULL;
 	if (!f->is_flat) /* rows stay rows */
 		return cols == c->as.shape[1] && at % (f->block_rows * cols) == 0 &&
-		                       (f->block_rows == 1 || is_whole ||
-		                               (rows % f->block_rows == 0 && f->block_rows * cols > 0))
+		                       (f->block_rows == 1 || is_whole || rows % f->block_rows == 0)
 		               ? f
 		               : NULL;
 	if (at % f->block_cols || (!is_whole && rows * cols % f->block_cols))
