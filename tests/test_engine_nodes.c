@@ -62,8 +62,15 @@ static struct pool *pool_make(const char *machine, int threads)
 static void steps_run(struct engine *e, double *losses)
 {
 	int32_t id[TOKENS], position[TOKENS], start[TOKENS] = {0}, end[TOKENS], row[TOKENS], label[TOKENS];
-	const struct host_batch batch = {
-	        TOKENS, TOKENS - 1, 1, id, position, start, end, row, {label}, 0, NULL};
+	const struct host_batch batch = {.tokens = TOKENS,
+	        .targets = TOKENS - 1,
+	        .documents = 1,
+	        .id = id,
+	        .position = position,
+	        .doc_start = start,
+	        .doc_end = end,
+	        .target_row = row,
+	        .own = {label}};
 	const struct host_batch micro[] = {batch, batch};
 
 	for (int i = 0; i < TOKENS; i++) {
