@@ -18,7 +18,7 @@
 
 enum { LABEL, DOCUMENT, LAST }; /* arrays */
 enum { SCALE, POOLING };        /* settings */
-enum pooling { POOLING_MEAN, POOLING_LAST };
+enum embedding_pool { POOLING_MEAN, POOLING_LAST };
 
 /* A query is a target. */
 static int64_t embedding_targets(const struct dataset *data, int64_t row)
@@ -94,9 +94,9 @@ static void convert(
 		call_op(call, &(struct op){.kind = OP_CAST, .cast = {dst, src, count, to, from}});
 }
 
-static enum pooling pooling_of(const struct stage_call *call)
+static enum embedding_pool embedding_pool_of(const struct stage_call *call)
 {
-	return (enum pooling)call->memory->settings[POOLING];
+	return (enum embedding_pool)call->memory->settings[POOLING];
 }
 
 static struct norm_place final_norm(const struct stage_call *call, const struct places *p)
@@ -113,7 +113,7 @@ static void pool(struct stage_call *call, const struct places *p)
 	dev_addr states = scratch_at(call, p->states), picked = scratch_at(call, p->picked),
 	         pooled = scratch_at(call, p->pooled);
 
-	if (pooling_of(call) == POOLING_MEAN) {
+	if (embedding_pool_of(call) == POOLING_MEAN) {
 		zero(call, pooled, b->documents * C * 4);
 		call_op(call,
 		        &(struct op){.kind = OP_EMBED_GRAD,
@@ -134,7 +134,7 @@ static void unpool(struct stage_call *call, const struct places *p)
 	dev_addr states = scratch_at(call, p->states), picked = scratch_at(call, p->picked),
 	         wide = scratch_at(call, p->wide), dpooled = scratch_at(call, p->dunit);
 
-	if (pooling_of(call) == POOLING_MEAN) {
+	if (embedding_pool_of(call) == POOLING_MEAN) {
 		call_op(call, &(struct op){.kind = OP_GATHER,
 		                      .gather = {wide, dpooled, b->own[DOCUMENT], b->tokens, C, b->documents,
 		                              DTYPE_F32, 0}});
