@@ -129,20 +129,30 @@ static dev_addr part_at(const struct stage_call *call, dev_addr bcu, int part)
 static void multiply(struct stage_call *call, dev_addr y, dev_addr x, int64_t x_stride, dev_addr gate)
 {
 	int64_t C = call->c->C;
+	struct op_gate o = {.y = y, .x = x, .gate = gate, .rows = call->tokens, .groups = 1, .cols = C};
 
-	call_op(call, &(struct op){.kind = OP_GATE,
-	                      .gate = {y, x, gate, call->tokens, 1, C, x_stride, C, 3 * C, 3 * C, ACT_LINEAR,
-	                              call->dtype}});
+	o.x_stride = x_stride;
+	o.y_stride = C;
+	o.gate_stride = o.gate_group_stride = 3 * C;
+	o.act = ACT_LINEAR;
+	o.dtype = call->dtype;
+	call_op(call, &(struct op){.kind = OP_GATE, .gate = o});
 }
 
 static void multiply_backward(struct stage_call *call, dev_addr dx, dev_addr dgate, dev_addr dy, dev_addr x,
         int64_t x_stride, dev_addr gate)
 {
 	int64_t C = call->c->C;
+	struct op_gate_grad o = {.dx = dx, .dgate = dgate, .dy = dy, .x = x, .gate = gate};
 
-	call_op(call, &(struct op){.kind = OP_GATE_GRAD,
-	                      .gate_grad = {dx, dgate, dy, x, gate, call->tokens, 1, C, x_stride, C, 3 * C,
-	                              3 * C, ACT_LINEAR, call->dtype}});
+	o.rows = call->tokens;
+	o.groups = 1;
+	o.cols = o.y_stride = C;
+	o.x_stride = x_stride;
+	o.gate_stride = o.gate_group_stride = 3 * C;
+	o.act = ACT_LINEAR;
+	o.dtype = call->dtype;
+	call_op(call, &(struct op){.kind = OP_GATE_GRAD, .gate_grad = o});
 }
 
 static dev_addr product(struct stage_call *call)
