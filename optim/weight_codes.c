@@ -120,9 +120,12 @@ static float scale_of(enum code code, float most)
 		(void)frexpf(most, &exponent);
 		exponent = exponent - 3; /* frexp's fraction is below 1 */
 		return ldexpf(1, exponent < -127 ? -127 : exponent);
-	default:
+	case CODE_NF4:
+	case CODE_FP4:
+	case CODE_COUNT:
 		return most;
 	}
+	return most;
 }
 
 /* Codes of `n` elements of a block with this scale. */
@@ -137,7 +140,10 @@ static void put_codes(enum code code, uint8_t *codes, const float *x, float scal
 		for (int64_t i = 0; i < n; i++)
 			codes[i] = scale > 0 ? e4m3_code(x[i] / scale) : 0;
 		return;
-	default:
+	case CODE_NF4:
+	case CODE_FP4:
+	case CODE_E2M1:
+	case CODE_COUNT:
 		put_ranks(code, codes, x, scale > 0 ? 1 / scale : 0, n);
 	}
 }

@@ -8,7 +8,7 @@
  * Tied heads: a file may have the embedding, the head, or both. A head alone becomes the embedding. Equal
  * ones become one tensor. If they differ, the model is untied (model_untie) regardless of config.json.
  * Tensors with unknown names are carried (hf_layout.h), with a warning unless the model also reads
- * images or sound. Tensors that look like quantized weights or an adapter are an error.
+ * images or sound. An adapter is an error, and so are quantized weights that hf_coded.h does not read.
  */
 #ifndef FERRY_CHECKPOINT_HF_HF_IMPORT_H
 #define FERRY_CHECKPOINT_HF_HF_IMPORT_H
@@ -25,7 +25,7 @@ struct hf_import;
 /* Call before anything uses the model's table: this may untie the model, and sets the storage of each tensor
  * to the files' format. The model must then outlive the import unchanged. ERR_INPUT names every way in which
  * the directory does not match the model (the first few missing tensors, a shape, a dtype). ERR_UNSUPPORTED
- * for quantized weights and other formats. */
+ * for such quantized weights and other formats. */
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 
 /* The same for another directory of the model, from which only values are read: formats stay. */
