@@ -3,6 +3,7 @@
 
 #include "cli/launcher_watchdog.h"
 #include "cli/progress.h"
+#include "cli/screen.h"
 #include "cli/signals.h"
 
 #include "base/err.h"
@@ -28,6 +29,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -80,6 +82,24 @@ void cli_say(const struct config *c, const char *fmt, ...)
 	fflush(stdout); /* keeps the order of lines if stderr is the same file */
 }
 
+void cli_tell(const struct config *c, const char *fmt, ...)
+{
+	static struct screen_fold fold;
+	struct str folded = {0};
+	char *part = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&part, fmt, ap) < 0)
+		part = NULL;
+	va_end(ap);
+	if (part)
+		screen_fold(&folded, &fold, part, screen_columns(c->json ? stderr : stdout));
+	cli_say(c, "%s", folded.data ? folded.data : "");
+	str_free(&folded);
+	free(part);
+}
+
 static const char *program = "ferry", *verb_said = "";
 static char **words; /* of the command line */
 static int word_count;
@@ -118,12 +138,16 @@ void cli_add_word(struct str *out, const char *text)
 static void log_line(void *context, enum log_level level, const char *line)
 {
 	char text[2100];
+	struct screen_fold fold = {0};
+	struct str folded = {0};
 
 	(void)context;
 	if (level == LOG_DEBUG || world_self()->rank)
 		return;
 	snprintf(text, sizeof(text), "%s%s", level == LOG_WARN ? "warning: " : "", line);
-	progress_log(text);
+	screen_fold(&folded, &fold, text, screen_columns(stderr));
+	progress_log(folded.data && !folded.broken ? folded.data : text);
+	str_free(&folded);
 }
 
 void cli_log_start(void)

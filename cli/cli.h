@@ -36,6 +36,10 @@ int cli_print_json(const json_t *object);
 /* Prints text for users: to stdout, or with --json to stderr. */
 void cli_say(const struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same, folded where it is wider than the terminal; not for commands to copy, nor for texts of the
+ * user. */
+void cli_tell(const struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Appends the command line of this process, quoted for a shell. */
 void cli_add_command(struct str *out);
 

@@ -104,12 +104,12 @@ static int eval_report(
 		if (o->say_evaluation && !o->is_mean_of_entropy)
 			o->say_evaluation(&more, &means);
 		if (o->is_mean_of_entropy)
-			cli_say(c,
+			cli_tell(c,
 			        "loss %.6f   perplexity %.4f   %lld targets in %lld rows   %.0f tokens/s\n",
 			        means.loss, exp(means.loss), (long long)e->targets, (long long)e->rows,
 			        speed);
 		else
-			cli_say(c, "loss %.6f%s   %lld rows   %.0f tokens/s\n", means.loss,
+			cli_tell(c, "loss %.6f%s   %lld rows   %.0f tokens/s\n", means.loss,
 			        more.data ? more.data : "", (long long)count, speed);
 		str_free(&more);
 		return 0;

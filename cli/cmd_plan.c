@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TIMELINE_COLUMNS = 96 };
+enum { TIMELINE_COLUMNS = 68 };
 
 /* A step this close to its lower bound needs no advice. */
 static const double BOUND_NEAR = 1.05;
@@ -253,7 +253,7 @@ static void print_row(const struct config *c, const char *what, int64_t bytes)
 	struct str text = {0};
 
 	quantity_bytes(&text, bytes);
-	cli_say(c, "  %-32s %14s\n", what, text.data ? text.data : "");
+	cli_tell(c, "  %-32s %14s\n", what, text.data ? text.data : "");
 	str_free(&text);
 }
 
@@ -262,13 +262,13 @@ static void print_estimate(const struct config *c, const struct estimate *e)
 	struct str text = {0};
 
 	estimate_text(&text, e);
-	cli_say(c, "%s", text.data ? text.data : "");
+	cli_tell(c, "%s", text.data ? text.data : "");
 	str_free(&text);
 }
 
 static void print_seconds(const struct config *c, const char *what, double seconds)
 {
-	cli_say(c, "  %-32s %12.1f s\n", what, seconds);
+	cli_tell(c, "  %-32s %12.1f s\n", what, seconds);
 }
 
 static void print_reserve(const struct config *c, const struct device_reserve *reserve)
@@ -295,7 +295,7 @@ static void print_resident(const struct session *s, const struct engine_memory *
 
 	device_memory_resident_text(&text, &s->device_memory, m, engine_units(s->engine));
 	if (text.data)
-		cli_say(s->config, "%s\n", text.data);
+		cli_tell(s->config, "%s\n", text.data);
 	str_free(&text);
 }
 
@@ -304,7 +304,7 @@ static void print_ms(const struct config *c, const char *before, double ms, cons
 	struct str text = {0};
 
 	quantity_ms(&text, ms);
-	cli_say(c, "%s%s%s", before, text.data ? text.data : "", after);
+	cli_tell(c, "%s%s%s", before, text.data ? text.data : "", after);
 	str_free(&text);
 }
 
@@ -318,43 +318,43 @@ static void print_waits(const struct session *s, const struct plan_figures *f)
 	for (int q = 0; q < QUEUE_COUNT; q++) {
 		if (f->time.wait_ns[q] * 1000 < f->time.end_ns - f->time.begin_ns)
 			continue;
-		cli_say(c, "%s %s", what, queue_name((enum queue_kind)q));
+		cli_tell(c, "%s %s", what, queue_name((enum queue_kind)q));
 		print_ms(c, " ", 1e-6 * (double)f->time.wait_ns[q], "");
 		what = ",";
 	}
 	if (*what == ',' && bound_ratio(f) > BOUND_NEAR)
-		cli_say(c, "; to reduce it, %s",
+		cli_tell(c, "; to reduce it, %s",
 		        p->order == ORDER_LAYER_MAJOR ? "raise gradient_accumulation_steps"
 		        : p->micro_batches > 1        ? "set schedule=layer_major"
 		                                      : "raise per_device_train_batch_size");
 	if (*what == ',')
-		cli_say(c, "\n");
+		cli_tell(c, "\n");
 }
 
 static void print_time(const struct session *s, const struct plan_figures *f)
 {
 	const struct config *c = s->config;
 
-	cli_say(c, "a step on %s: ",
+	cli_tell(c, "a step on %s: ",
 	        s->machine                                        ? s->machine->name
 	        : s->device_memory.rates.origin == RATES_MEASURED ? "this machine"
 	                                                          : "the assumed machine");
 	print_ms(c, "", f->step.step_ms, ", ");
-	cli_say(c, "%.0f tokens/s; busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
+	cli_tell(c, "%.0f tokens/s; busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++) {
 		if (q == QUEUE_COMM &&
 		        f->world_size == 1) /* one rank sends nothing; this queue only copies on the device */
 			continue;
-		cli_say(c, " %s", queue_name((enum queue_kind)q));
+		cli_tell(c, " %s", queue_name((enum queue_kind)q));
 		print_ms(c, " ", f->step.queue_ms[q], "");
 	}
 	if (f->time.sent_ns) {
 		print_ms(c, "; collectives ", 1e-6 * (double)f->time.sent_ns, ", ");
 		print_ms(c, "", 1e-6 * (double)f->time.exposed_ns, " exposed");
 	}
-	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
+	cli_tell(c, "\n%s", f->timeline.data ? f->timeline.data : "");
 	print_ms(c, "lower bound ", 1e-6 * (double)f->time.bound_ns, ", ");
-	cli_say(c, "limited by %s; the plan takes %.2f times as long\n", f->time.binds, bound_ratio(f));
+	cli_tell(c, "limited by %s; the plan takes %.2f times as long\n", f->time.binds, bound_ratio(f));
 	print_waits(s, f);
 }
 
@@ -366,7 +366,7 @@ static void print_assumed(const struct session *s)
 	if (s->device_memory.rates.origin != RATES_ASSUMED)
 		return;
 	rates_text(&text, &s->device_memory.rates);
-	cli_say(s->config, "%s%s; to plan for yours, set machine=FILE\n", text.data ? text.data : "",
+	cli_tell(s->config, "%s%s; to plan for yours, set machine=FILE\n", text.data ? text.data : "",
 	        s->device_memory.is_host || s->device_memory.limit_bytes ? ""
 	                                                                 : ", GPU memory without a limit");
 	str_free(&text);
@@ -390,16 +390,16 @@ static int print_details(const struct session *s, const struct plan_figures *f, 
 	const struct config *c = s->config;
 	int rc;
 
-	cli_say(c, "%d layer%s in %d groups, which are copied together\n", (int)s->model->config.L,
+	cli_tell(c, "%d layer%s in %d groups, which are copied together\n", (int)s->model->config.L,
 	        plural_s(s->model->config.L), engine_units(s->engine)->unit_count);
 	plan_tables_parameters(s);
 	if (s->machine && s->machine->gpu_count && f->world_size > s->machine->gpu_count)
-		cli_say(c,
+		cli_tell(c,
 		        "on %" PRId64 " machines of %" PRId64
 		        " GPU%s each; for more GPUs in one machine, set gpus in %s\n",
 		        (f->world_size + s->machine->gpu_count - 1) / s->machine->gpu_count,
 		        s->machine->gpu_count, plural_s(s->machine->gpu_count), c->machine);
-	cli_say(c, "planned for %s: %s\n", s->device_memory.is_host ? "the host" : "a GPU", why);
+	cli_tell(c, "planned for %s: %s\n", s->device_memory.is_host ? "the host" : "a GPU", why);
 	print_assumed(s);
 	print_device(s, f->memory.device_bytes);
 	print_row(c, "  kept between steps", f->valley_bytes);
@@ -463,7 +463,7 @@ static int estimate_only(const struct config *c)
 		rc = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for the result");
 		json_decref(object);
 	} else if (!rc) {
-		cli_say(c, "%s: %s\n", c->model, e.model_type);
+		cli_tell(c, "%s: %s\n", c->model, e.model_type);
 		print_estimate(c, &e);
 	}
 	estimate_free(&e);
@@ -511,7 +511,7 @@ static int print_least(struct session *s, int world_size, int rc)
 	if (!rc) {
 		plan_summary_print(&(struct plan_summary){.session = s, .world_size = world_size});
 		if (s->config->details) {
-			cli_say(s->config, "the smallest plan with these settings:\n");
+			cli_tell(s->config, "the smallest plan with these settings:\n");
 			engine_get_memory(s->engine, &m);
 			print_device(s, m.device_bytes);
 			rc = plan_tables_memory(s);

@@ -1,5 +1,6 @@
 /* ferry report: writes one HTML page of one or more runs. */
 #include "cli/cli.h"
+#include "cli/screen.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -180,7 +181,7 @@ static void say_run(const struct config *c, const struct report_run *r)
 	str_add(&line, ", device ");
 	chart_value_text(&line, CHART_BYTES, t->device_bytes);
 	if (line.data)
-		cli_say(c, "%s\n", line.data);
+		cli_tell(c, "%s\n", line.data);
 	str_free(&line);
 }
 
@@ -227,42 +228,61 @@ static void cell_text(struct str *out, const struct table *t, int row, int colum
 	}
 }
 
-/* Columns that a terminal needs: characters, not bytes. */
-static int width_of(const char *text)
+/* Appends a line of the table. The first pass finds the widths. */
+static void line_text(struct str *line, const struct table *t, int row, int widths[])
 {
-	int width = 0;
+	int columns = 1 + t->key_count + 4;
 
-	for (; text && *text; text++)
-		width += ((unsigned char)*text & 0xc0) != 0x80;
+	for (int i = 0; i < columns; i++) {
+		struct str cell = {0};
+		int width;
+
+		cell_text(&cell, t, row, i);
+		width = screen_width(cell.data);
+		widths[i] = width > widths[i] ? width : widths[i];
+		str_printf(line, "%s%s%*s", i ? "  " : "", cell.data ? cell.data : "",
+		        i < columns - 1 ? widths[i] - width : 0, "");
+		str_free(&cell);
+	}
+}
+
+static int table_width(const struct table *t, int widths[])
+{
+	int width = 2 * (t->key_count + 4);
+
+	memset(widths, 0, (1 + COLUMNS_OF_KEYS + 4) * sizeof(*widths));
+	for (int row = -1; row < t->count; row++) {
+		struct str line = {0};
+
+		line_text(&line, t, row, widths);
+		str_free(&line);
+	}
+	for (int i = 0; i < 1 + t->key_count + 4; i++)
+		width += widths[i];
 	return width;
 }
 
-static void say_table(const struct config *c, const struct table *t)
+/* A terminal gets the keys that it has room for. */
+static void say_table(const struct config *c, struct table *t)
 {
-	int columns = 1 + t->key_count + 4, widths[1 + COLUMNS_OF_KEYS + 4] = {0};
+	int widths[1 + COLUMNS_OF_KEYS + 4], room = screen_columns(c->json ? stderr : stdout);
 
-	for (int pass = 0; pass < 2; pass++)
-		for (int row = -1; row < t->count; row++) {
-			struct str line = {0};
+	while (table_width(t, widths) > room && room && t->key_count) {
+		t->key_count--;
+		t->more_count++;
+	}
+	for (int row = -1; row < t->count; row++) {
+		struct str line = {0};
 
-			for (int i = 0; i < columns; i++) {
-				struct str cell = {0};
-				int width;
-
-				cell_text(&cell, t, row, i);
-				width = width_of(cell.data);
-				widths[i] = width > widths[i] ? width : widths[i];
-				str_printf(&line, "%s%s%*s", i ? "  " : "", cell.data ? cell.data : "",
-				        i < columns - 1 ? widths[i] - width : 0, "");
-				str_free(&cell);
-			}
-			if (pass && line.data)
-				cli_say(c, "%s\n", line.data);
-			str_free(&line);
-		}
+		line_text(&line, t, row, widths);
+		if (line.data)
+			cli_say(c, "%s\n", line.data);
+		str_free(&line);
+	}
 	if (t->more_count)
-		cli_say(c, "%d more key%s differ; the page shows them\n", t->more_count,
-		        plural_s(t->more_count));
+		cli_say(c, "%d more key%s differ%s; the page shows %s\n", t->more_count,
+		        plural_s(t->more_count), t->more_count == 1 ? "s" : "",
+		        t->more_count == 1 ? "it" : "them");
 }
 
 static int say_runs(const struct config *c, const struct report_run *runs, int count)
@@ -333,7 +353,7 @@ static int write_page(const struct config *c, struct report_run *runs, int count
 		err = file_write_all(c->html, page.data, page.len_bytes);
 	if (!err) {
 		quantity_bytes(&size, (int64_t)page.len_bytes);
-		cli_say(c, "%s: %d run%s, %s; open it in a browser\n", c->html, count, plural_s(count),
+		cli_tell(c, "%s: %d run%s, %s; open it in a browser\n", c->html, count, plural_s(count),
 		        size.data ? size.data : "");
 	}
 	str_free(&size);

@@ -51,11 +51,11 @@ static int print_text(const struct config *c, const struct topo *t)
 	if (!rc)
 		rc = str_check(&rest);
 	if (!rc) {
-		cli_say(c, "%s", picture.data);
+		cli_tell(c, "%s", picture.data);
 		rc = topo_gpus_print(c);
 	}
 	if (!rc)
-		cli_say(c, "\n%s", rest.data);
+		cli_tell(c, "\n%s", rest.data);
 	str_free(&picture);
 	str_free(&rest);
 	return rc;

@@ -28,7 +28,7 @@ static void print_bytes_row(const struct config *c, const char *what, const char
 	struct str text = {0};
 
 	quantity_bytes(&text, bytes);
-	cli_say(c, "  %-34s %-8s %14s\n", what, where, text.data ? text.data : "");
+	cli_tell(c, "  %-34s %-8s %14s\n", what, where, text.data ? text.data : "");
 	str_free(&text);
 }
 
@@ -58,7 +58,7 @@ static void print_parts(const struct trainer *t)
 	struct engine_memory m;
 
 	engine_get_memory(s->engine, &m);
-	cli_say(t->config, "memory by part\n");
+	cli_tell(t->config, "memory by part\n");
 	print_buffers(t, p, SPACE_STORE, "host");
 	print_bytes_row(t->config, "staging buffers", "host", m.staging_bytes);
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
@@ -107,7 +107,7 @@ static void print_totals(const struct trainer *t)
 	}
 	quantity_bytes(&text, train_result_bytes(t));
 	str_add(&text, " for the model\n");
-	cli_say(t->config, "%s", text.data ? text.data : "");
+	cli_tell(t->config, "%s", text.data ? text.data : "");
 	str_free(&text);
 }
 
@@ -125,7 +125,7 @@ static void print_plan(const struct trainer *t)
 	engine_get_memory(s->engine, &m);
 	device_memory_resident_text(&resident, &s->device_memory, &m, engine_units(s->engine));
 	if (resident.data)
-		cli_say(t->config, "%s\n", resident.data);
+		cli_tell(t->config, "%s\n", resident.data);
 	str_free(&resident);
 }
 
@@ -140,8 +140,8 @@ static void print_offload(const struct trainer *t)
 
 	for (int i = 0; i < 4; i++)
 		if (offloaded[i])
-			cli_say(t->config, "%s%s", count++ ? ", " : "", names[i]);
-	cli_say(t->config, "%s",
+			cli_tell(t->config, "%s%s", count++ ? ", " : "", names[i]);
+	cli_tell(t->config, "%s",
 	        count                              ? " in host memory"
 	        : t->session.device_memory.is_host ? "no offload"
 	                                           : "everything on the device");
@@ -155,7 +155,7 @@ static void print_speed(const struct session *s)
 	if (s->device_memory.rates.origin == RATES_UNKNOWN)
 		return;
 	rates_text(&text, &s->device_memory.rates);
-	cli_say(s->config, "speed    %s\n", text.data ? text.data : "");
+	cli_tell(s->config, "speed    %s\n", text.data ? text.data : "");
 	str_free(&text);
 }
 
@@ -166,7 +166,7 @@ static void mix_say(const struct config *c, const struct session_rows *rows)
 	if (!rows->mix.set_count)
 		return;
 	mix_show(&mixed, &rows->mix, rows->data, data_config_drawn(rows->data, rows->packing));
-	cli_say(c, "mix      %s\n", mixed.data ? mixed.data : "");
+	cli_tell(c, "mix      %s\n", mixed.data ? mixed.data : "");
 	str_free(&mixed);
 }
 
@@ -176,46 +176,46 @@ static void print_head(const struct trainer *t, const char *hosts)
 	const struct session *s = &t->session;
 	const struct config *c = t->config;
 	const struct session_rows *rows = &s->train;
+	const char *drawn = data_config_drawn(rows->data, rows->packing);
+	int64_t step_rows = rows->source.sampler.step_rows;
 	struct str parameters = {0};
 
 	quantity_count(&parameters, (double)s->model->parameter_count);
-	cli_say(c, "model    %s: %s, %s parameters, %d block%s\n", c->model, s->model->config.model_type,
+	cli_tell(c, "model    %s: %s, %s parameters, %d block%s\n", c->model, s->model->config.model_type,
 	        parameters.data ? parameters.data : "", (int)s->model->config.L,
 	        plural_s(s->model->config.L));
 	if (model_trained_count(s->model) < s->model->parameter_count) {
 		struct str trained = {0};
 
 		model_trained_words(&trained, s->model);
-		cli_say(c, "trains   %s\n", trained.data ? trained.data : "");
+		cli_tell(c, "trains   %s\n", trained.data ? trained.data : "");
 		str_free(&trained);
 	}
-	cli_say(c, "data     %s: %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
+	cli_tell(c, "data     %s: %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
 	        dataset_unit_count(rows->data), dataset_unit(rows->data),
 	        plural_s(dataset_unit_count(rows->data)), rows->data->token_count, rows->data->target_count,
 	        c->packing == CONFIG_PACKING_BFD ? ", packed" : "");
 	mix_say(c, rows);
 	if (s->eval.data)
-		cli_say(c, "eval     %s: %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " targets\n",
+		cli_tell(c, "eval     %s: %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " targets\n",
 		        c->eval_data ? c->eval_data : "held back", dataset_unit_count(s->eval.data),
 		        dataset_unit(s->eval.data), plural_s(dataset_unit_count(s->eval.data)),
 		        s->eval.data->token_count, s->eval.data->target_count);
 	mix_say(c, &s->eval);
 	if (world_self()->size > 1)
-		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every layer\n",
+		cli_tell(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every layer\n",
 		        world_self()->size, world_self()->local_size, config_text(c, "sharding_strategy"),
 		        engine_units(s->engine)->shard_ranks);
 	if (hosts)
-		cli_say(c, "hosts    %s\n", hosts);
-	cli_say(c,
-	        "run      %" PRId64 " step%s of %" PRId64 " %s (batch %" PRId64 " x accumulation %" PRId64
-	        "%s), "
-	        "%s compute, ",
-	        t->total_steps, plural_s(t->total_steps), rows->source.sampler.step_rows,
-	        data_config_drawn(rows->data, rows->packing), c->per_device_train_batch_size,
-	        c->gradient_accumulation_steps, world_self()->size > 1 ? " on each rank" : "",
-	        config_text(c, "compute_dtype"));
+		cli_tell(c, "hosts    %s\n", hosts);
+	cli_tell(c,
+	        "run      %" PRId64 " step%s of %" PRId64 " %.*s%s (batch %" PRId64 " x accumulation %" PRId64
+	        "%s), %s compute, ",
+	        t->total_steps, plural_s(t->total_steps), step_rows, (int)strlen(drawn) - 1, drawn,
+	        plural_s(step_rows), c->per_device_train_batch_size, c->gradient_accumulation_steps,
+	        world_self()->size > 1 ? " on each rank" : "", config_text(c, "compute_dtype"));
 	print_offload(t);
-	cli_say(c, "\ndevice   %s, %d thread%s\n",
+	cli_tell(c, "\ndevice   %s, %d thread%s\n",
 	        s->device_memory.is_host ? "host (CPU)" : device_name(s->device), pool_worker_count(s->pool),
 	        plural_s(pool_worker_count(s->pool)));
 	print_speed(s);
@@ -289,9 +289,9 @@ static int report(const struct trainer *t, double last_loss)
 	int rc;
 
 	if (!t->config->json) {
-		cli_say(t->config, "done: %s holds the result\n", t->result_dir ? t->result_dir : "");
+		cli_tell(t->config, "done: %s holds the result\n", t->result_dir ? t->result_dir : "");
 		if (t->session.model->config.adapter_rank)
-			cli_say(t->config, "the adapter is merged there; %s holds it alone\n",
+			cli_tell(t->config, "the adapter is merged there; %s holds it alone\n",
 			        t->adapter_dir ? t->adapter_dir : "");
 		print_use(t);
 		return 0;

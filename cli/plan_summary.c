@@ -19,7 +19,7 @@ static const char details_hint[] = " (more: --details)";
 
 static void line_say(const struct config *c, const char *name, struct str *text)
 {
-	cli_say(c, "%-9s%s\n", name, text->data ? text->data : "");
+	cli_tell(c, "%-9s%s\n", name, text->data ? text->data : "");
 	str_free(text);
 }
 
@@ -45,7 +45,7 @@ static void verdict_say(const struct plan_summary *p)
 		str_printf(&text, ", %d ranks", p->world_size);
 	if (!s->config->details && !p->host)
 		str_add(&text, details_hint);
-	cli_say(s->config, "%s\n", text.data ? text.data : "");
+	cli_tell(s->config, "%s\n", text.data ? text.data : "");
 	str_free(&text);
 	plan_tables_warn(s);
 }

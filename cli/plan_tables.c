@@ -24,7 +24,7 @@ static void trained_print(const struct session *s)
 	if (model_trained_count(s->model) == s->model->parameter_count)
 		return;
 	model_trained_words(&text, s->model);
-	cli_say(s->config, "trains %s\n", text.data ? text.data : "");
+	cli_tell(s->config, "trains %s\n", text.data ? text.data : "");
 	str_free(&text);
 }
 
@@ -33,7 +33,7 @@ void plan_tables_warn(const struct session *s)
 	if (model_trained_count(s->model) == s->model->parameter_count)
 		return;
 	if (!s->import && s->model->storage == FORMAT_COUNT && !session_rounds(s))
-		cli_say(s->config, "frozen weights count as fp32, because %s names no torch_dtype\n",
+		cli_tell(s->config, "frozen weights count as fp32, because %s names no torch_dtype\n",
 		        s->config->model);
 }
 
@@ -43,19 +43,19 @@ void plan_tables_parameters(const struct session *s)
 	const char *comma = "";
 
 	parameters_count(count, s->model);
-	cli_say(s->config, "parameters: ");
+	cli_tell(s->config, "parameters: ");
 	for (int i = 0; i < MODEL_PART_COUNT; i++) {
 		struct str text = {0};
 
 		if (!count[i])
 			continue;
 		quantity_count(&text, (double)count[i]);
-		cli_say(s->config, "%s%s %s", comma, model_part_name((enum model_part)i),
+		cli_tell(s->config, "%s%s %s", comma, model_part_name((enum model_part)i),
 		        text.data ? text.data : "");
 		str_free(&text);
 		comma = ", ";
 	}
-	cli_say(s->config, "%s\n", s->model->config.tied ? "; head and embedding are tied" : "");
+	cli_tell(s->config, "%s\n", s->model->config.tied ? "; head and embedding are tied" : "");
 	trained_print(s);
 }
 
@@ -107,7 +107,7 @@ static void print_pair(const struct session *s, const char *what, int64_t device
 	for (int i = 0; i < 2; i++)
 		if (bytes[i])
 			quantity_bytes(&texts[i], bytes[i]);
-	cli_say(s->config, "  %-32s %14s %14s\n", what, texts[0].data ? texts[0].data : "",
+	cli_tell(s->config, "  %-32s %14s %14s\n", what, texts[0].data ? texts[0].data : "",
 	        texts[1].data ? texts[1].data : "");
 	str_free(&texts[0]);
 	str_free(&texts[1]);
@@ -121,7 +121,7 @@ int plan_tables_memory(const struct session *s)
 
 	if (rc)
 		return rc;
-	cli_say(s->config, "  %-32s %14s %14s\n", "memory by part", "device", "host");
+	cli_tell(s->config, "  %-32s %14s %14s\n", "memory by part", "device", "host");
 	for (int i = 0; i < PART_COUNT; i++)
 		if (m.device[i] || m.host[i])
 			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
@@ -134,7 +134,7 @@ int plan_tables_memory(const struct session *s)
 	if (m.eval_bytes || m.host_eval_bytes)
 		print_pair(s, "evaluation, beyond training", m.eval_bytes, m.host_eval_bytes);
 	if (s->config->explain)
-		cli_say(s->config, "  (device memory peaks during operation %d of %d, %s)\n", m.fullest,
+		cli_tell(s->config, "  (device memory peaks during operation %d of %d, %s)\n", m.fullest,
 		        p->op_count, plan_op_name(p->ops[m.fullest].kind));
 	return 0;
 }
@@ -178,7 +178,7 @@ void plan_tables_bus(const struct session *s)
 	bus_find(&f, s);
 	quantity_bytes(&bytes, f.bus.bytes);
 	quantity_ms(&ms, f.ms);
-	cli_say(s->config,
+	cli_tell(s->config,
 	        "host memory traffic %s each step, %.1f bytes a parameter (weights %.1f, gradients %.1f, "
 	        "AdamW %.1f): at least %s\n",
 	        bytes.data ? bytes.data : "", (double)f.bus.bytes / f.parameters,
@@ -207,7 +207,7 @@ static void print_sent(const struct session *s, const char *what, int64_t node, 
 
 	quantity_bytes(&texts[0], node);
 	quantity_bytes(&texts[1], network);
-	cli_say(s->config, "  %-32s %14s %14s\n", what, node ? texts[0].data : "",
+	cli_tell(s->config, "  %-32s %14s %14s\n", what, node ? texts[0].data : "",
 	        network ? texts[1].data : "");
 	str_free(&texts[0]);
 	str_free(&texts[1]);
@@ -220,7 +220,7 @@ void plan_tables_traffic(const struct session *s)
 	engine_get_traffic(s->engine, &t);
 	if (!t.node_bytes && !t.network_bytes)
 		return;
-	cli_say(s->config, "  %-32s %14s %14s\n", "sent to other ranks each step:", "in its node",
+	cli_tell(s->config, "  %-32s %14s %14s\n", "sent to other ranks each step:", "in its node",
 	        "to others");
 	print_sent(s, "  weights", t.gather_node_bytes, t.gather_network_bytes);
 	print_sent(s, "  gradients", t.sum_node_bytes, t.sum_network_bytes);

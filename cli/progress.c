@@ -1,6 +1,8 @@
 /* Prints the progress of a run. */
 #include "cli/progress.h"
 
+#include "cli/screen.h"
+
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -9,11 +11,17 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { KEPT_S = 5, WORK_TERMINAL_S = 1, WORK_LOG_S = 10, WORK_LOG_EVERY_S = 30, TICK_MS = 250 };
+enum {
+	KEPT_S = 5,
+	WORK_TERMINAL_S = 1,
+	WORK_LOG_S = 10,
+	WORK_LOG_EVERY_S = 30,
+	TICK_MS = 250,
+	COLUMNS_DEFAULT = 80
+};
 
 struct progress {
 	FILE *to;
@@ -106,11 +114,9 @@ void progress_work_format(
 
 static int columns(FILE *to)
 {
-	struct winsize size;
+	int count = screen_columns(to);
 
-	if (ioctl(fileno(to), TIOCGWINSZ, &size) || size.ws_col < 20)
-		return 80;
-	return size.ws_col;
+	return count ? count : COLUMNS_DEFAULT;
 }
 
 /* Call with the lock held. */

@@ -13,7 +13,7 @@
 
 static void print_version(const struct config *c, const char *label, int version)
 {
-	cli_say(c, "%-22s CUDA %d.%d\n", label, version / 1000, version % 1000 / 10);
+	cli_tell(c, "%-22s CUDA %d.%d\n", label, version / 1000, version % 1000 / 10);
 }
 
 static void print_gpu(const struct config *c, const struct cuda_gpu *gpu, int index)
@@ -28,7 +28,7 @@ static void print_gpu(const struct config *c, const struct cuda_gpu *gpu, int in
 		snprintf(node + strlen(node), sizeof(node) - strlen(node), ", near processors %s",
 		        gpu->processors);
 	quantity_bytes(&memory, gpu->memory_bytes);
-	cli_say(c, "%-22s %s, %s, compute capability %d.%d, %d multiprocessors, %d copy engines, at %s%s\n",
+	cli_tell(c, "%-22s %s, %s, compute capability %d.%d, %d multiprocessors, %d copy engines, at %s%s\n",
 	        label, gpu->name, memory.data ? memory.data : "", gpu->capability / 10, gpu->capability % 10,
 	        gpu->sm_count, gpu->copy_engine_count, gpu->pci_bus_id, node);
 	str_free(&memory);
@@ -58,14 +58,14 @@ static void print_links(const struct config *c, const struct cuda_info *info)
 
 			if (is_said[i][j])
 				continue;
-			cli_say(c, "%-22s %s, rank %d:", "GPU links", link_text(link), link->rank);
+			cli_tell(c, "%-22s %s, rank %d:", "GPU links", link_text(link), link->rank);
 			for (int a = i; a < info->gpu_count; a++)
 				for (int b = a + 1; b < info->gpu_count; b++)
 					if (!is_said[a][b] && links_equal(&info->link[a][b], link)) {
-						cli_say(c, " %d-%d", a, b);
+						cli_tell(c, " %d-%d", a, b);
 						is_said[a][b] = 1;
 					}
-			cli_say(c, "\n");
+			cli_tell(c, "\n");
 		}
 }
 
@@ -80,7 +80,7 @@ int topo_gpus_print(const struct config *c)
 		print_gpu(c, &info->gpu[i], i);
 	print_links(c, info);
 	if (!info->gpu_count)
-		cli_say(c, "%-22s none: %s\n", "GPUs", info->trouble);
+		cli_tell(c, "%-22s none: %s\n", "GPUs", info->trouble);
 	if (info->runtime_version)
 		print_version(c, "built with", info->runtime_version);
 	if (info->driver_version)
@@ -89,15 +89,15 @@ int topo_gpus_print(const struct config *c)
 		char *text = devices_cuda_library((enum cuda_library_kind)kind);
 
 		if (text)
-			cli_say(c, "%-22s %s\n", "library", text);
+			cli_tell(c, "%-22s %s\n", "library", text);
 		mem_free(text);
 	}
 	if (info->trouble[0])
-		cli_say(c, "%-22s host: %s\n", "device", info->gpu_count ? info->trouble : "no usable GPU");
+		cli_tell(c, "%-22s host: %s\n", "device", info->gpu_count ? info->trouble : "no usable GPU");
 	else if (info->gpu_count == 1)
-		cli_say(c, "%-22s cuda: GPU 0\n", "device");
+		cli_tell(c, "%-22s cuda: GPU 0\n", "device");
 	else
-		cli_say(c, "%-22s cuda: GPU 0; with ranks=%d each of them\n", "device", info->gpu_count);
+		cli_tell(c, "%-22s cuda: GPU 0; with ranks=%d each of them\n", "device", info->gpu_count);
 	mem_free(info);
 	return 0;
 }

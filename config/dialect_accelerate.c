@@ -2,10 +2,8 @@
 #include "config/dialect_item.h"
 
 #include "base/log.h"
-#include "comm/launch.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct dialect_marker markers[] = {
@@ -45,25 +43,6 @@ static int reshard(const struct item *s)
 	if (item_is_off(s->text))
 		return item_set(s, "sharding_strategy", "SHARD_GRAD_OP", CONFIG_WEAK);
 	return item_set(s, "sharding_strategy", s->text, CONFIG_WEAK);
-}
-
-/* Ranks are started by mpirun or srun, not by a file. */
-static int processes(const struct item *s)
-{
-	char *end;
-	long count = strtol(s->text, &end, 10);
-	struct launch launch;
-
-	if (*end || count < 1 || count > 1000000)
-		return item_refuse(s, "must be a number of processes");
-	launch_read_any(&launch);
-	if (count > 1 && config_trains(s->c) && launch.size == 1)
-		item_warn(s,
-		        "%s=%ld has no effect: one rank trains, with 1/%ld of the rows of a step; for %ld "
-		        "ranks "
-		        "set ranks=%ld",
-		        s->name, count, count, count, count);
-	return 0;
 }
 
 static int distributed(const struct item *s)
@@ -107,11 +86,15 @@ static const struct dialect_key keys[] = {
         PASS("compute_environment downcast_bf16 enable_cpu_affinity machine_rank main_training_function "
              "num_machines rdzv_backend same_network gpu_ids main_process_ip main_process_port "
              "tpu_* dynamo_config dynamo_config.* mpirun_config.* debug"),
-        CALL("num_processes", processes),
+        CALL("num_processes", item_processes),
         ONLY("parallelism_config.parallelism_config_tp_size parallelism_config.parallelism_config_cp_size "
              "parallelism_config.parallelism_config_sp_size parallelism_config.tp_size "
              "parallelism_config.cp_size",
                 "1 " ITEM_OFF, "tensor and context parallelism are not supported"),
+        CALL("parallelism_config.parallelism_config_dp_shard_size "
+             "parallelism_config.parallelism_config_dp_replicate_size parallelism_config.dp_shard_size "
+             "parallelism_config.dp_replicate_size",
+                item_processes),
         PASS("parallelism_config.*"),
         ONLY("fp8_config fp8_config.*", ITEM_OFF, "fp8 is not supported"),
         METHOD("command_file commands tpu_name", ITEM_OFF, "starts jobs on TPUs"),

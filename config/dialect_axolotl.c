@@ -140,6 +140,18 @@ static int per_epoch(const struct item *s)
 	return item_keep(s, "evals_per_epoch");
 }
 
+/* axolotl's callback ends a run; its patience alone says nothing. */
+static int watchdog(const struct item *s)
+{
+	if (!item_is_off(s->text))
+		item_warn(s,
+		        "%s=%s: axolotl stops where the loss stays above it, and ferry does not; ferry stops "
+		        "only "
+		        "where loss or gradients are not finite (nonfinite_limit)",
+		        s->name, s->text);
+	return 0;
+}
+
 /* Kernels change nothing; other plugins train in their own way. */
 static int plugins(const struct item *s)
 {
@@ -229,7 +241,8 @@ static const struct dialect_key keys[] = {
         PASS("model_quantization_config model_quantization_config_kwargs.* freeze_mm_modules"),
         ONLY("tensor_parallel_size context_parallel_size sequence_parallel_degree expert_parallel_size",
                 "0 1 " ITEM_OFF, "tensor, context and expert parallelism are not supported"),
-        PASS("dp_shard_size dp_replicate_size"),
+        CALL("dp_shard_size dp_replicate_size", item_processes),
+        CALL("loss_watchdog_threshold", watchdog),
         PASS("shuffle_merged_datasets"), /* the sampler shuffles all the same */
         ONLY("dataset_exact_deduplication", ITEM_OFF,
                 "rows are taken as they are; remove the duplicates from the data"),

@@ -370,3 +370,22 @@ void dialect_state_free(struct dialect_state *d)
 		mem_free(d->refusals[i].why);
 	}
 }
+
+int item_processes(const struct item *s)
+{
+	char *end;
+	long count = strtol(s->text, &end, 10);
+	struct launch launch;
+
+	if (item_is_off(s->text) || !strcmp(s->text, "auto") || !strcmp(s->text, "-1"))
+		return 0;
+	if (*end || count < 1 || count > 1000000)
+		return item_refuse(s, "must be a number of processes");
+	launch_read_any(&launch);
+	if (count > 1 && config_trains(s->c) && launch.size == 1)
+		item_warn(s,
+		        "%s=%ld has no effect: one rank trains, with 1/%ld of the rows of a step; for %ld "
+		        "ranks set ranks=%ld",
+		        s->name, count, count, count, count);
+	return 0;
+}

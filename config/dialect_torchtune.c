@@ -147,9 +147,10 @@ static const struct dialect_key keys[] = {
                 "evaluates or generates"),
         METHOD("model.decoder_trainable model.encoder_trainable model.fusion_trainable", ITEM_OFF,
                 "trains on images"),
-        ONLY("tensor_parallel_dim context_parallel_dim data_parallel_replicate_dim", "1 -1 " ITEM_OFF,
+        CALL("data_parallel_replicate_dim data_parallel_shard_dim", item_processes),
+        ONLY("tensor_parallel_dim context_parallel_dim", "1 -1 " ITEM_OFF,
                 "tensor and context parallelism are not supported"),
-        PASS("data_parallel_shard_dim tensor_parallel_plan tensor_parallel_plan.* dataset_num_proc "
+        PASS("tensor_parallel_plan tensor_parallel_plan.* dataset_num_proc "
              "async_checkpointing enable_async_checkpointing"),
         KEY("dataset.data_files", "data"),
         KEY("dataset.packed", "packing"),

@@ -148,6 +148,8 @@ static void value_kind(struct str *out, const struct config_key *key)
 		str_printf(out, "|%s", key->words->name);
 }
 
+enum { HELP_COLUMNS = 80 };
+
 /* Appends text in lines of at most `width`, all but the first indented. */
 static void add_wrapped(struct str *out, const char *text, int indent, int width)
 {
@@ -173,19 +175,33 @@ static void add_wrapped(struct str *out, const char *text, int indent, int width
 
 static void help_key(struct str *out, const struct config_key *key)
 {
-	struct str kind = {0}, text = {0};
+	struct str kind = {0}, head = {0}, text = {0};
 
 	value_kind(&kind, key);
-	str_printf(out, "  %s", key->name);
-	if (*key->default_text)
-		str_printf(out, " = %s", key->default_text);
-	str_printf(out, "   (%s)\n      ", kind.data);
+	str_printf(&head, "%s%s%s   (%s)", key->name, *key->default_text ? " = " : "", key->default_text,
+	        kind.data ? kind.data : "");
+	if (head.len_bytes + 2 <= HELP_COLUMNS) {
+		str_printf(out, "  %s\n      ", head.data ? head.data : "");
+	} else { /* a line break may follow each word */
+		str_free(&head);
+		str_printf(&head, "%s%s%s (", key->name, *key->default_text ? " = " : "", key->default_text);
+		for (const char *at = kind.data; at && *at; at++)
+			if (*at == '|')
+				str_add(&head, " | ");
+			else
+				str_add_char(&head, *at);
+		str_add(&head, ")");
+		str_add(out, "  ");
+		add_wrapped(out, head.data ? head.data : "", 6, HELP_COLUMNS);
+		str_add(out, "      ");
+	}
 	str_add(&text, key->meaning);
 	if (key->aliases)
 		str_printf(&text, " [also %s]", key->aliases);
 	if (text.data)
-		add_wrapped(out, text.data, 6, 100);
+		add_wrapped(out, text.data, 6, HELP_COLUMNS);
 	str_free(&kind);
+	str_free(&head);
 	str_free(&text);
 }
 
@@ -202,7 +218,7 @@ static void help_train_keys(struct str *out, enum verb verb)
 	}
 	str_printf(out, "\naccepted as in train%s\n  ",
 	        verb == VERB_PLAN ? ", without effect on a plan" : "; ferry train --help explains them");
-	add_wrapped(out, names.data ? names.data : "", 2, 100);
+	add_wrapped(out, names.data ? names.data : "", 2, HELP_COLUMNS);
 	out->broken |= names.broken;
 	str_free(&names);
 }
@@ -240,7 +256,6 @@ void config_write_help(struct str *out, enum verb verb)
 	}
 	if (verb == VERB_PLAN || verb == VERB_CONFIG)
 		help_train_keys(out, verb);
-	str_add(out, "\nSteps are a whole number, or below 1 a fraction of the run. Counts take k, M, G; "
-	             "sizes KiB "
-	             "MiB GiB KB MB GB.\nLater settings win: default, file, command line.\n");
+	str_add(out, "\nSteps are a whole number, or below 1 a fraction of the run. Counts take k, M, G;\n"
+	             "sizes KiB MiB GiB KB MB GB. Later settings win: default, file, command line.\n");
 }

@@ -20,13 +20,14 @@ const struct verb_info verb_infos[VERB_COUNT] = {
         [VERB_PLAN] = {"plan", "[MODEL | CONFIG.yaml] [key=value | --key value]...",
                 "count memory, traffic and time of a run, without weights", "model", "model",
                 "  ferry plan MODEL_DIR/config.json max_length=2048\n"
-                "  ferry plan examples/models/llama-2-70b.json machine=examples/machines/pc-rtx-4090.yaml\n",
+                "  ferry plan examples/models/llama-2-70b.json \\\n"
+                "      machine=examples/machines/pc-rtx-4090.yaml\n",
                 0},
         [VERB_EXPORT] = {"export", "CHECKPOINT output_dir=DIR [key=value | --key value]...",
                 "convert a ferry checkpoint to a HuggingFace directory", "checkpoint",
                 "checkpoint output_dir", "  ferry export out/checkpoint-000500 output_dir=model-500\n",
                 VERB_MAKES_RESULT},
-        [VERB_MERGE] = {"merge", "model=DIR lora_adapter=DIR output_dir=DIR [key=value | --key value]...",
+        [VERB_MERGE] = {"merge", "model=DIR lora_adapter=DIR output_dir=DIR [key=value]...",
                 "write a model with an adapter merged into it", NULL, "model lora_adapter output_dir",
                 "  ferry merge model=MODEL_DIR lora_adapter=out/adapter output_dir=merged\n",
                 VERB_MAKES_RESULT},
@@ -43,8 +44,7 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 "show the first rows as they will be trained on, with counts", NULL, "data",
                 "  ferry data show model=MODEL_DIR data=rows.jsonl packing=bfd\n", 0},
         [VERB_CONFIG] = {"config", "[CONFIG.yaml] [key=value | --key value]...",
-                "show the values of a configuration and where each is set; without a file, ask and write one",
-                NULL, "",
+                "show where each value is set; without a file, ask and write one", NULL, "",
                 "  ferry config run.yaml lr=1e-5\n"
                 "  ferry config axolotl.yml > run.yaml\n"
                 "  ferry config\n",
@@ -59,11 +59,12 @@ const struct verb_info verb_infos[VERB_COUNT] = {
         [VERB_EMBED] = {"embed", "[CONFIG.yaml] [key=value | --key value]...", "write the vectors of texts",
                 NULL, "model data output",
                 "  ferry embed model=out/model data=texts.jsonl output=vectors.npy\n"
-                "  ferry embed model=out/model data=questions.csv field_text=question prompt_name=query "
+                "  ferry embed model=out/model data=questions.csv field_text=question \\\n"
+                "      prompt_name=query "
                 "output=q.npy\n",
                 VERB_MAKES_RESULT | VERB_IS_ALONE},
         [VERB_REPORT] = {"report", "OUTPUT_DIR... [key=value | --key value]...",
-                "write a page with the curves, memory, waits and configuration of runs", "output_dirs",
+                "write a page with curves, memory, waits and configuration of runs", "output_dirs",
                 "output_dirs",
                 "  ferry report out\n"
                 "  ferry report out-a out-b html=ab.html\n",

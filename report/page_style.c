@@ -75,7 +75,7 @@ const char page_style[] =
         "footer{color:var(--soft);font-size:12.5px;margin:22px 2px 0}\n"
         "@media screen and (max-width:760px){.charts{grid-template-columns:minmax(0,1fr)}"
         "figure.wide>svg{display:none}.narrow{display:block}.t{font-size:14px}"
-        "figure{padding:8px 4px 2px}body{padding:16px 12px}}\n"
+        "figure{padding:8px 4px 2px}body{padding:16px 12px}.keys td{min-width:9em}}\n"
         "@media print{body{max-width:none;padding:0;background:#fff;font-size:10pt}"
         "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}"
         ".scroll{overflow:visible}.runs td,.runs th{white-space:normal;padding:4px 5px;"

@@ -1,0 +1,69 @@
+/* Folds lines at the width of a terminal. */
+#include "cli/screen.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { COLUMNS_DEFAULT = 80, COLUMNS_LEAST = 20, LABEL_MAX = 24, INDENT = 2 };
+
+int screen_columns(FILE *to)
+{
+	struct winsize size;
+
+	if (!isatty(fileno(to)))
+		return 0;
+	if (ioctl(fileno(to), TIOCGWINSZ, &size) || size.ws_col < COLUMNS_LEAST)
+		return COLUMNS_DEFAULT;
+	return size.ws_col;
+}
+
+static int width_of(const char *text, size_t len_bytes)
+{
+	int width = 0;
+
+	for (size_t i = 0; i < len_bytes; i++)
+		width += ((unsigned char)text[i] & 0xc0) != 0x80;
+	return width;
+}
+
+int screen_width(const char *text)
+{
+	return text ? width_of(text, strlen(text)) : 0;
+}
+
+/* The column of the text behind a label at the start of a line. */
+static int indent_of(const char *line)
+{
+	size_t word = strcspn(line, " \n"), gap = strspn(line + word, " ");
+
+	return word && gap > 1 && word + gap <= LABEL_MAX ? (int)(word + gap) : INDENT;
+}
+
+void screen_fold(struct str *out, struct screen_fold *f, const char *text, int columns)
+{
+	if (!columns) {
+		str_add(out, text);
+		return;
+	}
+	while (*text) {
+		size_t gap = strspn(text, " "), word = strcspn(text + gap, " \n");
+		int width = width_of(text + gap, word);
+
+		if (!f->column)
+			f->indent = indent_of(text);
+		if (word && f->column > f->indent && f->column + (int)gap + width > columns) {
+			str_printf(out, "\n%*s", f->indent, "");
+			f->column = f->indent + width;
+		} else {
+			str_add_bytes(out, text, gap);
+			f->column += (int)gap + width;
+		}
+		str_add_bytes(out, text + gap, word);
+		text += gap + word;
+		if (*text == '\n') {
+			str_add_char(out, *text++);
+			*f = (struct screen_fold){0};
+		}
+	}
+}
