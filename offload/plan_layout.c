@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "offload/plan_parts.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,9 +38,20 @@ struct placed {
 	int first_op, last_op;
 };
 
+/* Neighbours of a list, with what bounds them all. A search passes blocks that cannot be in its way. */
+enum { BLOCK_ITEMS = 64 };
+struct placed_block {
+	struct placed items[BLOCK_ITEMS];
+	int count;
+	int64_t end;           /* the highest */
+	int first_op, last_op; /* the earliest and the latest */
+};
+
 struct placed_list {
-	struct placed *items;
-	int count, cap, next; /* next: where the current search goes on */
+	struct placed_block **blocks; /* `count` in use, then spare ones */
+	int count, spare, cap;
+	int64_t most_bytes; /* of any buffer in it */
+	int block, item;    /* where the current search goes on */
 };
 
 /* Most buffers live for a few operations and overlap few others in time. So the operations are divided into
@@ -50,7 +62,7 @@ struct placed_list {
  * pass them all again. While buffers of one size are placed, a place that was taken at some time stays taken.
  * So each slice, and the peak, remember a floor: below it nothing of this size has room at their time. */
 enum { LIST_LONG, LIST_ALL, LIST_PEAK, LIST_SLICES /* the first of them */ };
-enum { SLICES = 128, SLICES_SHORT = 8 };
+enum { SLICES_LEAST = 128, SLICES_MOST = 4096, SLICE_OPS = 64, SLICES_SHORT = 8 };
 
 /* No gap of `bytes` lies below `at`. */
 struct floor {
@@ -64,13 +76,13 @@ struct place {
 	int count, persistent_count; /* persistent ones come first, as they were added */
 	struct placed_list *lists;
 	struct floor *floors; /* of each slice, and of the peak */
-	int peak;             /* operation with the most bytes alive */
-	int64_t most_bytes;   /* of any buffer */
+	int slices;
+	int peak; /* operation with the most bytes alive */
 };
 
 static int slice_of(const struct place *s, int op)
 {
-	return (int)((int64_t)op * SLICES / s->p->op_count);
+	return (int)((int64_t)op * s->slices / s->p->op_count);
 }
 
 static int lives_long(const struct place *s, const struct plan_buffer *b)
@@ -83,14 +95,21 @@ static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buf
 {
 	int64_t from = *at;
 
-	while (l->next < l->count) {
-		const struct placed *x = &l->items[l->next];
+	for (; l->block < l->count; l->block++, l->item = 0) {
+		const struct placed_block *block = l->blocks[l->block];
 
-		if (x->offset >= *at + b->bytes)
+		if (block->items[0].offset >= *at + b->bytes)
 			break;
-		if (x->end > *at && x->first_op <= b->last_op && b->first_op <= x->last_op)
-			*at = x->end;
-		l->next++;
+		if (block->end <= *at || block->first_op > b->last_op || b->first_op > block->last_op)
+			continue;
+		for (; l->item < block->count; l->item++) {
+			const struct placed *x = &block->items[l->item];
+
+			if (x->offset >= *at + b->bytes)
+				return *at > from;
+			if (x->end > *at && x->first_op <= b->last_op && b->first_op <= x->last_op)
+				*at = x->end;
+		}
 	}
 	return *at > from;
 }
@@ -100,44 +119,45 @@ static int lives_at_peak(const struct place *s, const struct plan_buffer *b)
 	return b->first_op <= s->peak && s->peak <= b->last_op;
 }
 
-/* Begins the search of a list at the first buffer that may reach above `at`. */
-static void placed_begin(struct placed_list *l, int64_t at, int64_t most_bytes)
+/* Begins the search of a list at the first block that may reach above `at`. */
+static void placed_begin(struct placed_list *l, int64_t at)
 {
 	int low = 0, high = l->count;
 
 	while (low < high) {
 		int middle = low + (high - low) / 2;
+		const struct placed_block *block = l->blocks[middle];
 
-		if (l->items[middle].offset + most_bytes <= at)
+		if (block->items[block->count - 1].offset + l->most_bytes <= at)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	l->next = low;
+	l->block = low;
+	l->item = 0;
 }
 
 /* Raises a floor over the buffers of the list that are in the way of `b`, a buffer alive at the floor's time.
  * A smaller buffer than the last may find a lower gap. */
-static int64_t floor_raise(
-        struct place *s, struct floor *f, struct placed_list *l, const struct plan_buffer *b, int64_t base)
+static int64_t floor_raise(struct floor *f, struct placed_list *l, const struct plan_buffer *b, int64_t base)
 {
 	if (b->bytes < f->bytes)
 		f->at = base;
 	f->bytes = b->bytes;
-	placed_begin(l, f->at, s->most_bytes);
+	placed_begin(l, f->at);
 	placed_pass(l, &f->at, b);
 	return f->at;
 }
 
 /* The floor of a slice counts buffers that live all through it. */
-static int64_t slice_floor(struct place *s, const struct plan_buffer *b, int64_t base)
+static int64_t slice_floor(struct place *s, const struct plan_buffer *b, int slice, int64_t base)
 {
-	int64_t slice = slice_of(s, b->first_op), ops = s->p->op_count;
+	int64_t ops = s->p->op_count;
 	struct plan_buffer all = {.bytes = b->bytes,
-	        .first_op = (int)(((slice + 1) * ops + SLICES - 1) / SLICES) - 1, /* alive at the end */
-	        .last_op = (int)((slice * ops + SLICES - 1) / SLICES)};           /* and at the begin */
+	        .first_op = (int)(((slice + 1) * ops + s->slices - 1) / s->slices) - 1, /* alive at the end */
+	        .last_op = (int)((slice * ops + s->slices - 1) / s->slices)};           /* and at the begin */
 
-	return floor_raise(s, &s->floors[slice], &s->lists[LIST_LONG], &all, base);
+	return floor_raise(&s->floors[slice], &s->lists[LIST_LONG], &all, base);
 }
 
 /* The lowest offset >= base where `b` fits between the placed buffers alive at the same time. Raises it until
@@ -145,17 +165,18 @@ static int64_t slice_floor(struct place *s, const struct plan_buffer *b, int64_t
 static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t base)
 {
 	int first = LIST_ALL, last = LIST_ALL, raised = 1;
-	int64_t at = lives_at_peak(s, b) ? floor_raise(s, &s->floors[SLICES], &s->lists[LIST_PEAK], b, base)
-	                                 : base;
+	int begin = slice_of(s, b->first_op), end = slice_of(s, b->last_op);
+	int64_t at = max_i64(slice_floor(s, b, begin, base), slice_floor(s, b, end, base));
 
+	if (lives_at_peak(s, b))
+		at = max_i64(at, floor_raise(&s->floors[s->slices], &s->lists[LIST_PEAK], b, base));
 	if (!lives_long(s, b)) {
-		at = max_i64(at, slice_floor(s, b, base));
-		first = LIST_SLICES + slice_of(s, b->first_op);
-		last = LIST_SLICES + slice_of(s, b->last_op);
-		placed_begin(&s->lists[LIST_LONG], at, s->most_bytes);
+		first = LIST_SLICES + begin;
+		last = LIST_SLICES + end;
+		placed_begin(&s->lists[LIST_LONG], at);
 	}
 	for (int i = first; i <= last; i++)
-		placed_begin(&s->lists[i], at, s->most_bytes);
+		placed_begin(&s->lists[i], at);
 	while (raised) {
 		raised = first != LIST_ALL && placed_pass(&s->lists[LIST_LONG], &at, b);
 		for (int i = first; i <= last; i++)
@@ -164,30 +185,107 @@ static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t 
 	return at;
 }
 
-static int placed_insert(struct placed_list *l, const struct placed *x)
+static void block_bound(struct placed_block *block, const struct placed *x)
 {
-	int low = 0, high = l->count;
+	block->end = max_i64(block->end, x->end);
+	block->first_op = x->first_op < block->first_op ? x->first_op : block->first_op;
+	block->last_op = x->last_op > block->last_op ? x->last_op : block->last_op;
+}
+
+/* Puts an empty block at `index`, a spare one if there is one. */
+static int block_add(struct placed_list *l, int index)
+{
+	struct placed_block *block;
 
 	if (l->count == l->cap) {
-		int cap = l->cap ? 2 * l->cap : 32;
-		struct placed *grown = mem_resize(l->items, (size_t)cap, sizeof(*grown));
+		int cap = l->cap ? 2 * l->cap : 8;
+		struct placed_block **grown = mem_resize(l->blocks, (size_t)cap, sizeof(*grown));
 
 		if (!grown)
 			return ERR_NOMEM;
-		l->items = grown;
+		l->blocks = grown;
 		l->cap = cap;
 	}
-	while (low < high) {
-		int middle = low + (high - low) / 2;
-
-		if (l->items[middle].offset <= x->offset)
-			low = middle + 1;
-		else
-			high = middle;
+	if (l->count == l->spare) {
+		l->blocks[l->count] = mem_alloc(1, sizeof(**l->blocks));
+		if (!l->blocks[l->count])
+			return ERR_NOMEM;
+		l->spare++;
 	}
-	memmove(l->items + low + 1, l->items + low, (size_t)(l->count++ - low) * sizeof(*l->items));
-	l->items[low] = *x;
+	block = l->blocks[l->count];
+	memmove(l->blocks + index + 1, l->blocks + index, (size_t)(l->count++ - index) * sizeof(*l->blocks));
+	block->count = 0;
+	block->end = 0;
+	block->first_op = INT_MAX;
+	block->last_op = -1;
+	l->blocks[index] = block;
 	return 0;
+}
+
+/* Moves the upper half of a full block into one of its own. */
+static int block_split(struct placed_list *l, int index)
+{
+	struct placed_block *from, *to;
+	int rc = block_add(l, index + 1);
+
+	if (rc)
+		return rc;
+	from = l->blocks[index];
+	to = l->blocks[index + 1];
+	to->count = from->count = BLOCK_ITEMS / 2;
+	memcpy(to->items, from->items + from->count, sizeof(from->items) / 2);
+	from->end = 0;
+	from->first_op = INT_MAX;
+	from->last_op = -1;
+	for (int i = 0; i < from->count; i++) {
+		block_bound(from, &from->items[i]);
+		block_bound(to, &to->items[i]);
+	}
+	return 0;
+}
+
+/* The last block that begins at `offset` or below, else the first. */
+static int block_of(const struct placed_list *l, int64_t offset)
+{
+	int low = 0, high = l->count - 1;
+
+	while (low < high) {
+		int middle = (low + high + 1) / 2;
+
+		if (l->blocks[middle]->items[0].offset <= offset)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return low;
+}
+
+static int placed_insert(struct placed_list *l, const struct placed *x)
+{
+	struct placed_block *block;
+	int index = block_of(l, x->offset), at, rc = l->count ? 0 : block_add(l, 0);
+
+	if (!rc && l->blocks[index]->count == BLOCK_ITEMS) {
+		rc = block_split(l, index);
+		index += !rc && l->blocks[index + 1]->items[0].offset <= x->offset;
+	}
+	if (rc)
+		return rc;
+	block = l->blocks[index];
+	for (at = block->count; at && block->items[at - 1].offset > x->offset; at--)
+		block->items[at] = block->items[at - 1];
+	block->items[at] = *x;
+	block->count++;
+	block_bound(block, x);
+	l->most_bytes = max_i64(l->most_bytes, x->end - x->offset);
+	return 0;
+}
+
+static void placed_free(struct placed_list *l)
+{
+	for (int i = 0; i < l->spare; i++)
+		mem_free(l->blocks[i]);
+	mem_free(l->blocks);
 }
 
 static int place_insert(struct place *s, const struct plan_buffer *b)
@@ -240,9 +338,9 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 	int rc = 0;
 	int64_t base = 0, most = 0;
 
-	for (int i = 0; i < LIST_SLICES + SLICES; i++)
-		s->lists[i].count = 0;
-	for (int i = 0; i <= SLICES; i++)
+	for (int i = 0; i < LIST_SLICES + s->slices; i++)
+		s->lists[i].count = 0, s->lists[i].most_bytes = 0;
+	for (int i = 0; i <= s->slices; i++)
 		s->floors[i].bytes = INT64_MAX;
 	order_take(s, order);
 	*is_whole = 1;
@@ -268,7 +366,7 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 	return rc;
 }
 
-/* Finds the peak, the largest buffer, and a lower bound of the end in any order: the most bytes alive at one
+/* Finds the peak and a lower bound of the end in any order: the most bytes alive at one
  * time, less the rounding of the last buffer. */
 static int least_find(int64_t *least, struct place *s, enum plan_space space)
 {
@@ -278,7 +376,6 @@ static int least_find(int64_t *least, struct place *s, enum plan_space space)
 
 	*least = 0;
 	s->peak = 0;
-	s->most_bytes = 0;
 	if (!change)
 		return ERR_NOMEM;
 	for (int i = 0; i < p->buffer_count; i++) {
@@ -288,7 +385,6 @@ static int least_find(int64_t *least, struct place *s, enum plan_space space)
 		if (b->space != space || (!b->persistent && b->first_op < 0))
 			continue;
 		gap = bytes - b->bytes > gap ? bytes - b->bytes : gap;
-		s->most_bytes = bytes > s->most_bytes ? bytes : s->most_bytes;
 		base += b->persistent ? bytes : 0;
 		if (b->persistent)
 			continue;
@@ -334,15 +430,16 @@ int plan_layout(struct plan *p)
 	int64_t *offsets = mem_alloc((size_t)p->buffer_count + 1, sizeof(*offsets));
 	int rc = offsets ? 0 : ERR_NOMEM;
 
+	s.slices = (int)min_i64(SLICES_MOST, max_i64(SLICES_LEAST, p->op_count / SLICE_OPS));
 	s.sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.sorted));
 	s.by_size = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.by_size));
-	s.lists = mem_alloc((size_t)SLICES + LIST_SLICES, sizeof(*s.lists));
-	s.floors = mem_alloc((size_t)SLICES + 1, sizeof(*s.floors));
+	s.lists = mem_alloc((size_t)s.slices + LIST_SLICES, sizeof(*s.lists));
+	s.floors = mem_alloc((size_t)s.slices + 1, sizeof(*s.floors));
 	rc = s.sorted && s.by_size && s.lists && s.floors ? rc : ERR_NOMEM;
 	for (int space = 0; space < SPACE_COUNT && !rc; space++)
 		rc = space_place(&s, offsets, (enum plan_space)space);
-	for (int i = 0; i < LIST_SLICES + SLICES && s.lists; i++)
-		mem_free(s.lists[i].items);
+	for (int i = 0; i < LIST_SLICES + s.slices && s.lists; i++)
+		placed_free(&s.lists[i]);
 	mem_free(s.lists);
 	mem_free(s.floors);
 	mem_free(offsets);
