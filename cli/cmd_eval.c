@@ -93,16 +93,17 @@ static int eval_report(
 {
 	const struct objective *o = objective_of_config(c).type;
 	int64_t count = o->is_mean_of_rows ? e->rows / max_i64(row_texts, 1) : e->targets;
-	const struct objective_means means = objective_means_of(o, e->sums, count, e->targets);
+	struct objective_means means = objective_means_of(o, e->sums, count, e->targets);
 	double speed = (double)e->tokens / e->seconds;
 	json_t *object;
 	int rc;
 
+	means.scores = e->scores;
 	if (!c->json) {
 		struct str more = {0};
 
-		if (o->say_evaluation && !o->is_mean_of_entropy)
-			o->say_evaluation(&more, &means);
+		if (!o->is_mean_of_entropy)
+			evaluate_say(&more, o, &means);
 		if (o->is_mean_of_entropy)
 			cli_tell(c,
 			        "loss %.6f   perplexity %.4f   %lld targets in %lld rows   %.0f tokens/s\n",
@@ -122,6 +123,8 @@ static int eval_report(
 		json_object_set_new(object, "perplexity", json_finite(exp(means.loss)));
 	for (int i = 0; i < OBJECTIVE_METRICS_MAX && o->metrics[i]; i++)
 		json_object_set_new(object, o->metrics[i], json_finite(means.metric[i]));
+	for (int i = 0; i < means.scores.count; i++)
+		json_object_set_new(object, means.scores.of[i].name, json_finite(means.scores.of[i].value));
 	if (token_losses)
 		json_object_set(object, "token_losses", token_losses);
 	rc = cli_print_json(object);

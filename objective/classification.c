@@ -69,6 +69,18 @@ static const struct vectors_pass reranking_vectors = {vectors_width, reranking_j
 static const struct vectors_pass classes_vectors = {vectors_width, classes_judge, 1},
                                  regression_vectors = {vectors_width, regression_judge, 1};
 
+static int classes_scores(struct scores *out, const struct scored *rows, const double *settings)
+{
+	(void)settings;
+	return scores_of_logits(out, rows);
+}
+
+static int regression_scores(struct scores *out, const struct scored *rows, const double *settings)
+{
+	(void)settings;
+	return scores_of_numbers(out, rows);
+}
+
 enum { SUM_LOSS, SUM_RIGHT, SUM_COUNT };
 
 static void sums_add(
@@ -110,6 +122,7 @@ const struct objective objective_classification = {
         .sums_add = sums_add,
         .metrics = {"accuracy"},
         .metrics_find = metrics_find,
+        .scores_find = classes_scores,
         .say_evaluation = say_evaluation,
         .say_step = say_step,
 };
@@ -126,6 +139,7 @@ const struct objective objective_regression = {
         .vectors = &regression_vectors,
         .sum_count = SUM_COUNT,
         .sums_add = sums_add,
+        .scores_find = regression_scores,
 };
 
 /* BinaryCrossEntropyLoss of sentence-transformers' CrossEncoder. */

@@ -103,6 +103,23 @@ static void sums_add(
 		sums[0] += (double)losses[i];
 }
 
+/* Of texts with a label how it correlates; else whether the right text is found, among those of its row and among
+ * all. */
+static int scores_find(struct scores *out, const struct scored *rows, const double *settings)
+{
+	enum contrast_kind kind = (enum contrast_kind)settings[LOSS];
+	enum contrast_score score = contrast_facts(kind).score;
+	int rc = 0;
+
+	if (rows->each < 2)
+		return 0;
+	if (score == SCORE_ONE || (score == SCORE_ONE_OR_TEXTS && rows->each == 2))
+		return scores_of_pairs(out, rows);
+	if (score == SCORE_NONE && contrast_facts(kind).compares_rows)
+		rc = scores_of_retrieval(out, rows);
+	return rc || rows->each < 3 ? rc : scores_of_triplets(out, rows);
+}
+
 const struct objective objective_embedding = {
         .name = "embedding",
         .keys = keys,
@@ -115,4 +132,5 @@ const struct objective objective_embedding = {
         .vectors = &vectors,
         .sum_count = 1,
         .sums_add = sums_add,
+        .scores_find = scores_find,
 };

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "device/contrast_kind.h"
 #include "model/blocks/blocks.h"
+#include "objective/scores.h"
 
 /* The list. The first is what a run does that chooses no other. */
 #define OBJECTIVE_LIST(ROW)                                                                                  \
@@ -42,6 +43,7 @@ struct objective_list {
 struct objective_means {
 	double loss, metric[OBJECTIVE_METRICS_MAX];
 	int64_t count, targets; /* what they are means over; targets, for text */
+	struct scores scores;   /* of an evaluation, over all of its rows */
 };
 
 /* Losses over the vectors of all documents of a step, on all ranks: documents of one row follow each other.
@@ -94,6 +96,9 @@ struct objective {
 	        double *sums, const double *settings, const struct host_batch *batch, const float *losses);
 	const char *metrics[OBJECTIVE_METRICS_MAX]; /* names, up to the first NULL */
 	void (*metrics_find)(double *metrics, const double *sums, double count);
+	/* Numbers over all rows of an evaluation, from their vectors; without rows their names (scores.h). NULL:
+	 * none. ERR_NOMEM. */
+	int (*scores_find)(struct scores *out, const struct scored *rows, const double *settings);
 	/* Text behind "loss 1.234" of an evaluation, and of a step's line of progress; NULL: none. */
 	void (*say_evaluation)(struct str *out, const struct objective_means *means);
 	void (*say_step)(struct str *out, const struct objective_means *means);

@@ -1,5 +1,6 @@
 /* Finds the best evaluation of a run, stops early, and loads the best checkpoint. */
 #include "train/best.h"
+#include "train/evaluate.h"
 
 #include "train/ranks/ranks_load.h"
 #include "train/train.h"
@@ -35,9 +36,11 @@ static int ends_with(const char *text, const char *end)
 /* The metrics of this run's evaluations. */
 static json_t *metrics_sample(const struct trainer *t)
 {
-	const struct metrics_eval row = {.objective = objective_of_config(t->config).type};
+	struct metrics_eval row = {.objective = objective_of_config(t->config).type};
 
-	return metrics_eval_row(&row);
+	return evaluate_scores_names(&row.means.scores, &t->session, &t->session.eval)
+	               ? NULL
+	               : metrics_eval_row(&row);
 }
 
 static int is_metric(const char *name)

@@ -3,9 +3,18 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "base/str.h"
 #include "base/work.h"
 #include "comm/world.h"
+#include "host/pool.h"
 #include "placement/options.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
 
 void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 {
@@ -52,9 +61,166 @@ static int evaluate_sum(struct evaluation *result)
 	return rc;
 }
 
+/* ---- scores over all rows ---- */
+
+static int64_t scored_width(const struct session *s, const struct objective *o)
+{
+	return o->vectors && s->model ? o->vectors->width(s->model) : 0;
+}
+
+static struct scored scored_of(const struct session *s, const struct session_rows *rows)
+{
+	int64_t width = scored_width(s, objective_of_config(s->config).type);
+
+	return (struct scored){.each = max_i64(dataset_unit_rows(rows->data), 1),
+	        .width = width,
+	        .stride = width + VECTOR_FACTS,
+	        .pool = s->pool,
+	        .each_task = pool_run};
+}
+
+int evaluate_scores_names(struct scores *out, const struct session *s, const struct session_rows *rows)
+{
+	const struct objective_use use = objective_of_config(s->config);
+	const struct scored none = scored_of(s, rows);
+
+	out->count = 0;
+	return use.type->scores_find ? use.type->scores_find(out, &none, use.settings) : 0;
+}
+
+void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means)
+{
+	if (o->say_evaluation)
+		o->say_evaluation(out, means);
+	for (int i = 0; i < means->scores.count; i++)
+		if (isnan(means->scores.of[i].value))
+			str_printf(out, ", %s undefined", means->scores.of[i].name);
+		else
+			str_printf(out, ", %s %.4f", means->scores.of[i].name, means->scores.of[i].value);
+}
+
+/* The vectors of all rows of the data, in its order; of rows that another rank has, zeros. */
+static int vectors_open(float **vectors, const struct session *s, const struct session_rows *rows)
+{
+	int64_t stride = scored_of(s, rows).stride;
+
+	*vectors = NULL;
+	if (!objective_of_config(s->config).type->scores_find)
+		return 0;
+	*vectors = mem_alloc((size_t)rows->data->row_count, (size_t)stride * sizeof(**vectors));
+	return *vectors ? 0 : ERR_NOMEM;
+}
+
+static void vectors_keep(float *vectors, struct session *s, const struct micro_batch *mb)
+{
+	int64_t stride;
+	const float *row = engine_vectors(s->engine, &stride);
+
+	for (int64_t d = 0; d < mb->doc_count; d++)
+		memcpy(vectors + mb->doc_row[d] * stride, row + d * stride, (size_t)stride * sizeof(*row));
+}
+
+/* Sums over all ranks, in pieces. */
+static int vectors_share(float *vectors, int64_t count)
+{
+	enum { PIECE = 16384 };
+	double piece[PIECE];
+	int rc = 0;
+
+	for (int64_t at = 0; at < count && !rc && world_self()->size > 1; at += PIECE) {
+		int64_t have = min_i64(count - at, PIECE);
+
+		for (int64_t i = 0; i < have; i++)
+			piece[i] = (double)vectors[at + i];
+		rc = world_sum(piece, (int)have);
+		for (int64_t i = 0; i < have; i++)
+			vectors[at + i] = (float)piece[i];
+	}
+	return rc;
+}
+
+struct text_key {
+	uint64_t hash;
+	int64_t row;
+};
+
+static int by_hash(const void *one, const void *other)
+{
+	const struct text_key *a = one, *b = other;
+
+	if (a->hash != b->hash)
+		return a->hash < b->hash ? -1 : 1;
+	return a->row < b->row ? -1 : a->row > b->row;
+}
+
+/* The first row with the same ids, of each row. */
+static int texts_find(int64_t *text, const struct dataset *data)
+{
+	struct text_key *key = mem_alloc((size_t)data->row_count, sizeof(*key));
+	struct row_buffer buffer = {0};
+	int rc = key ? 0 : ERR_NOMEM;
+
+	for (int64_t row = 0; row < data->row_count && !rc; row++) {
+		struct row_view view;
+
+		rc = dataset_row_read(&view, &buffer, data, row);
+		if (!rc)
+			key[row] = (struct text_key){
+			        XXH3_64bits(view.ids, (size_t)view.token_count * sizeof(*view.ids)), row};
+	}
+	if (!rc)
+		qsort(key, (size_t)data->row_count, sizeof(*key), by_hash);
+	for (int64_t i = 0; i < data->row_count && !rc; i++)
+		text[key[i].row] = i && key[i].hash == key[i - 1].hash ? text[key[i - 1].row] : key[i].row;
+	row_buffer_free(&buffer);
+	mem_free(key);
+	return rc;
+}
+
+/* Leaves out the rows that were not evaluated. */
+static int64_t vectors_pack(float *vectors, int64_t *text, const struct scored *of, int64_t rows)
+{
+	int64_t kept = 0;
+
+	for (int64_t row = 0; row < rows; row++) {
+		if (vectors[row * of->stride + of->width + VECTOR_TOKENS] == 0)
+			continue;
+		memmove(vectors + kept * of->stride, vectors + row * of->stride,
+		        (size_t)of->stride * sizeof(*vectors));
+		text[kept++] = text[row];
+	}
+	return kept;
+}
+
+static int scores_find(struct scores *out, float *vectors, struct session *s, const struct session_rows *rows)
+{
+	const struct objective_use use = objective_of_config(s->config);
+	struct scored of = scored_of(s, rows);
+	int64_t count = rows->data->row_count, *text;
+	int rc;
+
+	if (!vectors)
+		return 0;
+	rc = vectors_share(vectors, count * of.stride);
+	if (rc)
+		return rc;
+	text = mem_alloc((size_t)count, sizeof(*text));
+	rc = text ? 0 : ERR_NOMEM;
+	if (!rc && of.each > 1)
+		rc = texts_find(text, rows->data);
+	if (!rc) {
+		of.rows = vectors_pack(vectors, text, &of, count);
+		of.row = vectors;
+		of.text = text;
+		rc = use.type->scores_find(out, &of, use.settings);
+	}
+	mem_free(text);
+	return world_agree(rc);
+}
+
 /* The built micro-batch of the rows. */
 static int micro_evaluate(struct session *s, const struct session_rows *rows, struct evaluation *result,
-        evaluate_row_fn *row_fn, void *context)
+        float *vectors, evaluate_row_fn *row_fn, void *context)
 {
 	const struct micro_batch *mb = rows->micro[0];
 	const struct objective_use use = objective_of_config(s->config);
@@ -66,6 +232,8 @@ static int micro_evaluate(struct session *s, const struct session_rows *rows, st
 	rc = engine_eval(s->engine, &losses, &batch);
 	if (rc)
 		return rc;
+	if (vectors)
+		vectors_keep(vectors, s, mb);
 	use.type->sums_add(result->sums, use.settings, &batch, losses);
 	result->targets += mb->target_count;
 	result->tokens += mb->token_count;
@@ -102,7 +270,8 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 	const struct sampler *sampler = &rows->source.sampler;
 	struct micro_batch *mb = rows->micro[0];
 	double begin = clock_now_s();
-	int rc = 0;
+	float *vectors;
+	int rc = world_agree(vectors_open(&vectors, s, rows));
 
 	*result = (struct evaluation){0};
 	work_begin("evaluating", micro_total(sampler));
@@ -110,12 +279,17 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 		for (int64_t m = 0; m < sampler_micro_count(sampler, step) && !rc; m++) {
 			rc = batch_build(mb, &rows->source, step, m);
 			if (!rc)
-				rc = micro_evaluate(s, rows, result, row_fn, context);
+				rc = micro_evaluate(s, rows, result, vectors, row_fn, context);
 			work_add(1);
 			if (!rc)
 				rc = stop_check(s);
 		}
 	work_end();
 	result->seconds = clock_now_s() - begin;
-	return rc ? rc : evaluate_sum(result);
+	if (!rc)
+		rc = evaluate_sum(result);
+	if (!rc)
+		rc = scores_find(&result->scores, vectors, s, rows);
+	mem_free(vectors);
+	return rc;
 }

@@ -14,9 +14,16 @@ struct evaluation {
 	double sums[OBJECTIVE_SUMS_MAX]; /* the objective's; the first is of the loss */
 	int64_t targets, tokens, rows;   /* rows of the data: documents */
 	double seconds;
+	struct scores scores;
 };
 typedef int evaluate_row_fn(void *context, int64_t row, const float *losses, int64_t count);
 int evaluate(struct session *s, struct session_rows *rows, struct evaluation *result, evaluate_row_fn *row_fn,
         void *context);
+
+/* What these rows' evaluations will measure over all of them, each NaN. ERR_NOMEM. */
+int evaluate_scores_names(struct scores *out, const struct session *s, const struct session_rows *rows);
+
+/* Text behind "loss 1.234": what the objective says, and the scores. */
+void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means);
 
 #endif

@@ -202,10 +202,10 @@ static int rows_evaluate(struct trainer *t)
 	row.tokens = e.targets;
 	count = row.objective->is_mean_of_rows ? e.rows / dataset_unit_rows(t->session.eval.data) : e.targets;
 	row.means = objective_means_of(row.objective, e.sums, count, e.targets);
+	row.means.scores = e.scores;
 	row.loss = row.means.loss;
 	row.perplexity = exp(row.loss);
-	if (row.objective->say_evaluation)
-		row.objective->say_evaluation(&more, &row.means);
+	evaluate_say(&more, row.objective, &row.means);
 	log_info("step %" PRId64 ": eval loss %.4f%s", t->step, row.loss, more.data ? more.data : "");
 	str_free(&more);
 	if (!world_self()->rank) {

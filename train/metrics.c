@@ -226,6 +226,11 @@ static int means_add(
 		if (json_object_set_new(row, name, json_finite(means->metric[i])))
 			return ERR_NOMEM;
 	}
+	for (int i = 0; i < means->scores.count; i++) {
+		snprintf(name, sizeof(name), "%s%s", prefix, means->scores.of[i].name);
+		if (json_object_set_new(row, name, json_finite(means->scores.of[i].value)))
+			return ERR_NOMEM;
+	}
 	return 0;
 }
 
