@@ -103,8 +103,8 @@ static void sums_add(
 		sums[0] += (double)losses[i];
 }
 
-/* Of texts with a label how it correlates; else whether the right text is found, among those of its row and among
- * all. */
+/* Of texts with a label how it correlates; else whether the right text is found, among those of its row and
+ * among all. */
 static int scores_find(struct scores *out, const struct scored *rows, const double *settings)
 {
 	enum contrast_kind kind = (enum contrast_kind)settings[LOSS];

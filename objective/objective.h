@@ -96,8 +96,8 @@ struct objective {
 	        double *sums, const double *settings, const struct host_batch *batch, const float *losses);
 	const char *metrics[OBJECTIVE_METRICS_MAX]; /* names, up to the first NULL */
 	void (*metrics_find)(double *metrics, const double *sums, double count);
-	/* Numbers over all rows of an evaluation, from their vectors; without rows their names (scores.h). NULL:
-	 * none. ERR_NOMEM. */
+	/* Numbers over all rows of an evaluation, from their vectors; without rows their names (scores.h).
+	 * NULL: none. ERR_NOMEM. */
 	int (*scores_find)(struct scores *out, const struct scored *rows, const double *settings);
 	/* Text behind "loss 1.234" of an evaluation, and of a step's line of progress; NULL: none. */
 	void (*say_evaluation)(struct str *out, const struct objective_means *means);

@@ -1,5 +1,6 @@
 /* links: objective */
-/* Numbers over the rows of an evaluation beside scikit-learn, SciPy, sentence-transformers (golden/make_scores.py). */
+/* Numbers over the rows of an evaluation beside scikit-learn, SciPy and sentence-transformers
+ * (golden/make_scores.py). */
 #include "objective/scores.h"
 #include "tests/check.h"
 
