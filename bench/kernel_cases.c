@@ -448,6 +448,8 @@ static const struct kernel_case cases[] = {
         {"attention window", OP_ATTENTION, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_grad window", OP_ATTENTION_GRAD, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_cached, a token", OP_ATTENTION_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
+        {"pool_max", OP_POOL_MAX, DTYPE_BF16, 0, KERNEL_COPY},
+        {"pool_max_grad", OP_POOL_MAX_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"route", OP_ROUTE, DTYPE_BF16, 0, KERNEL_COPY},
         {"route_grad", OP_ROUTE_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"router_shares", OP_ROUTER_SHARES, DTYPE_BF16, 0, KERNEL_COPY},
