@@ -442,7 +442,7 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 		        (struct stream_work){after.alone_ns - before.alone_ns, after.bus_ns - before.bus_ns};
 		rc = stream_stamp(q, &span->end_ns);
 	}
-	if (!rc && r->events[index])
+	if (!rc && r->events[index] && (op->signals || !span))
 		rc = event_record(r->events[index], q);
 	return rc ? err_note(rc, "operation %d (%s)", index, plan_op_name(op->kind)) : 0;
 }
@@ -466,41 +466,67 @@ static int micro_check(const struct plan_policy *o, const struct host_batch *mic
 	                      (long long)most.tokens, (long long)most.targets, (long long)most.documents);
 }
 
-/* Says where a step is, for whoever waits for it. */
-static void work_show(const struct run *r, const struct plan_op *op)
+/* ---- where a step is ---- */
+
+/* Operations that may be queued ahead of the one that is shown. */
+enum { SHOWN_LAG = 256 };
+
+static int op_is_shown(const struct plan_op *op)
+{
+	return op->kind == PLAN_OP_FORWARD || op->kind == PLAN_OP_BACKWARD || op->kind == PLAN_OP_HEAD;
+}
+
+/* Waits for an operation and says where the step is, for whoever waits for it. */
+static int work_show(const struct run *r, int index)
 {
 	static const char block[] = "block ";
+	const struct plan_op *op = &r->plan->ops[index];
 	const char *name = op->unit >= 0 ? r->plan->map->units[op->unit].name : "";
 
-	if (r->plan->kind != PLAN_TRAIN)
-		return;
-	work_add(1);
-	if (op->kind == PLAN_OP_FORWARD || op->kind == PLAN_OP_BACKWARD || op->kind == PLAN_OP_HEAD)
+	if (op_is_shown(op) && op->micro < r->step->micro_count)
 		work_at(!strncmp(name, block, strlen(block)) ? atoi(name + strlen(block)) + 1 : 0,
 		        (int)r->plan->map->model->config.L, op->micro + 1, r->step->micro_count,
 		        op->kind == PLAN_OP_BACKWARD);
+	work_add(1);
+	return r->events[index] ? event_sync(r->events[index]) : 0;
+}
+
+/* Queued operations run later, so each that is shown needs an event; a simulated plan shows none. */
+static int shown_events_open(struct run *r)
+{
+	int rc = 0;
+
+	for (int i = 0; i < r->plan->op_count && !rc; i++)
+		if (op_is_shown(&r->plan->ops[i]) && !r->events[i])
+			rc = event_open(&r->events[i], r->dock->device);
+	return rc;
 }
 
 int run_execute(struct run *r, const struct run_step *step, struct run_span *spans)
 {
-	int rc = 0, done;
+	int is_shown = r->plan->kind == PLAN_TRAIN && !spans, shown = 0, rc = 0, done;
 
 	if (step->micro_count > r->plan->policy.micro_batches)
 		return err_set(ERR_RANGE, "step of %d micro-batches, plan of %d", step->micro_count,
 		        r->plan->policy.micro_batches);
 	for (int m = 0; m < step->micro_count && !rc; m++)
 		rc = micro_check(&r->plan->policy, &step->micro[m]);
+	if (!rc && is_shown)
+		rc = shown_events_open(r);
 	if (rc)
 		return rc;
 	r->step = step;
-	if (r->plan->kind == PLAN_TRAIN)
+	if (is_shown)
 		work_begin(work_step, r->plan->op_count);
 	for (int i = 0; i < r->plan->op_count && !rc; i++) {
 		rc = execute_op(r, i, spans ? &spans[i] : NULL);
-		work_show(r, &r->plan->ops[i]);
+		if (!rc && is_shown && i >= SHOWN_LAG)
+			rc = work_show(r, shown++);
 	}
+	while (!rc && is_shown && shown < r->plan->op_count)
+		rc = work_show(r, shown++);
 	done = device_sync(r->dock->device);
-	if (r->plan->kind == PLAN_TRAIN)
+	if (is_shown)
 		work_end();
 	r->step = NULL;
 	return rc ? rc : done;

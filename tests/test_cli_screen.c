@@ -109,6 +109,37 @@ static void test_commands(void **state)
 	}
 }
 
+/* Within a long step the line says where the step is, not how much of it is queued. */
+static void test_long_step(void **state)
+{
+	static const char part[] = "micro-batch ";
+	struct str out = {0};
+	int lines = 0, first = 0, last = 0;
+
+	(void)state;
+	write_file("wide.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":512,\"intermediate_size\":2048,"
+	        "\"num_hidden_layers\":4,\"num_attention_heads\":8,\"num_key_value_heads\":8,"
+	        "\"max_position_embeddings\":128}");
+	assert_ferry(0, NULL, "init config=%s/wide.json output_dir=%s/wide seed=1", work_dir, work_dir);
+	show(&out, "train tiny.yaml model=wide output_dir=long max_steps=1 gradient_accumulation_steps=400 "
+	           "save_only_model=on");
+	assert_narrow(out.data, "train");
+	for (const char *at = out.data; (at = strstr(at, part)); at += sizeof(part) - 1, lines++) {
+		int now = atoi(at + sizeof(part) - 1);
+
+		first = first ? first : now;
+		last = now;
+	}
+	if (lines < 4) {
+		print_message("SKIPPED: a step of 400 micro-batches takes less than two seconds here\n");
+		skip();
+	}
+	if (first > 360 || last <= first)
+		fail_msg("micro-batches %d to %d of 400, in %d lines", first, last, lines);
+	str_free(&out);
+}
+
 /* A pipe gets a line for a line. */
 static void test_pipe(void **state)
 {
@@ -147,7 +178,7 @@ static void test_help(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fold), cmocka_unit_test(test_commands),
-	        cmocka_unit_test(test_pipe), cmocka_unit_test(test_help)};
+	        cmocka_unit_test(test_long_step), cmocka_unit_test(test_pipe), cmocka_unit_test(test_help)};
 	int failed;
 
 	ferry_run_begin("screen");
