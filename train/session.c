@@ -320,6 +320,18 @@ static void lone_rows_report(const struct session_rows *r, const struct config *
 	        config_where(c, "embedding_loss"), config_text(c, "embedding_loss"));
 }
 
+/* The same of micro-batches of an evaluation, which compares no further. */
+static void lone_evaluated_report(const struct session_rows *r, const struct config *c)
+{
+	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
+	        c->per_device_eval_batch_size > 1 || dataset_unit_rows(r->data) != 2)
+		return;
+	log_warn(
+	        "%s=%s compares the rows of a micro-batch, and those of the evaluation have one: its loss is "
+	        "0; set per_device_eval_batch_size=16 or more",
+	        config_where(c, "embedding_loss"), config_text(c, "embedding_loss"));
+}
+
 /* Refuses a split that leaves one side without a target. */
 static int targets_check(const struct session *s)
 {
@@ -402,6 +414,8 @@ int session_open_rows(struct session *s)
 		        -1);
 	if (!rc && s->eval.data)
 		rc = rows_prepare(&s->eval, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
+	if (!rc && s->eval.data && c->verb != VERB_EMBED)
+		lone_evaluated_report(&s->eval, c);
 	return rc;
 }
 
