@@ -1,8 +1,6 @@
 /* links: cli */
-/* Numbers over all rows of an evaluation through the commands: names, values, ranks, the best checkpoint,
- * lone rows. What they are is in test_scores. */
-/* Numbers over all rows of an evaluation through the commands: names, values, ranks, the best checkpoint, lone
- * rows. What they are is in test_scores. */
+/* Numbers over all rows of an evaluation through the commands: names, values, ranks, the best
+ * checkpoint, lone rows. What they are is in test_scores. */
 #include "tests/golden_trace.h"
 
 static json_t *evaluate(const char *keys)
@@ -107,6 +105,12 @@ static void test_embedder(void **state)
 	ranks_check("speaker", "pairs.jsonl", "embedding_loss=mnrl", found);
 	assert_non_null(strstr(ferry_said(), "its loss is 0; set per_device_eval_batch_size=16"));
 	ranks_check("speaker", "scored.jsonl", "embedding_loss=cosent", scored);
+	{
+		char twice[600];
+
+		snprintf(twice, sizeof(twice), "scored.jsonl:3,%s/scored.jsonl:2", work_dir);
+		ranks_check("speaker", twice, "embedding_loss=cosent", scored);
+	}
 	ranks_check("speaker", "triplets.jsonl", "embedding_loss=triplet", nearer);
 }
 

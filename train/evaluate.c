@@ -116,8 +116,12 @@ static void vectors_keep(float *vectors, struct session *s, const struct micro_b
 	int64_t stride;
 	const float *row = engine_vectors(s->engine, &stride);
 
-	for (int64_t d = 0; d < mb->doc_count; d++)
-		memcpy(vectors + mb->doc_row[d] * stride, row + d * stride, (size_t)stride * sizeof(*row));
+	for (int64_t d = 0; d < mb->doc_count; d++) {
+		float *own = vectors + mb->doc_row[d] * stride;
+
+		memcpy(own, row + d * stride, (size_t)stride * sizeof(*row));
+		own[stride - VECTOR_FACTS + VECTOR_TOKENS] = 1; /* a rank has it */
+	}
 }
 
 /* Sums over all ranks, in pieces. */
@@ -177,16 +181,19 @@ static int texts_find(int64_t *text, const struct dataset *data)
 	return rc;
 }
 
-/* Leaves out the rows that were not evaluated. */
+/* Leaves out rows that were not evaluated. Of mixed sets several ranks may have a row: divides the sum. */
 static int64_t vectors_pack(float *vectors, int64_t *text, const struct scored *of, int64_t rows)
 {
 	int64_t kept = 0;
 
 	for (int64_t row = 0; row < rows; row++) {
-		if (vectors[row * of->stride + of->width + VECTOR_TOKENS] == 0)
+		const float *from = vectors + row * of->stride;
+		float ranks = from[of->width + VECTOR_TOKENS];
+
+		if (ranks == 0)
 			continue;
-		memmove(vectors + kept * of->stride, vectors + row * of->stride,
-		        (size_t)of->stride * sizeof(*vectors));
+		for (int64_t i = 0; i < of->stride; i++)
+			vectors[kept * of->stride + i] = from[i] / ranks;
 		text[kept++] = text[row];
 	}
 	return kept;
