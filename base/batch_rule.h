@@ -21,6 +21,15 @@ struct batch_array {
 	enum batch_per per;
 };
 
+/* What each epoch draws anew: which targets of a row count (struct batch_rule). */
+struct batch_draws {
+	uint64_t seed;
+	double share;   /* of a row's targets */
+	int32_t mask;   /* id that stands for a hidden token */
+	int32_t random; /* other tokens have ids below this, */
+	int32_t pad;    /* but not this; -1: none */
+};
+
 struct dataset;        /* data/rows/dataset.h */
 struct micro_batch;    /* data/batch.h */
 struct batch_document; /* there */
@@ -30,6 +39,8 @@ struct batch_rule {
 	int types; /* 1 + the array with the types of tokens (model/blocks/batch.h); 0: none */
 	int64_t (*targets)(
 	        const struct dataset *data, int64_t row); /* of the document that the row becomes */
+	/* How many of `count` such targets an epoch draws of the row; NULL: all. */
+	int64_t (*drawn)(const struct batch_draws *draws, int64_t epoch, int64_t row, int64_t count);
 	/* Appends those targets, and the document's elements of own arrays. */
 	void (*add)(struct micro_batch *mb, const struct batch_document *document);
 };

@@ -50,6 +50,11 @@ int embedding_is_of_tokens(const struct config *c)
 	return c->objective == OBJECTIVE_TOKEN_CLASSIFICATION;
 }
 
+int embedding_hides_tokens(const struct config *c)
+{
+	return c->objective == OBJECTIVE_MASKED;
+}
+
 static int embedding_refuse(const struct config *c, const char *key, const char *why)
 {
 	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
@@ -128,6 +133,19 @@ static int matryoshka_check(const struct config *c)
 	return 0;
 }
 
+/* What objective=masked does not do, and what only it does. */
+static int masked_check(const struct config *c)
+{
+	if (!embedding_hides_tokens(c))
+		return config_is_default(c, "mlm_probability")
+		               ? 0
+		               : embedding_refuse(c, "mlm_probability",
+		                         "has no effect without objective=masked; set it");
+	if (c->num_labels)
+		return embedding_refuse(c, "num_labels", "has no effect with objective=masked; leave it out");
+	return 0;
+}
+
 /* Settings of an embedder's loss that this run does not compute, or that would change it. */
 int embedding_check(const struct config *c)
 {
@@ -141,6 +159,9 @@ int embedding_check(const struct config *c)
 	if (c->center_rewards_coefficient > 0 && c->objective != OBJECTIVE_REWARD)
 		return embedding_refuse(
 		        c, "center_rewards_coefficient", "has no effect without objective=reward; set it");
+	rc = masked_check(c);
+	if (rc)
+		return rc;
 	if (c->objective && (c->embedding_loss || c->preference_loss))
 		return embedding_refuse(c, c->embedding_loss ? "embedding_loss" : "preference_loss",
 		        "and objective are both set; choose one");

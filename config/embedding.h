@@ -19,6 +19,7 @@ const char *embedding_problem(const struct config *c);
 
 /* Labels are numbers: regression, reranking, reward. */
 int embedding_is_regression(const struct config *c);
+int embedding_hides_tokens(const struct config *c); /* objective=masked */
 int embedding_is_of_tokens(const struct config *c);
 
 /* ERR_INPUT: settings of an embedder that have no effect, or contradict each other. */

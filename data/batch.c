@@ -25,8 +25,24 @@ static int64_t drawn_doc(const struct batch_source *src, int64_t drawn, int64_t 
 	return src->packing ? src->packing->rows[first + i] : drawn;
 }
 
+enum { ANY_EPOCH = -1 };
+
+/* Targets of a row in an epoch; in ANY_EPOCH, the most. */
+static int64_t row_targets(const struct batch_source *src, int64_t row, int64_t epoch)
+{
+	int64_t count = src->rule->targets(src->data, row);
+
+	return src->rule->drawn && epoch >= 0 ? src->rule->drawn(&src->draws, epoch, row, count) : count;
+}
+
+static int64_t epoch_of(const struct batch_source *src, int64_t step)
+{
+	return step / src->sampler.steps_per_epoch;
+}
+
 /* Adds the rows, tokens and targets of one drawn row to the counts. */
-static void count_drawn(struct batch_limits *sum, const struct batch_source *src, int64_t drawn)
+static void count_drawn(
+        struct batch_limits *sum, const struct batch_source *src, int64_t drawn, int64_t epoch)
 {
 	int64_t first = 0, docs = drawn_docs(src, drawn, &first);
 
@@ -36,7 +52,7 @@ static void count_drawn(struct batch_limits *sum, const struct batch_source *src
 		int64_t row = drawn_doc(src, drawn, first, i), tokens = dataset_row_tokens(src->data, row);
 
 		sum->tokens += tokens;
-		sum->targets += src->rule->targets(src->data, row);
+		sum->targets += row_targets(src, row, epoch);
 		if (tokens > sum->doc_tokens)
 			sum->doc_tokens = tokens;
 	}
@@ -68,7 +84,7 @@ static void limits_by_drawing(struct batch_limits *limits, const struct batch_so
 			struct batch_limits seen = {0};
 
 			for (int64_t i = at; i < at + s->batch_rows && i < rows; i++)
-				count_drawn(&seen, src, sampler_step_row(s, step, i));
+				count_drawn(&seen, src, sampler_step_row(s, step, i), epoch_of(src, step));
 			limits_raise(limits, &seen);
 		}
 	}
@@ -83,7 +99,7 @@ static void limits_by_bound(struct batch_limits *limits, const struct batch_sour
 	for (int64_t i = 0; i < batch_source_rows(src->data, src->packing); i++) {
 		struct batch_limits seen = {0};
 
-		count_drawn(&seen, src, i);
+		count_drawn(&seen, src, i, ANY_EPOCH);
 		limits_raise(limits, &seen);
 	}
 	limits->tokens *= rows;
@@ -97,7 +113,8 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 	const struct sampler *s = &src->sampler;
 	struct batch_limits limits = {0};
 
-	if (s->order == SAMPLER_ORDER_FILE && !s->mix && !s->batches && step_count > s->steps_per_epoch)
+	if (s->order == SAMPLER_ORDER_FILE && !s->mix && !s->batches && !src->rule->drawn &&
+	        step_count > s->steps_per_epoch)
 		step_count = s->steps_per_epoch; /* every epoch is the same */
 	if (step_count / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
 		limits_by_drawing(&limits, src, step_count);
@@ -178,12 +195,16 @@ void micro_batch_free(struct micro_batch *mb)
 }
 
 /* Appends one row of the dataset as one document. */
-static int add_document(struct micro_batch *mb, const struct batch_source *src, int64_t row, int64_t place)
+static int add_document(
+        struct micro_batch *mb, const struct batch_source *src, int64_t row, int64_t place, int64_t epoch)
 {
 	struct batch_document document = {.first_token = (int32_t)mb->token_count,
 	        .index = mb->doc_count,
 	        .place = place,
-	        .value = src->row_value ? src->row_value[row] : 0};
+	        .value = src->row_value ? src->row_value[row] : 0,
+	        .draws = &src->draws,
+	        .epoch = epoch,
+	        .data_row = row};
 	int32_t start = document.first_token, count;
 	int rc = dataset_row_read(&document.row, &mb->buffer, src->data, row);
 
@@ -217,7 +238,7 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 	int64_t row_count = sampler_rows(s, mb->rows, step, index);
 
 	for (int64_t i = 0; i < row_count; i++)
-		count_drawn(&need, src, mb->rows[i]);
+		count_drawn(&need, src, mb->rows[i], epoch_of(src, step));
 	if (need.tokens > mb->limits.tokens || need.targets > mb->limits.targets ||
 	        need.docs > mb->limits.docs)
 		return err_set(ERR_RANGE, "micro-batch %lld of step %lld has %lld tokens and room for %lld",
@@ -227,7 +248,8 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 		int64_t first = 0, docs = drawn_docs(src, mb->rows[i], &first);
 
 		for (int64_t k = 0; k < docs; k++) {
-			int rc = add_document(mb, src, drawn_doc(src, mb->rows[i], first, k), k);
+			int rc = add_document(
+			        mb, src, drawn_doc(src, mb->rows[i], first, k), k, epoch_of(src, step));
 
 			if (rc)
 				return rc;
@@ -245,7 +267,7 @@ void batch_step_counts(
 	struct batch_limits sum = {0};
 
 	for (int64_t i = 0; i < rows; i++)
-		count_drawn(&sum, src, sampler_step_row(s, step, i));
+		count_drawn(&sum, src, sampler_step_row(s, step, i), epoch_of(src, step));
 	if (target_count)
 		*target_count = sum.targets;
 	if (token_count)

@@ -23,6 +23,7 @@ struct batch_source {
 	const struct dataset *data;
 	const struct packing *packing; /* NULL = the sampler draws rows of the dataset, else bins */
 	const struct batch_rule *rule;
+	struct batch_draws draws;
 	const double *row_value; /* [row_count of data] a number of the caller for each row; NULL: none */
 	struct sampler sampler;  /* its row_count is batch_source_rows(), or the mix's epoch_rows */
 };
@@ -64,6 +65,8 @@ struct batch_document {
 	int64_t index; /* among the documents of the micro-batch */
 	int64_t place; /* among those of its drawn row or bin */
 	double value;  /* the row's, or 0 */
+	const struct batch_draws *draws;
+	int64_t epoch, data_row; /* the row of the data set */
 };
 
 int micro_batch_alloc(

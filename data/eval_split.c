@@ -54,6 +54,9 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 	to->is_paired = d->is_paired;
 	to->is_judged = d->is_judged;
 	to->texts = d->texts;
+	to->mask_id = d->mask_id;
+	to->mask_pad_id = d->mask_pad_id;
+	to->hidden_ids = d->hidden_ids;
 	to->own_label_rows = d->own_label_rows; /* an upper bound; dataset_hash_labels checks the rows */
 	to->format = d->format;
 	to->counts = d->counts;

@@ -9,7 +9,8 @@ enum {
 	OBJECTIVE_REGRESSION,
 	OBJECTIVE_TOKEN_CLASSIFICATION,
 	OBJECTIVE_REWARD,
-	OBJECTIVE_RERANKING
+	OBJECTIVE_RERANKING,
+	OBJECTIVE_MASKED
 };
 
 /* What is compared of two texts: bits, so that a loss lists those that it can take. */

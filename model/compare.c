@@ -38,6 +38,8 @@ static const struct field model_fields[] = {
         MODEL("pad_token_id", I64, pad_id),
         MODEL("output_router_logits", INT, balance_asked),
         MODEL("router_aux_loss_coef", REAL, balance_coef),
+        MODEL("the activation in a head of classes", INT, pool_act),
+        MODEL("the activation in a head of masked words", INT, words_act),
         MODEL("poolings", INT, pooling.mode_count),
         MODEL("layers behind the pooling", INT, pooling.layer_count),
         MODEL("hidden_size_per_layer_input", I64, input_columns),

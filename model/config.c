@@ -308,7 +308,9 @@ static void read_tensors(struct config_reader *r, struct model_config *c, const 
 			config_read_flag(r, t->when, &is_there);
 		config_set_has(c, t->role, is_there);
 	}
-	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++) { /* model/pool.c adds them */
+	int last = c->is_encoder ? ROLE_HEAD_B : ROLE_CLASS_B;
+
+	for (int role = ROLE_POOL_W; role <= last; role++) { /* model/pool.c adds them */
 		c->offers[role] = c->has[role];
 		c->has[role] = 0;
 	}

@@ -33,6 +33,8 @@ void config_check_class(struct config_reader *r, struct model_config *c, const s
 			config_fail(r, ERR_INPUT, "architectures[%zu] is not a string", i);
 			return;
 		}
+		if (c->is_encoder && !strcmp(name, family->causal_class))
+			c->is_classifier = HEAD_OF_WORDS;
 		if (!strcmp(name, family->base_class) || !strcmp(name, family->causal_class) ||
 		        str_ends_with(name, "ForCausalLM"))
 			return;
@@ -58,6 +60,10 @@ void config_read_classes(struct config_reader *r, struct model_config *c, const 
 
 	if (!c->is_classifier || r->err)
 		return;
+	if (c->is_classifier == HEAD_OF_WORDS) {
+		model_config_classify(c, family, HEAD_OF_WORDS, 0);
+		return;
+	}
 	config_read_int(r, "num_labels", &labels, 1, CONFIG_SIZE_MAX);
 	if (json_is_object(names) && json_object_size(names))
 		labels = (int64_t)json_object_size(names);

@@ -42,8 +42,9 @@ struct family_split {
 	int part, parts;
 };
 
-/* What a head gives, as the tensor_set of an encoder: classes of a text, or of each token. */
-enum { HEAD_OF_CLASSES = 1, HEAD_OF_TOKENS };
+/* What a head gives, as the tensor_set of an encoder: classes of a text, or of each token; or the logits of
+ * masked words. */
+enum { HEAD_OF_CLASSES = 1, HEAD_OF_TOKENS, HEAD_OF_WORDS };
 
 /* Begins a tensor's name that has no prefix in any file. */
 #define FAMILY_NO_PREFIX ":"
@@ -128,7 +129,8 @@ struct model_family {
 	const struct family_woven *woven;
 	int (*find_woven)(
 	        struct file_ranges *out, const struct model *model, const char *name, const char *inside);
-	const char *head_alias;     /* its name in the modules of transformers 5, if another; or NULL */
+	const char *head_alias;       /* its name in the modules of transformers 5, if another; or NULL */
+	const char *words_bias_alias; /* another name of HEAD_B in files; NULL: none */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */
 	struct model_config
@@ -149,6 +151,10 @@ struct model_family {
 	void (*read)(struct config_reader *r, struct model_config *c);
 };
 
+/* For an encoder's `read`: the matrix of a head of masked words is the embedding if config.json says tied;
+ * `act` follows its layer. */
+void config_words(struct model_config *c, enum act_kind act);
+
 /* Sets the windows (0: none) of the blocks in layer_types. If it is absent: of all blocks from `from` on
  * except every full_every-th. */
 void config_read_layer_windows(struct config_reader *r, struct model_config *c,
@@ -165,7 +171,7 @@ int model_config_read(struct model_config *config, const struct model_family *fa
         const char *where);
 void model_config_free(struct model_config *config);
 
-/* Gives the model the head of a class that classifies texts, or tokens: HEAD_OF_. */
+/* Gives the model the head of a class that classifies texts or tokens, or of masked words: HEAD_OF_. */
 void model_config_classify(
         struct model_config *c, const struct model_family *family, int head, int64_t labels);
 

@@ -193,8 +193,10 @@ struct model_config {
 	double logit_cap;       /* logits l become cap * tanh(l / cap); 0: no cap */
 	struct pooling pooling; /* of an embedder or a classifier */
 	uint8_t offers
-	        [ROLE_COUNT];   /* 1: a head of this config has the tensor, if the family names it for it */
-	enum act_kind pool_act; /* behind POOL of a classifier */
+	        [ROLE_COUNT];    /* 1: a head of this config has the tensor, if the family names it for it */
+	enum act_kind pool_act;  /* behind POOL of a classifier */
+	enum act_kind words_act; /* the same of a head of masked words, */
+	int words_tied;          /* whose last matrix is the embedding */
 	enum pool_mode class_pool; /* of a classifier; NONE: the last token */
 	int tied;                  /* the head is the embedding */
 	int64_t pad_id;            /* embedding row without input-side gradient; -1: none */

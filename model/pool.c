@@ -33,6 +33,21 @@ static void layer_add(struct pooling *p, enum pool_layer_kind kind, enum tensor_
 	        .out = out};
 }
 
+void config_words(struct model_config *c, enum act_kind act)
+{
+	c->words_tied = c->tied;
+	c->words_act = act;
+	c->tied = 0;
+}
+
+static void words_give(struct model_config *c, const struct model_family *family)
+{
+	c->has[ROLE_CLASS_W] = c->has[ROLE_CLASS_B] = 0;
+	c->has[ROLE_HEAD_W] = 1;
+	c->has[ROLE_HEAD_B] = (uint8_t)head_has(c, family, ROLE_HEAD_B);
+	c->tied = c->words_tied;
+}
+
 /* A family without layers of its own for it has one matrix, `score`, behind the last token, or with a bias
  * behind each. */
 void model_config_classify(
@@ -46,6 +61,10 @@ void model_config_classify(
 	c->tensor_set = c->is_encoder ? head : c->tensor_set;
 	for (int role = ROLE_POOL_W; role <= ROLE_CLASS_B; role++)
 		c->has[role] = (uint8_t)head_has(c, family, (enum tensor_role)role);
+	if (head == HEAD_OF_WORDS) {
+		words_give(c, family);
+		return;
+	}
 	own = c->has[ROLE_CLASS_W];
 	c->has[ROLE_CLASS_W] = 1;
 	c->has[ROLE_CLASS_B] = (uint8_t)(c->has[ROLE_CLASS_B] || (head == HEAD_OF_TOKENS && !own));

@@ -28,7 +28,8 @@
 	ROW(regression)                                                                                      \
 	ROW(token_classification)                                                                            \
 	ROW(reward)                                                                                          \
-	ROW(reranking)
+	ROW(reranking)                                                                                       \
+	ROW(masked)
 
 enum { OBJECTIVE_SETTINGS_MAX = 16, OBJECTIVE_SUMS_MAX = 8, OBJECTIVE_METRICS_MAX = 8 };
 enum { OBJECTIVE_LISTS_MAX = 2, OBJECTIVE_LIST_MAX = 16 };

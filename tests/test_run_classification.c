@@ -227,7 +227,7 @@ static void test_refusals(void **state)
 	        {"{\"text\":\"x\",\"label\":1}", "objective=classification packing=bfd", "are not packed"},
 	        {"{\"text\":\"x\",\"label\":1}", "objective=classification embedding_loss=mnrl",
 	                "choose one"},
-	        {"{\"text\":\"x\",\"label\":1}", "objective=masked", "not supported yet"},
+	        {"{\"text\":\"x\",\"label\":1}", "objective=masked", "is a decoder"},
 	        {"{\"text\":\"x\",\"label\":1}", "num_labels=3", "has no effect without objective"},
 	        {"{\"text\":\"x\",\"label\":1}", "objective=regression num_labels=2",
 	                "regression of 2 numbers"},

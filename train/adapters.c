@@ -13,6 +13,7 @@
 #include "checkpoint/hf/peft.h"
 #include "comm/world.h"
 #include "model/adapter.h"
+#include "model/family.h"
 #include "placement/ranks.h"
 #include "train/ranks/planes.h"
 
@@ -168,6 +169,12 @@ int session_adapt(struct session *s)
 	return s->config->lora_rank ? adapt_as_asked(s) : 0;
 }
 
+/* Beside adapters a classifier's head trains, and one of masked words that has random values. */
+static int trains_as_head(const struct model *model, const struct model_tensor *t)
+{
+	return t->is_new || (model_tensor_is_of_classes(t) && model->config.is_classifier != HEAD_OF_WORDS);
+}
+
 int adapters_pattern(char **pattern, const struct session *s)
 {
 	const char *trainable = s->config->trainable;
@@ -179,8 +186,7 @@ int adapters_pattern(char **pattern, const struct session *s)
 	for (int t = 0; t < s->model->tensor_count; t++)
 		if ((s->model->tensors[t].in_adapter == IN_ADAPTER_PART &&
 		            !model_tensor_is_adapter(&s->model->tensors[t])) ||
-		        model_tensor_is_of_classes(
-		                &s->model->tensors[t])) /* a classifier's head trains too */
+		        trains_as_head(s->model, &s->model->tensors[t]))
 			str_printf(&text, "|\\Q%s\\E", s->model->tensors[t].name);
 	*pattern = str_take(&text);
 	return *pattern ? 0 : ERR_NOMEM;

@@ -48,14 +48,14 @@ static int head_check(const struct model *model, const struct config *c)
 	                  : is_of_words            ? "; set objective=token_classification"
 	                                           : "; set objective=classification";
 
-	if (model->config.is_classifier)
+	if (model->config.is_classifier && model->config.is_classifier != HEAD_OF_WORDS)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s is a classifier (...For%sClassification): it gives no logits of tokens%s",
 		        c->model, is_of_words ? "Token" : "Sequence", set);
 	if (model->config.is_encoder)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s is an encoder (%s): it gives no logits of a next token%s%s", c->model,
-		        model->config.model_type, set, *set ? " or embedding_loss" : "");
+		        model->config.model_type, set, *set ? ", objective=masked or embedding_loss" : "");
 	return 0;
 }
 
@@ -263,6 +263,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	r->source = (struct batch_source){.data = r->data,
 	        .packing = r->packing,
 	        .rule = &objective_of_config(c).type->batch,
+	        .draws = {(uint64_t)c->seed, c->mlm_probability, r->data->mask_id, r->data->hidden_ids,
+	                r->data->mask_pad_id},
 	        .row_value = r->reference};
 	r->source.sampler = (struct sampler){
 	        .row_count = r->mix.set_count ? r->mix.epoch_rows : batch_source_rows(r->data, r->packing),
@@ -300,7 +302,7 @@ static void untrained_report(const struct session_rows *r, const struct config *
 {
 	int64_t count;
 
-	if (!r->data->counts.without_target)
+	if (!r->data->counts.without_target && !r->source.rule->drawn)
 		return;
 	count = batch_untrained_steps(&r->source, r->step_count);
 	if (count)
@@ -346,12 +348,18 @@ static int targets_check(const struct session *s)
 	return 0;
 }
 
-/* Refuses per_token with weights, because it lists each row of the file once. */
+/* Refuses per_token with weights, because it lists each row of the file once, and where targets are drawn. */
 static int per_token_check(const struct session *s)
 {
 	const struct config *c = s->config;
 
-	if (!c->per_token || !s->eval.data || !s->eval.data->is_weighted)
+	if (!c->per_token || !s->eval.data)
+		return 0;
+	if (objective_of_config(c).type->batch.drawn)
+		return err_set(ERR_INPUT,
+		        "%s is not for objective=masked, which hides a share of the tokens; leave it out",
+		        config_where(c, "per_token"));
+	if (!s->eval.data->is_weighted)
 		return 0;
 	return err_set(ERR_INPUT,
 	        "%s has weights, so ferry reads rows several times or not at all, but per_token lists each "

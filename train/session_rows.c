@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/world.h"
+#include "config/embedding.h"
 #include "data/batches.h"
 #include "placement/ranks.h"
 
@@ -28,7 +29,7 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	struct data_cache cache = {0};
 	struct dataset_options o;
 	struct err why = {0};
-	int is_copied = c->data_format == DATASET_FORMAT_TOKENS, rc;
+	int is_copied = c->data_format == DATASET_FORMAT_TOKENS && !embedding_hides_tokens(c), rc;
 
 	if (is_copied && data == &s->train.data &&
 	        tokenizer_fit_check(c->tokenizer ? c->tokenizer : s->model_dir, s->model->config.V))

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "model/adapter.h"
 #include "model/families/open.h"
+#include "model/family.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -183,6 +184,50 @@ static const struct hf_coded *companion_of(const struct hf_import *import, const
 	return hf_coded_of(&import->coded, found->file_index, found->tensor - found->file->tensors, 1);
 }
 
+/* 1: the tensor is the bias of a head of masked words by its other name, and is in the layout now. 0: it is
+ * another one. */
+static int place_words_bias(struct hf_import *import, const struct found *found, struct file_ranges *ranges)
+{
+	const struct model *model = import->model;
+	const char *alias = model->family->words_bias_alias;
+	int tensor = model_tensor_of(model, ROLE_HEAD_B, -1), same = 1, err;
+	struct found own;
+
+	if (tensor < 0 || !alias || strcmp(found->tensor->name, alias))
+		return 0;
+	own = find_tensor(import, tensor);
+	err = model_find_ranges(ranges, model, model->tensors[tensor].name);
+	if (!err)
+		err = (own.tensor ? hf_layout_add_copy : hf_layout_add)(
+		        &import->layout, found->file, found->file_index, found->tensor, ranges);
+	if (!err && own.tensor)
+		err = own.tensor->count == found->tensor->count ? compare_tensors(import, &same, &own, found)
+		                                                : 0;
+	if (!err && !same)
+		err = err_set(ERR_UNSUPPORTED,
+		        "%s: %s and %s differ, but ferry trains one bias of the head; remove one of them",
+		        import->dir->path, own.tensor->name, alias);
+	return err ? err : 1;
+}
+
+/* Without a tied head the other name alone counts in transformers, so a result has to have it. */
+static int check_words_bias(const struct hf_import *import)
+{
+	const struct model *model = import->model;
+	const char *alias = model->family->words_bias_alias;
+
+	if (model->config.is_classifier != HEAD_OF_WORDS || model->config.tied || !alias)
+		return 0;
+	for (int f = 0; f < import->dir->file_count; f++)
+		for (int64_t i = 0; i < import->dir->files[f]->tensor_count; i++)
+			if (!strcmp(import->dir->files[f]->tensors[i].name, alias))
+				return 0;
+	return err_set(ERR_UNSUPPORTED,
+	        "%s: the head for masked words is not tied to the embedding, and %s is missing; "
+	        "set \"tie_word_embeddings\": true in config.json if it is",
+	        import->dir->path, alias);
+}
+
 /* Adds a tensor of the files to the layout. */
 static int place_tensor(struct hf_import *import, const struct found *found, const struct tied *tied,
         struct file_ranges *ranges, struct unknown *unknown)
@@ -190,8 +235,11 @@ static int place_tensor(struct hf_import *import, const struct found *found, con
 	const char *name = found->tensor->name;
 	const struct hf_coded *coded =
 	        hf_coded_of(&import->coded, found->file_index, found->tensor - found->file->tensors, 0);
-	int err = model_find_ranges(ranges, import->model, coded ? coded->as.name : name), is_head, embed;
+	int err = place_words_bias(import, found, ranges), is_head, embed;
 
+	if (err)
+		return err < 0 ? err : 0;
+	err = model_find_ranges(ranges, import->model, coded ? coded->as.name : name);
 	if (err)
 		return err;
 	if (ranges->count && coded)
@@ -247,7 +295,7 @@ static int check_complete(struct hf_import *import, struct unknown *unknown, str
 {
 	const struct name_list *found = unknown->own.count ? &unknown->own : &unknown->others;
 	struct name_list missing = {0}, fresh = {0};
-	int err = 0, head = 0;
+	int err = 0, head = 0, of_words = model->config.is_classifier == HEAD_OF_WORDS;
 
 	for (int t = 0; t < model->tensor_count; t++) {
 		int64_t parts;
@@ -255,8 +303,9 @@ static int check_complete(struct hf_import *import, struct unknown *unknown, str
 		(void)hf_layout_parts(&import->layout, t, &parts);
 		if (parts || model_tensor_is_adapter(&model->tensors[t]))
 			continue;
-		if (model_tensor_is_of_classes(
-		            &model->tensors[t])) { /* of a model that is no classifier yet */
+		if (model_tensor_is_of_classes(&model->tensors[t]) ||
+		        (of_words &&
+		                model->tensors[t].role >= ROLE_POOL_W)) { /* the model has no such head yet */
 			model->tensors[t].is_new = import->has_new = 1;
 			list_add(&fresh, model->tensors[t].name);
 			continue;
@@ -287,8 +336,8 @@ static int check_complete(struct hf_import *import, struct unknown *unknown, str
 	else
 		say_unread(import, &unknown->own, &unknown->others);
 	if (!err && fresh.count)
-		log_info("%s: the head for classes begins with random values: %s", import->dir->path,
-		        fresh.text.data ? fresh.text.data : "");
+		log_info("%s: the head for %s begins with random values: %s", import->dir->path,
+		        of_words ? "masked words" : "classes", fresh.text.data ? fresh.text.data : "");
 out:
 	str_free(&fresh.text);
 	str_free(&missing.text);
@@ -313,6 +362,8 @@ static int match(struct hf_import *import, struct model *model)
 	struct tied tied = {0};
 	int err = model->config.tied ? settle_tied_head(import, &tied, model) : 0;
 
+	if (!err)
+		err = check_words_bias(import);
 	if (!err)
 		err = settle_experts(import, model);
 	for (int f = 0; !err && f < import->dir->file_count; f++) {

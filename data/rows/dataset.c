@@ -293,7 +293,7 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	        o->max_length_tokens, (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca,
 	        o->max_samples, o->recipe);
 	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count,
-	        o->labels.is_regression + 2 * o->labels.is_of_tokens);
+	        o->labels.is_regression + 2 * o->labels.is_of_tokens + 4 * o->hides_tokens);
 	if (o->pairs == DATASET_JUDGED_ONLY)
 		str_printf(&text, "judged %" PRId64 "\n", o->judged_group);
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)
@@ -378,6 +378,8 @@ int dataset_open(struct dataset **out, const struct dataset_options *options)
 	if (b.vocab_count == 0 && options->tokenizer)
 		b.vocab_count = tokenizer_vocab_count(options->tokenizer);
 	rc = dataset_builder_begin(&b);
+	if (!rc && options->hides_tokens)
+		rc = row_hidden_begin(&b);
 	if (rc == 0)
 		rc = data_sets_parse(&sets, options->path);
 	if (rc == 0)

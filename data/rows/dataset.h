@@ -100,6 +100,7 @@ struct dataset_options {
 	struct dataset_texts texts;        /* with DATASET_TEXTS_ONLY */
 	struct dataset_labels labels;      /* with DATASET_LABELS_ONLY */
 	int64_t judged_group;              /* with DATASET_JUDGED_ONLY: rows that exchange answers */
+	int hides_tokens;                  /* rows are texts of which tokens are hidden: special ones never */
 	int wants_rewards;                 /* with DATASET_PAIRS_ONLY: whole texts, and a margin */
 	struct row_names names;            /* of columns and roles if not the usual ones */
 	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
@@ -159,7 +160,9 @@ struct dataset {
 	enum dataset_format format; /* the format of the first set */
 	int64_t texts;              /* of a record, each a row; 0: records are no lists of texts */
 	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
-	int is_judged;              /* row 2i is a prompt with its answer, 2i + 1 the same with another's */
+	int32_t mask_id, mask_pad_id,
+	        hidden_ids; /* with hides_tokens: the mask, padding or -1, one past the last id */
+	int is_judged;      /* row 2i is a prompt with its answer, 2i + 1 the same with another's */
 	struct dataset_set sets[DATA_SETS_MAX];
 	int set_count, is_weighted;
 	int64_t row_count, token_count, target_count;

@@ -61,6 +61,7 @@ void dataset_builder_free(struct dataset_builder *b)
 	row_judged_free(b->judged);
 	mem_free(b->ids);
 	mem_free(b->targets);
+	mem_free(b->hidden);
 	mem_free(b->labels);
 	mem_free(b->warned);
 	mem_free(b->entries);
@@ -319,14 +320,16 @@ static int has_own_labels(const int32_t *ids, const int32_t *labels, int64_t cou
 int dataset_builder_append(
         struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count, int64_t masked)
 {
+	int is_of_each = b->options->labels.is_of_tokens || b->options->hides_tokens;
+	int rc = b->options->hides_tokens ? row_hidden_labels(b, &labels, ids, count, masked) : 0;
 	enum row_labels own = has_own_labels(ids, labels, count) ? ROW_LABELS_OWN : ROW_LABELS_SHARED;
 	int64_t bytes = row_record_bytes(count, own), targets = 0;
 	struct dataset *d = b->d;
-	int rc = reserve(b, bytes);
 
+	rc = rc ? rc : reserve(b, bytes);
 	if (rc || b->is_made)
 		return rc;
-	for (int64_t t = !b->options->labels.is_of_tokens; t < count; t++)
+	for (int64_t t = !is_of_each; t < count; t++)
 		targets += labels ? labels[t] != DATASET_IGNORE : t >= masked;
 	if (d->texts || b->options->wants_rewards)
 		targets = 1; /* its vector */

@@ -41,11 +41,13 @@ struct dataset_builder {
 	char *recipe;
 	int is_made;                      /* another process made the same cache: nothing left to read */
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
-	size_t said_bytes;                /* of its pieces of text so far */
-	struct pair *pair;                /* the pair being made */
-	struct judged *judged;            /* answers that wait for their group */
-	struct chat_labels *labels;       /* of the chat being made */
-	struct chat_warned *warned;       /* of the chats so far */
+	int32_t *hidden;                  /* [hidden_cap] with hides_tokens: labels of a row */
+	int64_t hidden_cap;
+	size_t said_bytes;          /* of its pieces of text so far */
+	struct pair *pair;          /* the pair being made */
+	struct judged *judged;      /* answers that wait for their group */
+	struct chat_labels *labels; /* of the chat being made */
+	struct chat_warned *warned; /* of the chats so far */
 };
 
 int dataset_builder_begin(struct dataset_builder *b);
@@ -56,6 +58,12 @@ int dataset_builder_end(struct dataset_builder *b);
 
 /* Opens a dataset from the cache: 1, or 0 if there is none. Needs b->recipe. */
 int dataset_builder_find(struct dataset_builder *b);
+
+/* With hides_tokens: *labels without those of special tokens (row_hidden.c), and the ids that stand for
+ * hidden tokens. */
+int row_hidden_labels(
+        struct dataset_builder *b, const int32_t **labels, const int32_t *ids, int64_t count, int64_t masked);
+int row_hidden_begin(struct dataset_builder *b);
 
 /* Appends a record of words with a label each; and the class that a value names (row_labels.c). */
 int row_words_read(struct dataset_builder *b, const json_t *record);

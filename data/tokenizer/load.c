@@ -216,7 +216,7 @@ int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, cons
 	json_t *root = NULL;
 	int rc = read_tree(&root, &source, text, len_bytes, where);
 
-	t->roles = (struct tokenizer_roles){.bos = -1, .eos = -1, .pad = -1};
+	t->roles = (struct tokenizer_roles){.bos = -1, .eos = -1, .pad = -1, .mask = -1};
 	source.spec = json_object_get(root, "model");
 	if (rc == 0)
 		rc = beside_set_prefix_space(beside, root, is_model);

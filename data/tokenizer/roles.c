@@ -63,12 +63,14 @@ int tokenizer_load_roles(struct tokenizer *t, const struct beside *beside, const
 	const struct tokenizer_roles of_model = t->roles;
 	int rc;
 
-	t->roles = (struct tokenizer_roles){.bos = -1, .eos = -1, .pad = -1};
+	t->roles = (struct tokenizer_roles){.bos = -1, .eos = -1, .pad = -1, .mask = -1};
 	rc = read_name(t, beside, "eos_token", &t->roles.eos);
 	if (rc == 0)
 		rc = read_name(t, beside, "bos_token", &t->roles.bos);
 	if (rc == 0)
 		rc = read_name(t, beside, "pad_token", &t->roles.pad);
+	if (rc == 0)
+		rc = read_name(t, beside, "mask_token", &t->roles.mask);
 	for (size_t i = 0; dir && rc == 0 && i < sizeof(names) / sizeof(names[0]); i++) {
 		char *path = file_join(dir, names[i]);
 		json_t *config = NULL;

@@ -324,6 +324,11 @@ int tokenizer_decode(const struct tokenizer *t, char **text, size_t *len_bytes, 
 	return rc;
 }
 
+int tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+	return id >= 0 && id < tokenizer_vocab_count(t) && (t->added[id] & TOKENIZER_ADDED_SPECIAL);
+}
+
 static int has_text(const struct tokenizer *t, int32_t id)
 {
 	size_t len_bytes;

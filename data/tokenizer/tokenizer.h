@@ -78,9 +78,12 @@ int tokenizer_refuse_id(const struct tokenizer *t, int32_t id, int64_t vocab_cou
 /* The id of an entry of the vocabulary or an added token, spelled as in tokenizer.json: 1 and *id, or 0. */
 int tokenizer_find(const struct tokenizer *t, int32_t *id, const char *content);
 
+/* 1: the token is special, such as those around a text. */
+int tokenizer_is_special(const struct tokenizer *t, int32_t id);
+
 /* Ids with a role, -1 if the model's files name none. */
 struct tokenizer_roles {
-	int32_t bos, eos, pad;
+	int32_t bos, eos, pad, mask;
 };
 const struct tokenizer_roles *tokenizer_roles(const struct tokenizer *t);
 

@@ -92,6 +92,12 @@ static struct rows last_rows(const struct stage_call *call, const struct head_la
 	        scratch_at(call, call_has(call, ROLE_POOL_NORM_W) ? h->out : h->act), rows, call->c->C};
 }
 
+/* Behind POOL of classes, or of words of the vocabulary. */
+static enum act_kind pool_act_of(const struct stage_call *call)
+{
+	return call_has(call, ROLE_CLASS_W) ? call->c->pool_act : call->c->words_act;
+}
+
 static void pool_forward(struct stage_call *call, const struct head_layout *h, int64_t rows)
 {
 	struct linear pool = pool_of(call);
@@ -101,7 +107,7 @@ static void pool_forward(struct stage_call *call, const struct head_layout *h, i
 	linear_forward(
 	        call, &pool, (struct rows){dense, rows, call->c->C}, call->dtype, normed_rows(call, h, rows));
 	call_op(call, &(struct op){.kind = OP_ACT,
-	                      .act = {act, dense, rows * call->c->C, call->c->pool_act, call->dtype}});
+	                      .act = {act, dense, rows * call->c->C, pool_act_of(call), call->dtype}});
 	if (call_has(call, ROLE_POOL_NORM_W))
 		norm_forward(call, &norm, scratch_at(call, h->out), act, rows);
 }
@@ -118,7 +124,7 @@ static dev_addr pool_backward(struct stage_call *call, const struct head_layout 
 		norm_backward(call, &norm, d, d, act, rows, LINEAR_WRITE, scratch_at(call, h->norm_partial),
 		        scratch_at(call, h->norm_sink));
 	call_op(call, &(struct op){.kind = OP_ACT_GRAD,
-	                      .act_grad = {d, d, scratch_at(call, h->dense), rows * C, call->c->pool_act,
+	                      .act_grad = {d, d, scratch_at(call, h->dense), rows * C, pool_act_of(call),
 	                              call->dtype}});
 	linear_backward_weight(call, &pool, (struct rows){d, rows, C}, normed_rows(call, h, rows));
 	linear_backward_input(call, &pool, (struct rows){act, rows, C}, call->dtype, LINEAR_WRITE,

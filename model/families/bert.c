@@ -37,6 +37,12 @@ static const struct family_tensor bert_tensors[] = {
         TENSOR_IN(HEAD_OF_CLASSES, POOL_B, "pooler.dense.bias"),
         TENSOR(CLASS_W, "classifier.weight"),
         TENSOR(CLASS_B, "classifier.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_W, FAMILY_NO_PREFIX "cls.predictions.transform.dense.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_B, FAMILY_NO_PREFIX "cls.predictions.transform.dense.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_NORM_W, FAMILY_NO_PREFIX "cls.predictions.transform.LayerNorm.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_NORM_B, FAMILY_NO_PREFIX "cls.predictions.transform.LayerNorm.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, HEAD_W, "cls.predictions.decoder.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, HEAD_B, "cls.predictions.bias"),
         TENSORS_END,
 };
 
@@ -48,6 +54,12 @@ static const struct family_tensor roberta_tensors[] = {
         TENSOR_IN(HEAD_OF_CLASSES, CLASS_B, "classifier.out_proj.bias"),
         TENSOR_IN(HEAD_OF_TOKENS, CLASS_W, "classifier.weight"),
         TENSOR_IN(HEAD_OF_TOKENS, CLASS_B, "classifier.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_W, FAMILY_NO_PREFIX "lm_head.dense.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_B, FAMILY_NO_PREFIX "lm_head.dense.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_NORM_W, FAMILY_NO_PREFIX "lm_head.layer_norm.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_NORM_B, FAMILY_NO_PREFIX "lm_head.layer_norm.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, HEAD_W, "lm_head.decoder.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, HEAD_B, "lm_head.bias"),
         TENSORS_END,
 };
 
@@ -63,7 +75,7 @@ static void bert_read(struct config_reader *r, struct model_config *c)
 		        "position_embedding_type is %.60s; only absolute is supported", kind);
 	config_refuse_flag(r, "is_decoder");
 	config_read_int(r, "type_vocab_size", &c->types, 1, CONFIG_SIZE_MAX);
-	c->tied = 0;
+	config_words(c, c->act);
 	c->norm_after_sum = 1;
 	for (int64_t l = 0; l < c->L; l++)
 		c->block[l].mask = MASK_BIDIRECTIONAL;
@@ -73,6 +85,7 @@ static void bert_read(struct config_reader *r, struct model_config *c)
 static void roberta_read(struct config_reader *r, struct model_config *c)
 {
 	bert_read(r, c);
+	c->words_act = ACT_GELU;
 	c->position_offset = (c->pad_id < 0 ? 1 : c->pad_id) + 1;
 	c->max_positions -= c->position_offset;
 	if (c->max_positions < 1)
@@ -84,7 +97,7 @@ static void roberta_read(struct config_reader *r, struct model_config *c)
 /* clang-format off */
 #define BERT_DEFAULTS                                                                                        \
 	.C = 768, .F = 3072, .L = 12, .H = 12, .types = 2, .norm = NORM_LAYER, .norm_epsilon = 1e-12,        \
-	.act = ACT_GELU, .pool_act = ACT_TANH, .class_pool = POOL_CLS, .is_encoder = 1, .dropout = 0.1, .dropout_key = "hidden_dropout_prob", .eos_count = 0
+	.act = ACT_GELU, .pool_act = ACT_TANH, .class_pool = POOL_CLS, .is_encoder = 1, .tied = 1, .dropout = 0.1, .dropout_key = "hidden_dropout_prob", .eos_count = 0
 #define BERT_FACTS                                                                                           \
 	.blocks = "encoder.layer", .buffers = bert_buffers, .keys = {.epsilon = "layer_norm_eps"},           \
 	.whole_heads = 1, .one_size_of_heads = 1
@@ -95,6 +108,7 @@ const struct model_family family_bert = {
         .prefix = "bert.",
         .base_class = "BertModel",
         .causal_class = "BertForMaskedLM",
+        .words_bias_alias = "cls.predictions.decoder.bias",
         .tensors = bert_tensors,
         .defaults = {BERT_DEFAULTS, .V = 30522, .max_positions = 512, .bos_id = -1, .pad_id = 0},
         BERT_FACTS,
@@ -106,6 +120,7 @@ const struct model_family family_roberta = {
         .prefix = "roberta.",
         .base_class = "RobertaModel",
         .causal_class = "RobertaForMaskedLM",
+        .words_bias_alias = "lm_head.decoder.bias",
         .tensors = roberta_tensors,
         .defaults = {BERT_DEFAULTS, .V = 50265, .max_positions = 512, .bos_id = 0, .pad_id = 1},
         BERT_FACTS,
@@ -117,6 +132,7 @@ const struct model_family family_xlm_roberta = {
         .prefix = "roberta.",
         .base_class = "XLMRobertaModel",
         .causal_class = "XLMRobertaForMaskedLM",
+        .words_bias_alias = "lm_head.decoder.bias",
         .tensors = roberta_tensors,
         .defaults = {BERT_DEFAULTS, .V = 30522, .max_positions = 512, .bos_id = 0, .pad_id = 1},
         BERT_FACTS,

@@ -26,6 +26,12 @@ static const struct family_tensor distilbert_tensors[] = {
         TENSOR_IN(HEAD_OF_CLASSES, POOL_B, FAMILY_NO_PREFIX "pre_classifier.bias"),
         TENSOR(CLASS_W, "classifier.weight"),
         TENSOR(CLASS_B, "classifier.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_W, FAMILY_NO_PREFIX "vocab_transform.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_B, FAMILY_NO_PREFIX "vocab_transform.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_NORM_W, FAMILY_NO_PREFIX "vocab_layer_norm.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, POOL_NORM_B, FAMILY_NO_PREFIX "vocab_layer_norm.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, HEAD_W, "vocab_projector.weight"),
+        TENSOR_IN(HEAD_OF_WORDS, HEAD_B, "vocab_projector.bias"),
         TENSORS_END,
 };
 
@@ -34,7 +40,7 @@ static const char *const distilbert_buffers[] = {"embeddings.position_ids", NULL
 static void distilbert_read(struct config_reader *r, struct model_config *c)
 {
 	(void)r;
-	c->tied = 0;
+	config_words(c, c->act);
 	c->norm_after_sum = 1;
 	for (int64_t l = 0; l < c->L; l++)
 		c->block[l].mask = MASK_BIDIRECTIONAL;
@@ -60,6 +66,7 @@ const struct model_family family_distilbert = {
                 .pool_act = ACT_RELU,
                 .class_pool = POOL_CLS,
                 .is_encoder = 1,
+                .tied = 1,
                 .dropout = 0.1,
                 .dropout_key = "dropout",
                 .bos_id = -1,

@@ -27,6 +27,12 @@ static const struct family_tensor modernbert_tensors[] = {
         TENSOR_IF(POOL_NORM_B, FAMILY_NO_PREFIX "head.norm.bias", "norm_bias", 0),
         TENSOR(CLASS_W, "classifier.weight"),
         TENSOR(CLASS_B, "classifier.bias"),
+        TENSOR_IN(HEAD_OF_WORDS, HEAD_W, "decoder.weight"),
+        {.role = ROLE_HEAD_B,
+                .name = "decoder.bias",
+                .set = HEAD_OF_WORDS,
+                .when = "decoder_bias",
+                .otherwise = 1},
         TENSORS_END,
 };
 
@@ -44,7 +50,7 @@ static void modernbert_read(struct config_reader *r, struct model_config *c)
 			config_fail(r, ERR_INPUT, "classifier_pooling is %.40s; expected cls or mean", pool);
 		c->class_pool = strcmp(pool, "mean") ? POOL_CLS : POOL_MEAN;
 	}
-	c->tied = 0;
+	config_words(c, c->pool_act);
 	c->block[0].has[ROLE_NORM1_W] = c->block[0].has[ROLE_NORM1_B] = 0;
 	for (int64_t l = 0; l < c->L; l++)
 		c->block[l].mask = MASK_BIDIRECTIONAL;
@@ -67,6 +73,7 @@ const struct model_family family_modernbert = {
                 .pool_act = ACT_GELU,
                 .class_pool = POOL_CLS,
                 .is_encoder = 1,
+                .tied = 1,
                 .eos_ids = {50282},
                 .eos_count = 1,
                 .bos_id = 50281,

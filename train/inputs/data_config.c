@@ -194,6 +194,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = (enum dataset_format)c->data_format,
 	        .pairs = embedding_has_pairs(c)                       ? DATASET_PAIRS_ONLY
+	                 : embedding_hides_tokens(c)                  ? DATASET_PAIRS_NONE
 	                 : c->objective                               ? DATASET_LABELS_ONLY
 	                 : c->embedding_loss                          ? DATASET_TEXTS_ONLY
 	                 : c->verb == VERB_DATA                       ? DATASET_PAIRS_ANY
@@ -201,6 +202,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
 	                                                              : DATASET_PAIRS_NONE,
 	        .texts = embedding_rows_of(c),
+	        .hides_tokens = embedding_hides_tokens(c),
 	        .wants_rewards = embedding_has_pairs(c),
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,

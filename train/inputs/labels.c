@@ -74,12 +74,33 @@ static int names_find(struct labels *l)
 /* What the objective wants of a head. */
 static int head_of(const struct config *c)
 {
-	return embedding_is_of_tokens(c) ? HEAD_OF_TOKENS : HEAD_OF_CLASSES;
+	return embedding_hides_tokens(c)   ? HEAD_OF_WORDS
+	       : embedding_is_of_tokens(c) ? HEAD_OF_TOKENS
+	                                   : HEAD_OF_CLASSES;
 }
 
 static const char *suffix_of(int head)
 {
-	return head == HEAD_OF_TOKENS ? "ForTokenClassification" : "ForSequenceClassification";
+	return head == HEAD_OF_WORDS    ? "ForMaskedLM"
+	       : head == HEAD_OF_TOKENS ? "ForTokenClassification"
+	                                : "ForSequenceClassification";
+}
+
+/* Gives the model the head for masked words. */
+static int words_open(const struct config *c, struct model *model)
+{
+	if (!model->config.is_encoder)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s=masked trains encoders as BERT; %s (%s) is a decoder: leave objective out",
+		        config_where(c, "objective"), c->model, model->config.model_type);
+	if (model->config.is_classifier == HEAD_OF_WORDS)
+		return 0;
+	if (model->config.is_classifier)
+		return err_set(ERR_INPUT,
+		        "%s is a ...%s; objective=masked needs a ...ForMaskedLM, or a model "
+		        "without a head",
+		        c->model, suffix_of(model->config.is_classifier));
+	return model_classify(model, HEAD_OF_WORDS, 0);
 }
 
 static int count_find(struct labels *l, const struct config *c, const struct model *model)
@@ -119,6 +140,10 @@ int labels_open(struct labels *l, const struct config *c, struct model *model)
 	                             .is_share = embedding_is_share(c),
 	                             .is_of_tokens = head_of(c) == HEAD_OF_TOKENS},
 	        .problem = embedding_problem(c)};
+	if (embedding_hides_tokens(c))
+		return words_open(c, model);
+	if (model->config.is_classifier == HEAD_OF_WORDS)
+		model->config.is_classifier = 0; /* gets another head below */
 	if (embedding_has_pairs(c) && model->config.is_encoder)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s is an encoder: objective=reward trains models that give a next token", c->model);
@@ -183,7 +208,9 @@ int labels_complete(struct side_files *side, const struct labels *l, const struc
 	int rc = side_files_object(&config, side, "config.json");
 
 	if (!rc && config && !is_classifier(config, model->config.is_classifier)) {
-		if (class_set(config, model) || names_set(config, l) ||
+		int has_names = model->config.is_classifier != HEAD_OF_WORDS;
+
+		if (class_set(config, model) || (has_names && names_set(config, l)) ||
 		        (l->problem && json_object_set_new(config, "problem_type", json_string(l->problem))))
 			rc = ERR_NOMEM;
 		if (model->config.pooling.mode[0] == POOL_LASTTOKEN && model->config.pad_id < 0)

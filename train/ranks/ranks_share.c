@@ -199,11 +199,11 @@ int ranks_share_model(const struct config *c, struct model **model)
 		rc = world_broadcast(&pooling, sizeof(pooling), 0);
 	if (!rc)
 		rc = world_broadcast(labels, sizeof(labels), 0);
-	if (!rc && rank && labels[1])
+	if (!rc && rank && labels[0])
 		rc = model_classify(*model, (int)labels[0], labels[1]);
 	else if (!rc && rank && pooling.mode_count)
 		rc = model_pool(*model, &pooling);
-	else if (!rc && rank && !is_tied)
+	if (!rc && rank && !is_tied)
 		rc = model_untie(*model);
 	mem_free(text);
 	return rc;

@@ -1,0 +1,123 @@
+/* Masked words: of the tokens of a text a share is hidden, and the model names them. Of the hidden ones 8 of
+ * 10 become the mask, 1 another token, and 1 stays, as in transformers. What is hidden follows from the seed,
+ * the epoch, the row, and the token's number among those of the row that may be. */
+#include "data/batch.h"
+#include "device/noise.h"
+#include "model/blocks/head.h"
+#include "model/family.h"
+#include "objective/objective.h"
+
+#include "base/err.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+enum { LABEL, TYPE };             /* arrays */
+enum { CHOOSE, REPLACE, RANDOM }; /* what a token's numbers decide */
+
+static const char *const keys[] = {"objective", NULL};
+
+static int masked_check(const struct model *model)
+{
+	return model->config.is_classifier == HEAD_OF_WORDS
+	               ? 0
+	               : err_set(ERR_UNSUPPORTED, "the model has no head for masked words");
+}
+
+/* The numbers of a row in an epoch, and those of a token of it. */
+static uint64_t row_key(const struct batch_draws *draws, int64_t epoch)
+{
+	return noise_row(noise_mix(draws->seed), noise_mix(noise_module("masked words") + (uint64_t)epoch));
+}
+
+static int is_hidden(const struct batch_draws *draws, uint64_t token)
+{
+	return noise_bits(token, CHOOSE) < draws->share * 4294967296.0;
+}
+
+static int64_t masked_drawn(const struct batch_draws *draws, int64_t epoch, int64_t row, int64_t count)
+{
+	uint64_t key = row_key(draws, epoch);
+	int64_t hidden = 0;
+
+	for (int64_t i = 0; i < count; i++)
+		hidden += is_hidden(draws, noise_token(key, (uint64_t)row, (uint64_t)i));
+	return hidden;
+}
+
+/* Any token but padding, which has no position in a text. */
+static int32_t another(const struct batch_draws *draws, uint64_t token)
+{
+	uint64_t count = (uint64_t)draws->random - (draws->pad >= 0);
+	int32_t id = (int32_t)((uint64_t)noise_bits(token, RANDOM) * count >> 32);
+
+	return id + (draws->pad >= 0 && id >= draws->pad);
+}
+
+/* What the model sees of a hidden token. */
+static int32_t shown(const struct batch_draws *draws, uint64_t token, int32_t id)
+{
+	uint64_t of_ten = (uint64_t)noise_bits(token, REPLACE) * 10 >> 32;
+
+	return of_ten < 8 ? draws->mask : of_ten < 9 ? another(draws, token) : id;
+}
+
+static void masked_add(struct micro_batch *mb, const struct batch_document *document)
+{
+	const struct row_view *row = &document->row;
+	uint64_t key = row_key(document->draws, document->epoch), number = 0;
+	int32_t *label = mb->own[LABEL], *type = mb->own[TYPE];
+
+	for (int64_t t = 0; t < row->token_count; t++) {
+		int32_t own = row_label(row, t), at = document->first_token + (int32_t)t;
+		uint64_t token;
+
+		type[at] = 0;
+		if (own == DATASET_IGNORE)
+			continue;
+		token = noise_token(key, (uint64_t)document->data_row, number++);
+		if (!is_hidden(document->draws, token))
+			continue;
+		mb->ids[at] = shown(document->draws, token, mb->ids[at]);
+		label[mb->target_count] = own;
+		mb->target_rows[mb->target_count++] = at;
+	}
+}
+
+static void run(struct stage_call *call, enum head_mode mode)
+{
+	head_losses(call, mode, &(struct token_losses){.label = call->batch->own[LABEL], .weight = DEV_NONE});
+}
+
+static const struct head_pass head = {run, head_scratch_bytes};
+
+static void sums_add(
+        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
+{
+	(void)settings;
+	for (int64_t i = 0; i < batch->targets; i++)
+		sums[0] += (double)losses[i];
+}
+
+static void say_evaluation(struct str *out, const struct objective_means *means)
+{
+	str_printf(out, ", perplexity %.3f over %" PRId64 " hidden tokens", exp(means->loss), means->targets);
+}
+
+const struct objective objective_masked = {
+        .name = "masked",
+        .keys = keys,
+        .chosen_by = OBJECTIVE_MASKED,
+        .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
+                          [TYPE] = {"type", DTYPE_I32, PER_TOKEN}},
+                .types = TYPE + 1,
+                .targets = dataset_row_targets,
+                .drawn = masked_drawn,
+                .add = masked_add},
+        .is_mean_of_entropy = 1,
+        .check = masked_check,
+        .head = &head,
+        .sum_count = 1,
+        .sums_add = sums_add,
+        .say_evaluation = say_evaluation,
+};
