@@ -2,6 +2,7 @@
 #include "bench/kernel_cases.h"
 #include "bench/kernel_experts.h"
 #include "bench/kernel_losses.h"
+#include "bench/kernel_magnitude.h"
 #include "bench/kernel_pool.h"
 #include "bench/kernel_recurrent.h"
 
@@ -493,6 +494,9 @@ static const struct kernel_case cases[] = {
         {"log_ratio", OP_LOG_RATIO, DTYPE_BF16, 0, KERNEL_COPY},
         {"dropout", OP_DROPOUT, DTYPE_BF16, 0, KERNEL_COPY},
         {"neftune", OP_NEFTUNE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"row_norms", OP_ROW_NORMS, DTYPE_BF16, 0, KERNEL_COPY},
+        {"magnitude", OP_MAGNITUDE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"magnitude_grad", OP_MAGNITUDE_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"gather", OP_GATHER, DTYPE_BF16, 0, KERNEL_COPY},
         {"scatter", OP_SCATTER, DTYPE_BF16, 0, KERNEL_COPY},
         {"embed_grad", OP_EMBED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
@@ -570,6 +574,9 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 		break;
 		OP_NOISE_LIST(CASE)
 		make_noise(op, place, scale, index, k->dtype);
+		break;
+		OP_MAGNITUDE_LIST(CASE)
+		kernel_make_magnitude(op, place, scale, k->dtype);
 		break;
 	case OP_ADAMW:
 		make_adamw(op, place, scale, k->dtype, (enum adamw_state)k->variant);

@@ -117,6 +117,7 @@ static int check_adapters(const struct config *c)
 	        {"loraplus_lr_ratio", c->loraplus_lr_ratio > 1, c->lora_rank > 0 || c->lora_adapter},
 	        {"lora_dropout", c->lora_dropout > 0, c->lora_rank > 0 || c->lora_adapter},
 	        {"use_rslora", c->use_rslora, c->lora_rank > 0},
+	        {"use_dora", c->use_dora, c->lora_rank > 0 || c->lora_adapter},
 	        {"lora_rank_pattern", c->lora_rank_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_alpha_pattern", c->lora_alpha_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_modules_to_save", c->lora_modules_to_save != NULL,

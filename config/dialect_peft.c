@@ -101,8 +101,9 @@ static int lora_config(const struct item *s)
 	static const struct {
 		const char *name, *key; /* key NULL: has a function */
 	} parts[] = {{"r", "lora_rank"}, {"lora_alpha", "lora_alpha"}, {"use_rslora", "use_rslora"},
-	        {"exclude_modules", "lora_exclude_modules"}, {"modules_to_save", "lora_modules_to_save"},
-	        {"target_modules", NULL}, {"lora_dropout", NULL}};
+	        {"use_dora", "use_dora"}, {"exclude_modules", "lora_exclude_modules"},
+	        {"modules_to_save", "lora_modules_to_save"}, {"target_modules", NULL},
+	        {"lora_dropout", NULL}};
 	const char *last = strrchr(s->name, '.') + 1;
 	size_t i = 0;
 
@@ -311,7 +312,8 @@ static int keep_disable_dropout(const struct item *s)
 static const struct dialect_key keys[] = {
         CALL("disable_dropout", keep_disable_dropout),
         CALL("peft_config.r peft_config.lora_alpha peft_config.target_modules peft_config.lora_dropout "
-             "peft_config.use_rslora peft_config.exclude_modules peft_config.modules_to_save",
+             "peft_config.use_rslora peft_config.use_dora peft_config.exclude_modules "
+             "peft_config.modules_to_save",
                 lora_config),
         CALL("chat_template_kwargs.*", template_member),
         CALL("lora_rank_pattern.* peft_config.rank_pattern.*", rank_member),
@@ -319,8 +321,7 @@ static const struct dialect_key keys[] = {
         KEY("peft_use_rslora", "use_rslora"),
         KEY("peft_config.layers_to_transform", "lora_layers"),
         KEY("peft_config.layers_pattern", "lora_layers_pattern"),
-        ONLY("use_dora peft_use_dora model.use_dora peft_config.use_dora", ITEM_OFF,
-                "DoRA is not supported; remove it"),
+        KEY("model.use_dora", "use_dora"),
         ONLY("peft_config.bias lora_bias peft_config.lora_bias", ITEM_OFF,
                 "adapters here train no biases; set bias to none"),
         ONLY("lora_task_type peft_config.task_type", "CAUSAL_LM", "only CAUSAL_LM is supported"),
@@ -334,7 +335,8 @@ static const struct dialect_key keys[] = {
              "peft_config.megatron_config peft_config.megatron_core peft_config.qalora_group_size "
              "peft_config.runtime_config.*"),
         ONLY("relora relora_* qlora peft peft.* peft_config peft_config.* lora_* peft_* pissa_*",
-                ITEM_OFF " [] {}", "this form of LoRA is not supported; plain LoRA and use_rslora are"),
+                ITEM_OFF " [] {}",
+                "this form of LoRA is not supported; plain LoRA, use_rslora and use_dora are"),
         KEYS_END,
 };
 

@@ -21,6 +21,7 @@
 #include "device/op_cost.h"       /* IWYU pragma: export */
 #include "device/op_experts.h"    /* IWYU pragma: export */
 #include "device/op_loss.h"       /* IWYU pragma: export */
+#include "device/op_magnitude.h"  /* IWYU pragma: export */
 #include "device/op_matmul.h"     /* IWYU pragma: export */
 #include "device/op_move.h"       /* IWYU pragma: export */
 #include "device/op_noise.h"      /* IWYU pragma: export */
@@ -48,6 +49,7 @@
 	OP_LOSS_LIST(ROW)                                                                                    \
 	OP_PREFERENCE_LIST(ROW)                                                                              \
 	OP_NOISE_LIST(ROW)                                                                                   \
+	OP_MAGNITUDE_LIST(ROW)                                                                               \
 	OP_OPTIM_LIST(ROW)
 
 enum op_kind {

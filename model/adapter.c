@@ -399,6 +399,10 @@ static int set_adapter(struct model_config *config, const struct adapter_options
 		err = pattern_value(
 		        &alpha, model, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
 	mem_free(module);
+	if (!err && o->use_dora && expert_parts(t->role))
+		err = err_set(ERR_UNSUPPORTED,
+		        "%s: DoRA of experts is not supported; name other modules, or leave %s out",
+		        o->called.targets, o->called.dora);
 	for (int i = a; i < a + 2 && !err; i++) {
 		config->block[t->layer].adapter[i].rank = (int64_t)rank;
 		config->block[t->layer].adapter[i].scale = alpha / (o->use_rslora ? sqrt(rank) : rank);
@@ -488,6 +492,7 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 
 	changed.adapter_rank = 0;
 	changed.adapter_dropout = o->dropout;
+	changed.adapter_magnitudes = o->use_dora;
 	if (!err && o->exclude)
 		err = noted(mark_all(chosen, 0, model, o->exclude, o), o->called.exclude);
 	if (!err)
@@ -523,7 +528,7 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 
 int model_tensor_is_adapter(const struct model_tensor *tensor)
 {
-	return role_facts[tensor->role].kind == KIND_ADAPTER;
+	return role_facts[tensor->role].part == MODEL_PART_ADAPTER;
 }
 
 int model_may_adapt(const struct model *model, enum tensor_role role)

@@ -5,7 +5,11 @@
  * names without "base_model.model.". A starts uniform in +-1 / sqrt(in), B zero, so the model starts as its
  * base.
  *
- * Source: Hu et al. 2021; https://github.com/huggingface/peft.
+ * With magnitudes m [out] (DoRA; "...q_proj.lora_magnitude_vector") y = m / n (W x + s B (A x)), where n are
+ * the norms of the rows of W + s B A, which gradients take for constant. m starts as the norms of W's rows.
+ * With dropout see model/blocks/lora.c.
+ *
+ * Sources: Hu et al. 2021; Liu et al. 2024; https://github.com/huggingface/peft.
  */
 #ifndef FERRY_MODEL_ADAPTER_H
 #define FERRY_MODEL_ADAPTER_H
@@ -19,6 +23,7 @@ struct adapter_options {
 	int64_t rank;   /* above 0; of modules that rank_pattern does not name */
 	double alpha;   /* above 0; the same for alpha_pattern */
 	int use_rslora; /* s is alpha / sqrt(rank); 0: alpha / rank */
+	int use_dora;   /* 1: matrices have magnitudes (DoRA) */
 	double dropout; /* in [0, 1): share of the elements of A's input that training drops (device/noise.h) */
 	/* Which matrices: an array of names; "all-linear", those of all blocks; one name; or a regular
 	 * expression for whole names. */
@@ -37,7 +42,7 @@ struct adapter_options {
 	                 none; 0: PEFT's file has such */
 	struct {
 		const char *targets, *exclude, *layers, *layers_pattern, *rank_pattern, *alpha_pattern,
-		        *saved;
+		        *saved, *dora;
 	} called; /* in messages */
 };
 enum { ADAPTER_RANK_MAX = 65536 };
@@ -56,7 +61,7 @@ int model_adapt(struct model *model, const struct adapter_options *o);
 /* Marks a tensor as IN_ADAPTER_GIVEN. */
 void model_give(struct model *model, int tensor);
 
-/* 1 for A and B of an adapter. */
+/* 1 for A and B of an adapter, and for its magnitudes. */
 int model_tensor_is_adapter(const struct model_tensor *tensor);
 
 /* Whether matrices of this role can have an adapter. */

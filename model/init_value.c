@@ -24,6 +24,9 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 		return 1;
 	if (kind == KIND_RATES) /* of 0.01 to 16 */
 		return (float)log(0.01 + 15.99 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index));
+	if (kind ==
+	        KIND_MAGNITUDE) /* the norm of the matrix's row, which its values give (train/magnitudes.h) */
+		return 0;
 	if (kind == KIND_ADAPTER) /* A or, zero, B */
 		return role_is_a(t->role)
 		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /

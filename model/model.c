@@ -57,7 +57,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	struct model_tensor t = {.role = role,
 	        .layer = layer,
 	        .trainable = role_trains(role),
-	        .in_adapter = role_facts[role].kind == KIND_ADAPTER,
+	        .in_adapter = role_facts[role].part == MODEL_PART_ADAPTER,
 	        .storage = FORMAT_F32,
 	        .first_stage = -1};
 
@@ -88,7 +88,7 @@ int model_tensor_put(struct model *model, enum tensor_role role, int layer, char
 	return 0;
 }
 
-/* Adds A and B of a module's adapter, if it has one. */
+/* Adds A and B of a module's adapter, if it has one, and its magnitudes. */
 static int adapter_put(
         struct model *model, enum tensor_role a, int layer, const char *module, int len, uint64_t *total)
 {
@@ -98,6 +98,10 @@ static int adapter_put(
 	for (int i = 0; model->config.block[layer].adapter[a].rank && i < 2 && !err; i++)
 		err = model_tensor_put(
 		        model, a + i, layer, mem_printf("%.*s.%s.weight", len, module, names[i]), total);
+	if (!err && model->config.adapter_magnitudes && model->config.block[layer].adapter[a].rank &&
+	        role_magnitude(a) != ROLE_COUNT)
+		err = model_tensor_put(model, role_magnitude(a), layer,
+		        mem_printf("%.*s.lora_magnitude_vector", len, module), total);
 	return err;
 }
 

@@ -22,6 +22,11 @@ enum tensor_role role_adapter(enum tensor_role matrix)
 	}
 }
 
+enum tensor_role role_magnitude(enum tensor_role a)
+{
+	return a < ROLE_COUNT && role_facts[a + 2].kind == KIND_MAGNITUDE ? a + 2 : ROLE_COUNT;
+}
+
 int role_is_of_each_expert(enum tensor_role role)
 {
 	enum role_kind kind = role_facts[role].kind;

@@ -25,6 +25,7 @@
  *          BUFFER   vector of `out` numbers that a gradient never trains, first 0
  *          ONES     vector of `out` elements whose first values are 1
  *          RATES    vector of logarithms of decay rates
+ *          MAGNITUDE  vector of norms of a matrix's rows (DoRA)
  *   stage  the kind of stage that reads it, or a kind that stands in for that one
  *   out, in  sizes, see model_dim
  *
@@ -143,50 +144,73 @@
 	ROW(LAYER_SCALAR, BLOCK, NORMS, SCALAR, SCALE, ONE, ONE)                                             \
 	ROW(QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                         \
 	ROW(QKV_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QKV, RANK)                                            \
+	ROW(QKV_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, QKV, ONE)                                           \
 	ROW(Q_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
 	ROW(Q_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QUERY, RANK)                                            \
+	ROW(Q_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, QUERY, ONE)                                           \
 	ROW(K_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
 	ROW(K_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
+	ROW(K_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, KV, ONE)                                              \
 	ROW(V_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                           \
 	ROW(V_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV, RANK)                                               \
+	ROW(V_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, KV, ONE)                                              \
 	ROW(ATTN_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                   \
 	ROW(ATTN_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q, RANK)                                        \
+	ROW(ATTN_GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, Q, ONE)                                       \
 	ROW(Q_A_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                         \
 	ROW(Q_A_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, Q_LOW, RANK)                                          \
+	ROW(Q_A_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, Q_LOW, ONE)                                         \
 	ROW(Q_B_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, Q_LOW)                                          \
 	ROW(Q_B_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, QUERY, RANK)                                          \
+	ROW(Q_B_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, QUERY, ONE)                                         \
 	ROW(KV_A_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, HIDDEN)                                        \
 	ROW(KV_A_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV_LOW_KEY, RANK)                                    \
+	ROW(KV_A_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, KV_LOW_KEY, ONE)                                   \
 	ROW(KV_B_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, KV_LOW)                                        \
 	ROW(KV_B_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, KV_HEADS, RANK)                                      \
+	ROW(KV_B_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, KV_HEADS, ONE)                                     \
 	ROW(O_LORA_A, BLOCK, ADAPTER, ADAPTER, ATTN, RANK, Q)                                                \
 	ROW(O_LORA_B, BLOCK, ADAPTER, ADAPTER, ATTN, HIDDEN, RANK)                                           \
+	ROW(O_LORA_M, BLOCK, ADAPTER, MAGNITUDE, ATTN, HIDDEN, ONE)                                          \
 	ROW(DELTA_QKV_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                  \
 	ROW(DELTA_QKV_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_QKV, RANK)                               \
+	ROW(DELTA_QKV_LORA_M, BLOCK, ADAPTER, MAGNITUDE, DELTA, DELTA_QKV, ONE)                              \
 	ROW(DELTA_Z_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                    \
 	ROW(DELTA_Z_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_V, RANK)                                   \
+	ROW(DELTA_Z_LORA_M, BLOCK, ADAPTER, MAGNITUDE, DELTA, DELTA_V, ONE)                                  \
 	ROW(DELTA_B_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                    \
 	ROW(DELTA_B_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_HEADS, RANK)                               \
+	ROW(DELTA_B_LORA_M, BLOCK, ADAPTER, MAGNITUDE, DELTA, DELTA_HEADS, ONE)                              \
 	ROW(DELTA_A_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, HIDDEN)                                    \
 	ROW(DELTA_A_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, DELTA_HEADS, RANK)                               \
+	ROW(DELTA_A_LORA_M, BLOCK, ADAPTER, MAGNITUDE, DELTA, DELTA_HEADS, ONE)                              \
 	ROW(DELTA_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, DELTA, RANK, DELTA_V)                                 \
 	ROW(DELTA_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, DELTA, HIDDEN, RANK)                                  \
+	ROW(DELTA_OUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, DELTA, HIDDEN, ONE)                                 \
 	ROW(CONV_IN_LORA_A, BLOCK, ADAPTER, ADAPTER, CONV, RANK, HIDDEN)                                     \
 	ROW(CONV_IN_LORA_B, BLOCK, ADAPTER, ADAPTER, CONV, CONV_IN, RANK)                                    \
+	ROW(CONV_IN_LORA_M, BLOCK, ADAPTER, MAGNITUDE, CONV, CONV_IN, ONE)                                   \
 	ROW(CONV_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, CONV, RANK, HIDDEN)                                    \
 	ROW(CONV_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, CONV, HIDDEN, RANK)                                    \
+	ROW(CONV_OUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, CONV, HIDDEN, ONE)                                   \
 	ROW(SCAN_IN_LORA_A, BLOCK, ADAPTER, ADAPTER, SCAN, RANK, HIDDEN)                                     \
 	ROW(SCAN_IN_LORA_B, BLOCK, ADAPTER, ADAPTER, SCAN, SCAN_IN, RANK)                                    \
+	ROW(SCAN_IN_LORA_M, BLOCK, ADAPTER, MAGNITUDE, SCAN, SCAN_IN, ONE)                                   \
 	ROW(SCAN_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, SCAN, RANK, DELTA_V)                                   \
 	ROW(SCAN_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, SCAN, HIDDEN, RANK)                                    \
+	ROW(SCAN_OUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, SCAN, HIDDEN, ONE)                                   \
 	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
 	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER, RANK)                                         \
+	ROW(GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, GATE, INNER, ONE)                                        \
 	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                       \
 	ROW(GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER_TWICE, RANK)                                  \
+	ROW(GATE_UP_LORA_M, BLOCK, ADAPTER, MAGNITUDE, UP, INNER_TWICE, ONE)                                 \
 	ROW(UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                            \
 	ROW(UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER, RANK)                                             \
+	ROW(UP_LORA_M, BLOCK, ADAPTER, MAGNITUDE, UP, INNER, ONE)                                            \
 	ROW(DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, DOWN, RANK, INNER)                                         \
 	ROW(DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, DOWN, HIDDEN, RANK)                                        \
+	ROW(DOWN_LORA_M, BLOCK, ADAPTER, MAGNITUDE, DOWN, HIDDEN, ONE)                                       \
 	ROW(EXPERTS_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                     \
 	ROW(EXPERTS_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS, RANK)                      \
 	ROW(EXPERTS_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                       \
@@ -195,18 +219,25 @@
 	ROW(EXPERTS_DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_HIDDENS, RANK)                     \
 	ROW(SHARED_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                              \
 	ROW(SHARED_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED, RANK)                              \
+	ROW(SHARED_GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, SHARED, ONE)                             \
 	ROW(SHARED_GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                           \
 	ROW(SHARED_GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED_TWICE, RANK)                     \
+	ROW(SHARED_GATE_UP_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, SHARED_TWICE, ONE)                    \
 	ROW(SHARED_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                                \
 	ROW(SHARED_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, SHARED, RANK)                                \
+	ROW(SHARED_UP_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, SHARED, ONE)                               \
 	ROW(SHARED_DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, SHARED)                              \
 	ROW(SHARED_DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, HIDDEN, RANK)                              \
+	ROW(SHARED_DOWN_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, HIDDEN, ONE)                             \
 	ROW(SHARED_WEIGHT_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                            \
 	ROW(SHARED_WEIGHT_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, ONE, RANK)                               \
+	ROW(SHARED_WEIGHT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, ONE, ONE)                              \
 	ROW(INPUT_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, HIDDEN)                                 \
 	ROW(INPUT_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, INPUT, RANK)                                  \
+	ROW(INPUT_GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, INPUT, INPUT, ONE)                                 \
 	ROW(INPUT_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, INPUT)                                       \
 	ROW(INPUT_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, HIDDEN, RANK)                                      \
+	ROW(INPUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, INPUT, HIDDEN, ONE)                                     \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
 	ROW(DENSE1_W, MODEL, POOLER, TABLE, HEAD, DENSE_OUT, DENSE_IN)                                       \
@@ -248,7 +279,8 @@ enum role_kind {
 	KIND_SCALAR,
 	KIND_BUFFER,
 	KIND_ONES,
-	KIND_RATES
+	KIND_RATES,
+	KIND_MAGNITUDE
 };
 
 /* PART(NAME, "as plan prints it") */
@@ -403,6 +435,9 @@ struct role_facts {
 };
 /* The A of a matrix's adapter; B is the next role. ROLE_COUNT: such a matrix has none. */
 enum tensor_role role_adapter(enum tensor_role matrix);
+
+/* The magnitudes beside an A. ROLE_COUNT: there are none, of experts. */
+enum tensor_role role_magnitude(enum tensor_role a);
 
 extern const struct role_facts role_facts[ROLE_COUNT];
 

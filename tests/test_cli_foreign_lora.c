@@ -55,6 +55,12 @@ static const struct {
                 "all-linear,lm_head"},
         {LORA_AXOLOTL "lora_target_modules: q_proj\n", "", "lora_target_modules", "q_proj"},
         {LORA_AXOLOTL "lora_target_linear: true\npeft_use_rslora: true\n", "", "use_rslora", "on"},
+        {LORA_AXOLOTL "lora_target_linear: true\npeft_use_dora: true\n", "", "use_dora", "on"},
+        {LORA_AXOLOTL "lora_target_linear: true\npeft_use_dora: false\n", "", "use_dora", "off"},
+        {LLAMA_FACTORY "finetuning_type: lora\nuse_dora: true\n", "", "use_dora", "on"},
+        {TRL "use_peft: true\nlora_target_modules: all-linear\nuse_dora: true\n", "", "use_dora", "on"},
+        {OBJECT "  use_dora: true\n", "", "use_dora", "on"},
+        {torchtune, "model.use_dora=true", "use_dora", "on"},
         {LORA_AXOLOTL
                 "lora_target_modules: 'model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj'\n",
                 "", "lora_target_modules", "model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj"},
@@ -308,7 +314,7 @@ static void test_said(void **state)
 }
 
 #define NOT_QUANTIZED " is not supported; quantized weights cannot be trained"
-#define NO_SUCH_FORM "this form of LoRA is not supported; plain LoRA and use_rslora are"
+#define NO_SUCH_FORM "this form of LoRA is not supported; plain LoRA, use_rslora and use_dora are"
 
 static const struct {
 	const char *yaml, *text;
@@ -326,9 +332,9 @@ static const struct {
                 "YAML:1: adapter=lora: needs lora_alpha, for which axolotl has no default"},
         {"adapter: lora\nlora_r: 16\nlora_alpha: 16\n",
                 "YAML:1: adapter=lora: needs lora_target_linear: true, or lora_target_modules"},
-        {"adapter: lora\nlora_r: 8\nlearning_rate: x\npeft_use_dora: true\nuse_dora: true\n",
-                "2 problems:\n  YAML:4: peft_use_dora=true, use_dora=true (line 5): DoRA is not supported; "
-                "remove it\n  YAML:3: learning_rate=x is not a number"},
+        {"adapter: lora\nlora_r: 8\nlearning_rate: x\npeft_layer_replication: [0, 1]\nrelora: true\n",
+                "2 problems:\n  YAML:4: peft_layer_replication=0,1, relora=true (line 5): " NO_SUCH_FORM
+                "\n  YAML:3: learning_rate=x is not a number"},
         {"adapter: lora\nrelora: true\npeft_layer_replication: [0, 1]\n",
                 "YAML:2: relora=true, peft_layer_replication=0,1 (line 3): " NO_SUCH_FORM},
         {"adapter: lora\npeft:\n  loftq_config:\n    loftq_bits: 4\n",

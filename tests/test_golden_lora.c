@@ -7,7 +7,7 @@
 static const char *golden;
 static const char *device; /* FERRY_TEST_DEVICE, or host */
 
-static const char *const cases[] = {"lora/plain", "lora/rslora", "lora/conv1d", "lora/patterns",
+static const char *const cases[] = {"lora/plain", "lora/rslora", "lora/conv1d", "lora/patterns", "lora/dora",
         "lora/experts", "nf4/single/lora", "nf4/double/lora"};
 enum { CASE_COUNT = sizeof(cases) / sizeof(*cases) };
 
@@ -301,26 +301,6 @@ static void test_quantizing(void **state)
 	reference_close(&r);
 }
 
-/* ---- kinds that ferry lacks ---- */
-
-static void test_refused(void **state)
-{
-	static const char *const kinds[][2] = {{"lora/dora", "use_dora"}};
-
-	(void)state;
-	if (!golden)
-		skip();
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-		struct reference r = {0};
-
-		reference_open(&r, kinds[i][0]);
-		assert_ferry(2, NULL, "eval model=%s lora_adapter=%s data=%s", r.base, r.dir, r.eval_file);
-		if (!strstr(ferry_said(), kinds[i][1]))
-			fail_msg("%s: %s", kinds[i][0], ferry_said());
-		reference_close(&r);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -328,7 +308,6 @@ int main(void)
 	        cmocka_unit_test(test_still),
 	        cmocka_unit_test(test_trace),
 	        cmocka_unit_test(test_quantizing),
-	        cmocka_unit_test(test_refused),
 	};
 	int failed;
 

@@ -13,7 +13,7 @@ static int is_adapter_name(const char *name, const char *other_name, void *arg)
 {
 	(void)other_name;
 	(void)arg;
-	return strstr(name, ".lora_A.") || strstr(name, ".lora_B.");
+	return strstr(name, ".lora_A.") || strstr(name, ".lora_B.") || strstr(name, ".lora_magnitude_vector");
 }
 
 /* The model of a case with its adapters, over a frozen base. */
@@ -22,6 +22,7 @@ static struct model *adapted(const json_t *test)
 	struct adapter_options options = {.rank = (int64_t)number(test, "rank"),
 	        .alpha = number(test, "scale") * number(test, "rank"),
 	        .dropout = json_number_value(json_object_get(test, "dropout")),
+	        .use_dora = json_is_true(json_object_get(test, "use_dora")),
 	        .exclude = json_object_get(test, "exclude"),
 	        .layers = json_object_get(test, "layers_to_transform"),
 	        .layers_pattern = json_object_get(test, "layers_pattern"),
@@ -81,7 +82,7 @@ static int tensor_of(const struct model *model, const json_t *want)
 }
 
 /* Weights everywhere. The base has no gradients, and those of adapters start as NaN: the first micro-batch
- * writes them. kept: where the base's would be. */
+ * writes them; those of magnitudes are added to. kept: where the base's would be. */
 static void prepare(struct rig *r, dev_addr *kept)
 {
 	for (int t = 0; t < r->model->tensor_count; t++) {
@@ -90,13 +91,14 @@ static void prepare(struct rig *r, dev_addr *kept)
 
 		weights_of(values, r->model, tensor);
 		rig_set_weight(r, t, values);
-		memset(values, 0xff, (size_t)tensor->count * sizeof(*values));
+		memset(values, tensor->trainable && !model_gradient_is_product(r->model, t) ? 0 : 0xff,
+		        (size_t)tensor->count * sizeof(*values));
 		rig_upload(r, r->grad[t], values, tensor->count * 4);
 		kept[t] = r->grad[t];
 		if (!tensor->trainable)
 			r->grad[t] = DEV_NONE;
 		else
-			assert_true(model_gradient_is_product(r->model, t));
+			assert_true(model_gradient_is_product(r->model, t) == (tensor->rank == 2));
 		mem_free(values);
 	}
 }

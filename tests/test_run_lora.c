@@ -489,7 +489,7 @@ static void test_without_effect(void **state)
 static void test_refused_kinds(void **state)
 {
 	static const char *const kinds[][2] = {
-	        {"\"use_dora\":true", "use_dora"},
+	        {"\"use_qalora\":true", "use_qalora"},
 	        {"\"rank_pattern\":{\"q_proj\":0}", "rank_pattern: the value of \"q_proj\""},
 	        {"\"alpha_pattern\":[4]", "alpha_pattern: not an object"},
 	        {"\"exclude_modules\":\"q_proj\"", "target_modules: no module is left"},

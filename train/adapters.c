@@ -37,6 +37,9 @@ static int check_keys(const struct config *c, const struct peft_config *found)
 		        "%s=%g is a scale of %g, but the adapter in %s has %g; leave it out",
 		        config_where(c, "lora_alpha"), c->lora_alpha, adapter_scale(&asked), c->lora_adapter,
 		        has);
+	if (c->use_dora && !found->options.use_dora)
+		return err_set(ERR_INPUT, "%s=on, but the adapter in %s has no magnitudes; leave it out",
+		        config_where(c, "use_dora"), c->lora_adapter);
 	return 0;
 }
 
@@ -69,6 +72,10 @@ static int adapt_as_found(struct session *s)
 	        c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE)
 		rc = err_set(ERR_UNSUPPORTED,
 		        "it has whole modules, which %s=base cannot take off; use start",
+		        config_where(c, "preference_reference"));
+	if (!rc && s->adapter.options.use_dora && c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE)
+		rc = err_set(ERR_UNSUPPORTED,
+		        "it is DoRA, whose magnitudes %s=base cannot take off; use start",
 		        config_where(c, "preference_reference"));
 	if (!rc && c->verb == VERB_TRAIN && c->lora_dropout < 0 && s->adapter.options.dropout > 0 &&
 	        !world_self()->rank)
@@ -122,9 +129,10 @@ static int put_layers(json_t *object, const struct config *c)
 static int adapt_as_asked(struct session *s)
 {
 	const struct config *c = s->config;
-	json_t *object = json_pack("{s:s,s:I,s:f,s:b}", "peft_type", "LORA", "r", (json_int_t)c->lora_rank,
-	        "lora_alpha", c->lora_alpha != 0 ? c->lora_alpha : (double)c->lora_rank, "use_rslora",
-	        c->use_rslora);
+	json_t *object =
+	        json_pack("{s:s,s:I,s:f,s:b,s:b}", "peft_type", "LORA", "r", (json_int_t)c->lora_rank,
+	                "lora_alpha", c->lora_alpha != 0 ? c->lora_alpha : (double)c->lora_rank, "use_rslora",
+	                c->use_rslora, "use_dora", c->use_dora);
 	struct adapter_options *o;
 	int rc = object ? put_key(object, c, "lora_target_modules", "target_modules") : ERR_NOMEM;
 
@@ -155,6 +163,7 @@ static int adapt_as_asked(struct session *s)
 	o->called.layers = config_where(c, "lora_layers");
 	o->called.layers_pattern = config_where(c, "lora_layers_pattern");
 	o->called.saved = config_where(c, "lora_modules_to_save");
+	o->called.dora = config_where(c, "use_dora");
 	o->called.rank_pattern = config_where(c, "lora_rank_pattern");
 	o->called.alpha_pattern = config_where(c, "lora_alpha_pattern");
 	return model_adapt(s->model, o);
@@ -182,7 +191,7 @@ int adapters_pattern(char **pattern, const struct session *s)
 
 	if (trainable)
 		str_printf(&text, "(?:%s)|", trainable);
-	str_add(&text, ".*\\.lora_[AB]\\.weight");
+	str_add(&text, ".*\\.lora_(?:[AB]\\.weight|magnitude_vector)");
 	for (int t = 0; t < s->model->tensor_count; t++)
 		if ((s->model->tensors[t].in_adapter == IN_ADAPTER_PART &&
 		            !model_tensor_is_adapter(&s->model->tensors[t])) ||
@@ -286,6 +295,8 @@ int session_read_weights(
 		                                       sorted + adapters, range_count - adapters)
 		                             : fresh_weights_load(s->model, (uint64_t)s->config->seed, sink,
 		                                       sorted + adapters, range_count - adapters, s->pool);
+	if (!rc && !s->config->lora_adapter)
+		rc = magnitudes_load(s, sink, sorted + adapters, range_count - adapters);
 	mem_free(sorted);
 	return rc;
 }

@@ -42,6 +42,17 @@ int adapters_check_base(struct session *s, const json_t *resumed);
 enum adapters_state { ADAPTERS_OFF, ADAPTERS_ON };
 int adapters_switch(struct session *s, enum adapters_state state);
 
+/* ---- magnitudes (DoRA; magnitudes.c) ---- */
+
+/* Puts those of these ranges that are magnitudes: they begin as the norms of the rows of their matrices, as
+ * training computes with them. Reads the matrices from the model's files. */
+int magnitudes_load(const struct session *s, const struct plane_sink *sink, const struct plane_range *ranges,
+        int64_t range_count);
+
+/* Refuses runs of DoRA whose first magnitudes would not be exact, and matrices that train themselves. Call
+ * once it is known what trains and how matrices are kept. */
+int magnitudes_check(const struct session *s);
+
 /* ---- files that results need ----
  *
  * A result has the names of the files that the model was read from, and what they hold besides the model,

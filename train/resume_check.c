@@ -285,7 +285,7 @@ static void tell(const char *key, int is_of_adapter, const char *now, const char
 static void tell_adapter(const struct trainer *t)
 {
 	static const char *const keys[][2] = {{"lora_alpha", "lora_alpha"}, {"use_rslora", "use_rslora"},
-	        {"alpha_pattern", "lora_alpha_pattern"}};
+	        {"use_dora", "use_dora"}, {"alpha_pattern", "lora_alpha_pattern"}};
 	const json_t *then = json_object_get(t->resumed, "adapter"), *now = t->session.adapter.json;
 
 	for (size_t i = 0; then && now && i < sizeof(keys) / sizeof(*keys); i++) {

@@ -169,6 +169,8 @@ int session_freeze(struct session *s)
 		rc = new_head_check(s);
 	if (!rc)
 		rc = base_format_set(s->model, c, session_leaves_base(s));
+	if (!rc)
+		rc = magnitudes_check(s);
 	mem_free(trainable);
 	return rc;
 }

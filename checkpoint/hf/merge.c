@@ -9,6 +9,7 @@
 #include "model/adapter.h"
 #include "model/expert_names.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The adapter of a module as it is stored: rows of `left` [rows, rank] times `right` [rank, cols]; of
@@ -25,6 +26,8 @@ struct factors {
 	struct factor part[2];
 	int parts;
 	int64_t part_rows;
+	float *by;     /* DoRA: what each row is multiplied by; NULL: nothing */
+	int is_turned; /* 1: each column is */
 };
 
 struct merge {
@@ -57,6 +60,7 @@ static void factors_free(struct factors *f)
 		mem_free(f->part[i].left);
 		mem_free(f->part[i].right);
 	}
+	mem_free(f->by);
 	*f = (struct factors){.tensor = -1};
 }
 
@@ -94,30 +98,6 @@ static int part_adapter(const struct model *model, int tensor, int part)
 	               : -1;
 }
 
-static int factors_read(struct merge *m, int tensor)
-{
-	const struct model_tensor *matrix = &m->model->tensors[tensor];
-	struct factors *f = &m->factors;
-	int err = 0;
-
-	if (f->tensor == tensor)
-		return 0;
-	factors_free(f);
-	f->parts = expert_parts(matrix->role) == 2 ? 2 : 1;
-	f->part_rows = expert_parts(matrix->role) ? matrix->shape[1] / f->parts : model_tensor_rows(matrix);
-	for (int part = 0; part < 2 && !err; part++) {
-		int a = part_adapter(m->model, tensor, part);
-
-		if (a >= 0)
-			err = factor_read(m, &f->part[part], matrix, a);
-	}
-	if (err)
-		factors_free(f);
-	else
-		f->tensor = tensor;
-	return err;
-}
-
 enum { STRETCH = 2048 }; /* elements that a thread computes at once */
 
 /* Adds the products to elements [first, first + count) of a matrix with `cols` columns. The order of rounding
@@ -152,13 +132,12 @@ static void merge_stretch(void *context, int64_t stretch, int worker)
 	        m->first + first, count);
 }
 
-static int merged_piece(struct merge *m, int tensor, int64_t first, int64_t count, float *dst)
+/* Elements [first, first + count) of a tensor with the products, before rows are multiplied. */
+static int sums_read(struct merge *m, int tensor, int64_t first, int64_t count, float *dst)
 {
 	int64_t stretches = (count + STRETCH - 1) / STRETCH;
-	int err = factors_read(m, tensor);
+	int err = weights_read(m->from, tensor, first, count, dst);
 
-	if (!err)
-		err = weights_read(m->from, tensor, first, count, dst);
 	if (err)
 		return err;
 	m->merged = dst;
@@ -170,6 +149,79 @@ static int merged_piece(struct merge *m, int tensor, int64_t first, int64_t coun
 	if (m->pool)
 		pool_run(m->pool, stretches, merge_stretch, m);
 	return 0;
+}
+
+/* The row that an element of the matrix belongs to, of those that have magnitudes. */
+static int64_t row_of(const struct merge *m, int64_t cols, int64_t at)
+{
+	return m->factors.is_turned ? at % cols : at / cols;
+}
+
+/* Finds magnitude / norm for each row of the matrix with its products, which takes reading all of it. */
+static int magnitudes_read(struct merge *m, int tensor, int magnitudes)
+{
+	int64_t rows = m->model->tensors[magnitudes].count, total = m->model->tensors[tensor].count,
+	        cols = model_tensor_cols(&m->model->tensors[tensor]);
+	double *sum = mem_alloc((size_t)rows, sizeof(*sum));
+	float *piece = mem_alloc(PLANE_PIECE_COUNT, sizeof(*piece)),
+	      *by = mem_alloc((size_t)rows, sizeof(*by));
+	int err = sum && piece && by ? weights_read(m->from, magnitudes, 0, rows, by) : ERR_NOMEM;
+
+	for (int64_t at = 0, n; at < total && !err; at += n) {
+		n = min_i64(PLANE_PIECE_COUNT, total - at);
+		err = sums_read(m, tensor, at, n, piece);
+		for (int64_t i = 0; i < n && !err; i++)
+			sum[row_of(m, cols, at + i)] += (double)piece[i] * (double)piece[i];
+	}
+	for (int64_t r = 0; r < rows && !err; r++)
+		by[r] /= (float)sqrt(sum[r]);
+	mem_free(piece);
+	mem_free(sum);
+	if (err)
+		mem_free(by);
+	else
+		m->factors.by = by;
+	return err;
+}
+
+static int factors_read(struct merge *m, int tensor)
+{
+	const struct model_tensor *matrix = &m->model->tensors[tensor];
+	struct factors *f = &m->factors;
+	int err = 0;
+
+	if (f->tensor == tensor)
+		return 0;
+	factors_free(f);
+	f->parts = expert_parts(matrix->role) == 2 ? 2 : 1;
+	f->part_rows = expert_parts(matrix->role) ? matrix->shape[1] / f->parts : model_tensor_rows(matrix);
+	for (int part = 0; part < 2 && !err; part++) {
+		int a = part_adapter(m->model, tensor, part);
+
+		if (a >= 0)
+			err = factor_read(m, &f->part[part], matrix, a);
+	}
+	f->is_turned = model_matrix_is_turned(m->model, matrix);
+	if (!err && m->model->config.adapter_magnitudes)
+		err = magnitudes_read(m, tensor,
+		        model_tensor_of(m->model, role_magnitude(role_adapter(matrix->role)), matrix->layer));
+	if (err)
+		factors_free(f);
+	else
+		f->tensor = tensor;
+	return err;
+}
+
+static int merged_piece(struct merge *m, int tensor, int64_t first, int64_t count, float *dst)
+{
+	int64_t cols = model_tensor_cols(&m->model->tensors[tensor]);
+	int err = factors_read(m, tensor);
+
+	if (!err)
+		err = sums_read(m, tensor, first, count, dst);
+	for (int64_t i = 0; i < count && !err && m->factors.by; i++)
+		dst[i] *= m->factors.by[row_of(m, cols, first + i)];
+	return err;
 }
 
 static int merged_floats(void *context, int tensor, int64_t first, int64_t count, float *dst)

@@ -317,8 +317,8 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 	        json_of_number(m.scale * (double)m.rank), "lora_dropout", model->config.adapter_dropout,
 	        "bias", "none", "target_modules", m.names, "rank_pattern", m.rank_pattern, "alpha_pattern",
 	        m.alpha_pattern, "fan_in_fan_out", model->config.weight_in_out, "use_rslora", 0, "use_dora",
-	        0, "inference_mode", 1, "init_lora_weights", 1, "modules_to_save",
-	        json_array_size(m.saved) ? json_incref(m.saved) : json_null());
+	        model->config.adapter_magnitudes, "inference_mode", 1, "init_lora_weights", 1,
+	        "modules_to_save", json_array_size(m.saved) ? json_incref(m.saved) : json_null());
 	char *path = file_join(dir, PEFT_CONFIG_NAME), *text = NULL;
 
 	if (!err && json_array_size(m.parameters))

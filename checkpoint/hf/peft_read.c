@@ -47,7 +47,7 @@ static int check_start(const json_t *config, const char *where)
 /* Refuses what is set in the config and changes what the adapter computes. */
 static int check_kind(const json_t *config, const char *where)
 {
-	static const char *const others[] = {"use_dora", "use_qalora", "use_bdlora", "lora_bias",
+	static const char *const others[] = {"use_qalora", "use_bdlora", "lora_bias",
 	        "trainable_token_indices", "layer_replication", "alora_invocation_tokens", "arrow_config",
 	        "kasa_config", "monteclora_config", "velora_config"};
 	const char *type = json_string_value(json_object_get(config, "peft_type"));
@@ -157,13 +157,16 @@ static int read_numbers(struct peft_config *out, const json_t *object, const cha
 		rc = json_get_num(object, where, "lora_alpha", &o->alpha);
 	if (rc >= 0)
 		rc = json_get_bool(object, where, "use_rslora", &o->use_rslora);
+	if (rc >= 0)
+		rc = json_get_bool(object, where, "use_dora", &o->use_dora);
 	if (rc < 0)
 		return rc;
 	if (o->rank < 1 || o->rank > ADAPTER_RANK_MAX || !(o->alpha > 0) || !isfinite(o->alpha))
 		return err_set(ERR_INPUT, "%s: r and lora_alpha must be above 0", where);
 	return json_object_set_new(out->json, "r", json_integer((json_int_t)o->rank)) ||
 	                       json_object_set_new(out->json, "lora_alpha", json_of_number(o->alpha)) ||
-	                       json_object_set_new(out->json, "use_rslora", json_boolean(o->use_rslora))
+	                       json_object_set_new(out->json, "use_rslora", json_boolean(o->use_rslora)) ||
+	                       (o->use_dora && json_object_set_new(out->json, "use_dora", json_true()))
 	               ? ERR_NOMEM
 	               : 0;
 }
@@ -173,11 +176,11 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 	struct adapter_options *o = &out->options;
 	int err = check_kind(object, where);
 
-	*out = (struct peft_config){
-	        .options = {.rank = 8,
-	                .alpha = 8,
-	                .called = {"target_modules", "exclude_modules", "layers_to_transform",
-	                        "layers_pattern", "rank_pattern", "alpha_pattern", "modules_to_save"}}};
+	*out = (struct peft_config){.options = {.rank = 8,
+	                                    .alpha = 8,
+	                                    .called = {"target_modules", "exclude_modules",
+	                                            "layers_to_transform", "layers_pattern", "rank_pattern",
+	                                            "alpha_pattern", "modules_to_save", "use_dora"}}};
 	out->json = json_pack("{s:s}", "peft_type", "LORA");
 	if (!err && !out->json)
 		err = ERR_NOMEM;
@@ -218,7 +221,7 @@ static const char *const other_keys[] = {"auto_mapping", "base_model_name_or_pat
         "ensure_weight_tying", "eva_config", "fan_in_fan_out", "inference_mode", "init_lora_weights",
         "loftq_config", "lora_dropout", "lora_ga_config", "megatron_config", "megatron_core", "peft_type",
         "peft_version", "qalora_group_size", "revision", "runtime_config", "target_parameters", "task_type",
-        "use_rslora"};
+        "use_dora", "use_rslora"};
 
 /* Keys of other programs, and of later versions of PEFT, may change what the adapter computes. */
 static int warn_unknown(const struct peft_config *read, const json_t *object, const char *where)

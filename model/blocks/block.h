@@ -27,6 +27,8 @@ struct block_scratch {
 	int64_t norm_sink;    /* F32 [norm_sink_count], gradients of frozen norms; no room if all train */
 	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank], s A x and its gradient */
 	int64_t dropped;               /* with dropout: [tokens, widest input of an adapter] */
+	int64_t scaled,
+	        row_norms; /* with magnitudes: [tokens, widest output of an adapter]; F32 [the same] */
 	int64_t bytes;
 };
 

@@ -20,16 +20,17 @@ static int sums_dnorm(const struct stage_call *call)
 	       attn_projection_count(call) > 1;
 }
 
-/* The columns of the widest input of an adapter in the call's block. */
-static int64_t adapter_columns(const struct stage_call *call)
+/* The widest input of an adapter in the call's block, or the widest output of one with magnitudes. */
+static int64_t adapter_columns(const struct stage_call *call, int is_out)
 {
 	const struct model *model = call->model;
 	int64_t most = 0;
 
 	for (int t = 0; t < model->tensor_count; t++)
 		if (model->tensors[t].layer == call->layer &&
-		        role_facts[model->tensors[t].role].out == DIM_RANK)
-			most = max_i64(most, model->tensors[t].shape[1]);
+		        (is_out ? role_facts[model->tensors[t].role].kind == KIND_MAGNITUDE
+		                : role_facts[model->tensors[t].role].out == DIM_RANK))
+			most = max_i64(most, model->tensors[t].shape[!is_out]);
 	return most;
 }
 
@@ -61,7 +62,9 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	s.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	s.adapter = layout_take(&end, tokens * c->adapter_rank, e);
 	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);
-	s.dropped = layout_take(&end, c->adapter_dropout > 0 ? tokens * adapter_columns(call) : 0, e);
+	s.dropped = layout_take(&end, c->adapter_dropout > 0 ? tokens * adapter_columns(call, 0) : 0, e);
+	s.scaled = layout_take(&end, c->adapter_magnitudes ? tokens * adapter_columns(call, 1) : 0, e);
+	s.row_norms = layout_take(&end, c->adapter_magnitudes ? adapter_columns(call, 1) : 0, 4);
 	s.bytes = end;
 	return s;
 }

@@ -22,47 +22,65 @@ void call_product(struct stage_call *call, const struct product *p)
 }
 
 /* The address of the matrix within its tensor, or of the bias. */
-static dev_addr matrix_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
+dev_addr linear_matrix_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
 {
 	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * linear->in * element_bytes);
 }
 
-static dev_addr bias_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
+dev_addr linear_bias_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
 {
 	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * element_bytes);
+}
+
+void linear_product(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
+        dev_addr bias, struct rows x)
+{
+	call_product(call,
+	        &(struct product){.y = y,
+	                .n = linear->out,
+	                .k = linear->in,
+	                .y_dtype = y_dtype,
+	                .a = x.base,
+	                .a_stride = x.stride,
+	                .b = linear_matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
+	                .b_stride = linear->in_out ? linear->out : linear->in,
+	                .b_layout = linear->in_out ? MATMUL_NORMAL : MATMUL_TRANSPOSED,
+	                .bias = bias});
+}
+
+void linear_product_back(struct stage_call *call, const struct linear *linear, struct rows dx,
+        enum dtype dx_dtype, int adds, struct rows dy)
+{
+	call_product(call,
+	        &(struct product){.y = dx,
+	                .n = linear->in,
+	                .k = linear->out,
+	                .y_dtype = dx_dtype,
+	                .adds = adds,
+	                .a = dy.base,
+	                .a_stride = dy.stride,
+	                .b = linear_matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
+	                .b_stride = linear->in_out ? linear->out : linear->in,
+	                .b_layout = linear->in_out ? MATMUL_TRANSPOSED : MATMUL_NORMAL});
 }
 
 void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         struct rows x)
 {
-	call_product(
-	        call, &(struct product){.y = y,
-	                      .n = linear->out,
-	                      .k = linear->in,
-	                      .y_dtype = y_dtype,
-	                      .a = x.base,
-	                      .a_stride = x.stride,
-	                      .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
-	                      .b_stride = linear->in_out ? linear->out : linear->in,
-	                      .b_layout = linear->in_out ? MATMUL_NORMAL : MATMUL_TRANSPOSED,
-	                      .bias = bias_at(linear, weight_of(call, linear->bias), call->element_bytes)});
+	dev_addr bias = linear_bias_at(linear, weight_of(call, linear->bias), call->element_bytes);
+
+	if (magnitudes_forward(call, linear, y, y_dtype, bias, x))
+		return;
+	linear_product(call, linear, y, y_dtype, bias, x);
 	adapter_forward(call, linear, y, y_dtype, x);
 }
 
 void linear_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, enum linear_sum sum, struct rows dy)
 {
-	call_product(
-	        call, &(struct product){.y = dx,
-	                      .n = linear->in,
-	                      .k = linear->out,
-	                      .y_dtype = dx_dtype,
-	                      .adds = sum == LINEAR_ADD,
-	                      .a = dy.base,
-	                      .a_stride = dy.stride,
-	                      .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
-	                      .b_stride = linear->in_out ? linear->out : linear->in,
-	                      .b_layout = linear->in_out ? MATMUL_TRANSPOSED : MATMUL_NORMAL});
+	if (magnitudes_backward_input(call, linear, dx, dx_dtype, sum == LINEAR_ADD, dy))
+		return;
+	linear_product_back(call, linear, dx, dx_dtype, sum == LINEAR_ADD, dy);
 	adapter_backward_input(call, linear, dx, dx_dtype, dy);
 }
 
@@ -73,8 +91,18 @@ void linear_backward_weight(
 	int64_t m = linear->in_out ? linear->in : linear->out, n = linear->in_out ? linear->out : linear->in;
 	dev_addr weight = grad_of(call, linear->weight), bias = grad_of(call, linear->bias);
 
+	if (!dev_is_none(bias))
+		call_op(call, &(struct op){.kind = OP_COLSUM,
+		                      .colsum = {.sum = linear_bias_at(linear, bias, 4),
+		                              .x = dy.base,
+		                              .rows = dy.count,
+		                              .cols = linear->out,
+		                              .x_stride = dy.stride,
+		                              .dtype = call->dtype}});
+	if (magnitudes_backward_weight(call, linear, dy, x))
+		return;
 	if (!dev_is_none(weight))
-		call_product(call, &(struct product){.y = {matrix_at(linear, weight, 4), m, n},
+		call_product(call, &(struct product){.y = {linear_matrix_at(linear, weight, 4), m, n},
 		                           .n = n,
 		                           .k = dy.count,
 		                           .y_dtype = DTYPE_F32,
@@ -84,13 +112,5 @@ void linear_backward_weight(
 		                           .a_layout = MATMUL_TRANSPOSED,
 		                           .b = b.base,
 		                           .b_stride = b.stride});
-	if (!dev_is_none(bias))
-		call_op(call, &(struct op){.kind = OP_COLSUM,
-		                      .colsum = {.sum = bias_at(linear, bias, 4),
-		                              .x = dy.base,
-		                              .rows = dy.count,
-		                              .cols = linear->out,
-		                              .x_stride = dy.stride,
-		                              .dtype = call->dtype}});
 	adapter_backward_weight(call, linear, dy, x);
 }

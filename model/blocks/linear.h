@@ -16,6 +16,25 @@ struct product {
 };
 void call_product(struct stage_call *call, const struct product *p);
 
+/* y = W x (+ bias); dx (+)= W^T dy. */
+void linear_product(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
+        dev_addr bias, struct rows x);
+void linear_product_back(struct stage_call *call, const struct linear *linear, struct rows dx,
+        enum dtype dx_dtype, int adds, struct rows dy);
+
+/* The address of the matrix, or of the bias, within its tensor. */
+dev_addr linear_matrix_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes);
+dev_addr linear_bias_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes);
+
+/* linear_forward and its two backward functions, without the bias's gradient, of a matrix with magnitudes
+ * (DoRA). 0: it has none, and nothing is done. */
+int magnitudes_forward(struct stage_call *call, const struct linear *linear, struct rows y,
+        enum dtype y_dtype, dev_addr bias, struct rows x);
+int magnitudes_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
+        enum dtype dx_dtype, int adds, struct rows dy);
+int magnitudes_backward_weight(
+        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x);
+
 /* The adapter's part of linear_forward and of its two backward functions; nothing if the matrix has none. */
 void adapter_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         struct rows x);

@@ -8,6 +8,7 @@ struct adapter {
 	int64_t rank;
 	double scale;
 	dev_addr a, b, a_grad, b_grad;
+	dev_addr magnitude, magnitude_grad;
 	uint64_t module; /* its number for noise; 0: nothing is dropped */
 };
 
@@ -19,7 +20,12 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, const 
 	if (a == ROLE_COUNT || !call->c->adapter_rank || !call->block->adapter[a].rank)
 		return 0;
 	*p = (struct adapter){call->block->adapter[a].rank, call->block->adapter[a].scale, weight_of(call, a),
-	        weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1), 0};
+	        weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1), DEV_NONE, DEV_NONE, 0};
+	if (call->c->adapter_magnitudes) {
+		p->magnitude =
+		        linear_bias_at(linear, weight_of(call, role_magnitude(a)), call->element_bytes);
+		p->magnitude_grad = linear_bias_at(linear, grad_of(call, role_magnitude(a)), 4);
+	}
 	first = linear->first * p->rank;
 	p->b = dev_at(p->b, first * call->element_bytes);
 	if (!dev_is_none(p->b_grad))
@@ -103,24 +109,44 @@ static dev_addr adapter_inner_grad(
 	return inner;
 }
 
+/* y (+)= s B A x; x is what adapter_input gave */
+static void adapter_add(struct stage_call *call, const struct linear *linear, const struct adapter *p,
+        struct rows y, enum dtype y_dtype, int adds, struct rows x)
+{
+	call_product(call, &(struct product){.y = y,
+	                           .n = linear->out,
+	                           .k = p->rank,
+	                           .y_dtype = y_dtype,
+	                           .adds = adds,
+	                           .a = adapter_inner(call, linear, p, x),
+	                           .a_stride = p->rank,
+	                           .b = p->b,
+	                           .b_stride = p->rank,
+	                           .b_layout = MATMUL_TRANSPOSED});
+}
+
 void adapter_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         struct rows x)
 {
 	struct adapter p;
 
-	if (!adapter_find(&p, call, linear))
-		return;
-	x = adapter_input(call, linear, &p, x);
-	call_product(call, &(struct product){.y = y,
-	                           .n = linear->out,
-	                           .k = p.rank,
-	                           .y_dtype = y_dtype,
-	                           .adds = 1,
-	                           .a = adapter_inner(call, linear, &p, x),
-	                           .a_stride = p.rank,
-	                           .b = p.b,
-	                           .b_stride = p.rank,
-	                           .b_layout = MATMUL_TRANSPOSED});
+	if (adapter_find(&p, call, linear))
+		adapter_add(call, linear, &p, y, y_dtype, 1, adapter_input(call, linear, &p, x));
+}
+
+/* dx (+)= s A^T B^T dy */
+static void adapter_add_back(struct stage_call *call, const struct linear *linear, const struct adapter *p,
+        struct rows dx, enum dtype dx_dtype, int adds, struct rows dy)
+{
+	call_product(call, &(struct product){.y = dx,
+	                           .n = linear->in,
+	                           .k = p->rank,
+	                           .y_dtype = dx_dtype,
+	                           .adds = adds,
+	                           .a = adapter_inner_grad(call, linear, p, dy),
+	                           .a_stride = p->rank,
+	                           .b = p->a,
+	                           .b_stride = linear->in});
 }
 
 void adapter_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
@@ -131,17 +157,38 @@ void adapter_backward_input(struct stage_call *call, const struct linear *linear
 
 	if (!adapter_find(&p, call, linear))
 		return;
-	call_product(call, &(struct product){.y = p.module ? left : dx,
-	                           .n = linear->in,
-	                           .k = p.rank,
-	                           .y_dtype = p.module ? call->dtype : dx_dtype,
-	                           .adds = !p.module,
-	                           .a = adapter_inner_grad(call, linear, &p, dy),
-	                           .a_stride = p.rank,
-	                           .b = p.a,
-	                           .b_stride = linear->in});
+	adapter_add_back(
+	        call, linear, &p, p.module ? left : dx, p.module ? call->dtype : dx_dtype, !p.module, dy);
 	if (p.module)
 		drop(call, &p, linear->in, dx, dx_dtype, 1, left);
+}
+
+/* The gradients of A and B; x is what adapter_input gave */
+static void weights_backward(struct stage_call *call, const struct linear *linear, const struct adapter *p,
+        struct rows dy, struct rows x)
+{
+	if (!dev_is_none(p->b_grad))
+		call_product(call, &(struct product){.y = {p->b_grad, linear->out, p->rank},
+		                           .n = p->rank,
+		                           .k = dy.count,
+		                           .y_dtype = DTYPE_F32,
+		                           .adds = !call->writes_gradients,
+		                           .a = dy.base,
+		                           .a_stride = dy.stride,
+		                           .a_layout = MATMUL_TRANSPOSED,
+		                           .b = adapter_inner(call, linear, p, x),
+		                           .b_stride = p->rank});
+	if (!dev_is_none(p->a_grad))
+		call_product(call, &(struct product){.y = {p->a_grad, p->rank, linear->in},
+		                           .n = linear->in,
+		                           .k = dy.count,
+		                           .y_dtype = DTYPE_F32,
+		                           .adds = !call->writes_gradients || linear->is_later,
+		                           .a = adapter_inner_grad(call, linear, p, dy),
+		                           .a_stride = p->rank,
+		                           .a_layout = MATMUL_TRANSPOSED,
+		                           .b = x.base,
+		                           .b_stride = x.stride});
 }
 
 void adapter_backward_weight(
@@ -153,26 +200,139 @@ void adapter_backward_weight(
 		return;
 	if (!dev_is_none(p.b_grad) || !dev_is_none(p.a_grad))
 		x = adapter_input(call, linear, &p, x);
-	if (!dev_is_none(p.b_grad))
-		call_product(call, &(struct product){.y = {p.b_grad, linear->out, p.rank},
-		                           .n = p.rank,
-		                           .k = dy.count,
-		                           .y_dtype = DTYPE_F32,
-		                           .adds = !call->writes_gradients,
-		                           .a = dy.base,
-		                           .a_stride = dy.stride,
-		                           .a_layout = MATMUL_TRANSPOSED,
-		                           .b = adapter_inner(call, linear, &p, x),
-		                           .b_stride = p.rank});
-	if (!dev_is_none(p.a_grad))
-		call_product(call, &(struct product){.y = {p.a_grad, p.rank, linear->in},
-		                           .n = linear->in,
-		                           .k = dy.count,
-		                           .y_dtype = DTYPE_F32,
-		                           .adds = !call->writes_gradients || linear->is_later,
-		                           .a = adapter_inner_grad(call, linear, &p, dy),
-		                           .a_stride = p.rank,
-		                           .a_layout = MATMUL_TRANSPOSED,
-		                           .b = x.base,
-		                           .b_stride = x.stride});
+	weights_backward(call, linear, &p, dy, x);
+}
+
+/* ---- with magnitudes m, and n the norms of the rows of W + s B A ----
+ *
+ * y = W x + bias + (m / n - 1) W x' + m / n s B A x', where x' is what dropout leaves of x. */
+
+/* Finds the adapter, if it has magnitudes, and the norms. */
+static int magnitudes_find(struct adapter *p, struct stage_call *call, const struct linear *linear)
+{
+	if (!adapter_find(p, call, linear) || dev_is_none(p->magnitude))
+		return 0;
+	call_op(call, &(struct op){.kind = OP_ROW_NORMS,
+	                      .row_norms = {.norm = scratch_at(call, call->scratch.row_norms),
+	                              .w = linear_matrix_at(
+	                                      linear, weight_of(call, linear->weight), call->element_bytes),
+	                              .a = p->a,
+	                              .b = p->b,
+	                              .out = linear->out,
+	                              .in = linear->in,
+	                              .rank = p->rank,
+	                              .w_stride = linear->in_out ? linear->out : linear->in,
+	                              .scale = p->scale,
+	                              .in_out = linear->in_out,
+	                              .dtype = call->dtype}});
+	return 1;
+}
+
+static struct rows scaled_rows(const struct stage_call *call, const struct linear *linear, int64_t count)
+{
+	return (struct rows){scratch_at(call, call->scratch.scaled), count, linear->out};
+}
+
+/* How rows are scaled: to (+)= (m / n - minus) from + bias. */
+struct scaling {
+	double minus;
+	int adds;
+	dev_addr bias;
+	enum dtype to_dtype, from_dtype;
+};
+
+static void rescale(struct stage_call *call, const struct linear *linear, const struct adapter *p,
+        const struct scaling *s, struct rows to, struct rows from)
+{
+	call_op(call, &(struct op){.kind = OP_MAGNITUDE,
+	                      .magnitude = {.dst = to.base,
+	                              .src = from.base,
+	                              .magnitude = p->magnitude,
+	                              .norm = scratch_at(call, call->scratch.row_norms),
+	                              .bias = s->bias,
+	                              .rows = from.count,
+	                              .cols = linear->out,
+	                              .dst_stride = to.stride,
+	                              .src_stride = from.stride,
+	                              .minus = s->minus,
+	                              .accumulate = s->adds,
+	                              .dtype = call->dtype,
+	                              .dst_dtype = s->to_dtype,
+	                              .src_dtype = s->from_dtype}});
+}
+
+int magnitudes_forward(struct stage_call *call, const struct linear *linear, struct rows y,
+        enum dtype y_dtype, dev_addr bias, struct rows x)
+{
+	struct rows part = scaled_rows(call, linear, x.count);
+	struct adapter p;
+
+	if (!magnitudes_find(&p, call, linear))
+		return 0;
+	if (!p.module) {
+		linear_product(call, linear, y, y_dtype, DEV_NONE, x);
+		adapter_add(call, linear, &p, y, y_dtype, 1, x);
+		rescale(call, linear, &p, &(struct scaling){0, 0, bias, y_dtype, y_dtype}, y, y);
+		return 1;
+	}
+	linear_product(call, linear, y, y_dtype, bias, x);
+	x = adapter_input(call, linear, &p, x);
+	linear_product(call, linear, part, call->dtype, DEV_NONE, x);
+	rescale(call, linear, &p, &(struct scaling){1, 1, DEV_NONE, y_dtype, call->dtype}, y, part);
+	adapter_add(call, linear, &p, part, call->dtype, 0, x);
+	rescale(call, linear, &p, &(struct scaling){0, 1, DEV_NONE, y_dtype, call->dtype}, y, part);
+	return 1;
+}
+
+int magnitudes_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
+        enum dtype dx_dtype, int adds, struct rows dy)
+{
+	struct rows part = scaled_rows(call, linear, dy.count), left = dropped_rows(call, linear, dy.count);
+	struct scaling s = {0, 0, DEV_NONE, call->dtype, call->dtype};
+	struct adapter p;
+
+	if (!magnitudes_find(&p, call, linear))
+		return 0;
+	if (!p.module) {
+		rescale(call, linear, &p, &s, part, dy);
+		linear_product_back(call, linear, dx, dx_dtype, adds, part);
+		adapter_add_back(call, linear, &p, dx, dx_dtype, 1, part);
+		return 1;
+	}
+	linear_product_back(call, linear, dx, dx_dtype, adds, dy);
+	rescale(call, linear, &p, &s, part, dy);
+	adapter_add_back(call, linear, &p, left, call->dtype, 0, part);
+	s.minus = 1;
+	rescale(call, linear, &p, &s, part, dy);
+	linear_product_back(call, linear, left, call->dtype, 1, part);
+	drop(call, &p, linear->in, dx, dx_dtype, 1, left);
+	return 1;
+}
+
+int magnitudes_backward_weight(
+        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x)
+{
+	struct rows part = scaled_rows(call, linear, dy.count);
+	struct adapter p;
+
+	if (!magnitudes_find(&p, call, linear))
+		return 0;
+	x = adapter_input(call, linear, &p, x);
+	if (!dev_is_none(p.magnitude_grad)) {
+		linear_product(call, linear, part, call->dtype, DEV_NONE, x);
+		adapter_add(call, linear, &p, part, call->dtype, 1, x);
+		call_op(call, &(struct op){.kind = OP_MAGNITUDE_GRAD,
+		                      .magnitude_grad = {.grad = p.magnitude_grad,
+		                              .dy = dy.base,
+		                              .y = part.base,
+		                              .norm = scratch_at(call, call->scratch.row_norms),
+		                              .rows = dy.count,
+		                              .cols = linear->out,
+		                              .dy_stride = dy.stride,
+		                              .y_stride = part.stride,
+		                              .dtype = call->dtype}});
+	}
+	rescale(call, linear, &p, &(struct scaling){0, 0, DEV_NONE, call->dtype, call->dtype}, part, dy);
+	weights_backward(call, linear, &p, part, x);
+	return 1;
 }

@@ -73,8 +73,21 @@ PATTERN_CASES = [
         rank_pattern={"mlp.c_proj": 2}, alpha_pattern={"attn.c_attn": 12})),
 ]
 
+# DoRA
+DORA_CASES = [
+    ("llama dora", "llama", dict(num_key_value_heads=2, attention_bias=True), 3, 6, False, "all-linear",
+     dict(use_dora=True)),
+    ("phi3 dora", "phi3", {}, 3, 6, True, "all-linear", dict(use_dora=True, rank_pattern={"qkv_proj": 4})),
+    ("gpt2 dora", "gpt2", {}, 3, 3, False, "all-linear", dict(use_dora=True)),
+    ("gpt_neox dora", "gpt_neox", {}, 3, 6, False, "all-linear", dict(use_dora=True)),
+    ("lfm2 dora", "lfm2", dict(conv_bias=True), 3, 6, False, "all-linear", dict(use_dora=True)),
+]
+
 # the same with dropout: share
 DROPOUT_CASES = [
+    ("llama dora with dropout", "llama", dict(num_key_value_heads=2, attention_bias=True), 3, 6, False, "all-linear",
+     dict(use_dora=True), 0.25),
+    ("gpt2 dora with dropout", "gpt2", {}, 3, 3, False, ["c_attn", "c_fc"], dict(use_dora=True), 0.5),
     ("llama with dropout", "llama", dict(num_key_value_heads=2), 3, 6, False, "all-linear", {}, 0.25),
     ("llama two modules with dropout", "llama", {}, 4, 2, True, ["q_proj", "down_proj"], {}, 0.6),
     ("phi3 with dropout", "phi3", {}, 3, 6, False, "all-linear", {}, 0.1),
@@ -127,8 +140,8 @@ def run(name, model_type, keys, rank, alpha, rslora, targets, more=None, dropout
         model = peft.get_peft_model(model, peft.LoraConfig(
             r=rank, lora_alpha=alpha, use_rslora=rslora, target_modules=targets, task_type="CAUSAL_LM",
             fan_in_fan_out=model_type == "gpt2", **(more or {}))).to(torch.float64).eval()
-        adapters = [(own(n.removeprefix(PREFIX).replace(".default.", ".")), p) for n, p in model.named_parameters()
-                    if p.requires_grad]
+        adapters = [(own(n.removeprefix(PREFIX).replace(".default.", ".").replace("_vector.weight", "_vector")), p)
+                    for n, p in model.named_parameters() if p.requires_grad]
         with torch.no_grad():
             for n, p in adapters:
                 p.copy_(weight_of(n, p.shape))
@@ -136,6 +149,7 @@ def run(name, model_type, keys, rank, alpha, rslora, targets, more=None, dropout
             if dropout and hasattr(module, "lora_dropout"):
                 a = own(f"{n}.lora_A.weight".removeprefix(PREFIX))
                 module.lora_dropout["default"] = Mask(a, dropout)
+                module.training = True  # DoRA asks for it
         losses = []
         for row, (ids, labels) in enumerate(ROWS):
             Mask.row = FIRST_ROW + row
@@ -156,7 +170,7 @@ def main():
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
-    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES + DROPOUT_CASES)
+    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES + DORA_CASES + DROPOUT_CASES)
     OUT.write_text(f'{{"peft":"{peft.__version__}","transformers":"{transformers.__version__}",'
                    f'"rows":{json.dumps(rows)},"step":{STEP},"first_row":{FIRST_ROW},"cases":[\n{lines}\n]}}\n')
 
