@@ -35,6 +35,15 @@ static int names_module(const char *name, const struct model_tensor *t)
 	return names_bytes(name, t->name, (size_t)(strrchr(t->name, '.') - t->name)); /* without ".weight" */
 }
 
+/* The part of a module's name that all versions of the model's class have. */
+static const char *common_name(const struct model *model, const char *name)
+{
+	const char *modules = model->family->module_prefix;
+
+	name = model_text_name(name);
+	return modules && !strncmp(name, modules, strlen(modules)) ? name + strlen(modules) : name;
+}
+
 struct wanted_experts {
 	const struct model *model;
 	const struct name_pattern *pattern; /* or NULL: */
@@ -44,15 +53,17 @@ static int expression_fits_expert(const void *arg, const char *module);
 
 static int names_expert(const void *arg, const char *module)
 {
-	const json_t *names = ((const struct wanted_experts *)arg)->names, *name;
+	const struct wanted_experts *wanted = arg;
+	const json_t *names = wanted->names, *name;
 	size_t i;
 
 	if (!json_is_array(names))
-		return names_bytes(model_text_name(json_string_value(names)), module, strlen(module));
+		return names_bytes(
+		        common_name(wanted->model, json_string_value(names)), module, strlen(module));
 	json_array_foreach(names, i, name)
 	{
-		if (json_is_string(name) &&
-		        names_bytes(model_text_name(json_string_value(name)), module, strlen(module)))
+		if (json_is_string(name) && names_bytes(common_name(wanted->model, json_string_value(name)),
+		                                    module, strlen(module)))
 			return 1;
 	}
 	return 0;
@@ -166,14 +177,21 @@ int adapter_targets(json_t **targets, const char *text)
 	return *targets ? 0 : ERR_NOMEM;
 }
 
-/* Whether a name of the module fits: its own or, in a whole model, one of its versions' names. 1, 0, ERR_*.
- */
+/* Whether a name of the module fits: its own, that of transformers 5 or, in a whole model, one of its
+ * versions' names. 1, 0, ERR_*. */
 int adapter_name_fits(const struct model *model, const char *module,
         int (*fits)(const void *wanted, const char *name), const void *wanted)
 {
 	const char *in_base = strncmp(module, "model.", 6) ? module : module + 6;
 	int found = fits(wanted, module);
+	size_t len = strlen(model->prefix);
 
+	if (!found && model->family->module_prefix && !strncmp(module, model->prefix, len)) {
+		char *name = mem_printf("%s%s", model->family->module_prefix, module + len);
+
+		found = name ? fits(wanted, name) : ERR_NOMEM;
+		mem_free(name);
+	}
 	for (const char *const *prefix = model_text_prefixes; model->whole && *prefix && !found; prefix++)
 		for (int i = 0; i < 2 && !found; i++) {
 			char *name = mem_printf("%s%s", *prefix, i ? in_base : module);
@@ -222,7 +240,7 @@ static int mark_matches(
         char *chosen, char mark, int *found, const struct model *model, const char *name, const json_t *names)
 {
 	int is_all = !strcmp(name, all_linear), others = 0, err = 0;
-	const char *own = model_text_name(name);
+	const char *own = common_name(model, name);
 	struct name_pattern *pattern = NULL;
 
 	if (!is_all && is_expression(name))

@@ -131,6 +131,8 @@ struct model_family {
 	        struct file_ranges *out, const struct model *model, const char *name, const char *inside);
 	const char *head_alias;       /* its name in the modules of transformers 5, if another; or NULL */
 	const char *words_bias_alias; /* another name of HEAD_B in files; NULL: none */
+	const char *module_prefix;    /* as `prefix`, in the modules of transformers 5, if another; or NULL */
+	const char *peft_refuses;     /* last part of the modules on which PEFT loads no adapter; or NULL */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */
 	struct model_config

@@ -443,11 +443,14 @@ static int find_name(const struct model *model, const char *prefix, size_t len, 
 }
 
 /* As find_name, with the family's prefix or a part of it: OPT's "model.decoder." is "decoder." in files of
- * the base model. */
+ * the base model. Or by the name of the module. */
 static int find_base_name(const struct model *model, const char *name)
 {
+	const char *modules = model->family->module_prefix;
 	int found = MODEL_NAME_UNKNOWN;
 
+	if (modules && !strncmp(name, modules, strlen(modules)))
+		name += strlen(modules);
 	for (const char *dot = strchr(model->prefix, '.'); dot && found < 0; dot = strchr(dot + 1, '.'))
 		found = find_name(model, model->prefix, (size_t)(dot + 1 - model->prefix), name);
 	return found;

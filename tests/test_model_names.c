@@ -91,6 +91,12 @@ static void test_names(void **state)
 	assert_int_equal(model_find_tensor(model, "gpt_neox.layers.1.attention.rotary_emb.inv_freq"),
 	        MODEL_NAME_BUFFER);
 	model_close(model);
+
+	check_ok(open_text(&model, "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"*\","
+	                           "\"num_hidden_layers\":1}"));
+	name_is(model, "model.layers.0.mixer.q_proj.weight", "backbone.layers.0.mixer.q_proj.weight");
+	name_is(model, "layers.0.mixer.q_proj.weight", "backbone.layers.0.mixer.q_proj.weight");
+	model_close(model);
 }
 
 int main(void)

@@ -308,10 +308,60 @@ static void test_head_name(void **state)
 	}
 }
 
+static const char nemotron_config[] =
+        "{\"model_type\":\"nemotron_h\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+        "\"hybrid_override_pattern\":\"M*-\",\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+        "\"head_dim\":8,\"mamba_num_heads\":4,\"mamba_head_dim\":16,\"n_groups\":2,\"ssm_state_size\":8}";
+
+/* The modules of Nemotron-H are "backbone." in models and "model." in transformers 5, so in adapters; both
+ * are read. */
+static void test_module_prefix(void **state)
+{
+	static const char *const modules[] = {"in_proj,q_proj,up_proj", "model\\.layers\\..*(in|q|up)_proj",
+	        "backbone\\.layers\\..*(in|q|up)_proj"};
+	static const char module[] = "base_model.model.model.layers.0.mixer.in_proj.lora_A.weight";
+	char path[400];
+	json_t *config;
+
+	(void)state;
+	write_file("nemotron.json", nemotron_config);
+	assert_ferry(0, NULL, "init config=%s/nemotron.json output_dir=%s/nemotron overwrite=on", work_dir,
+	        work_dir);
+	assert_ferry(0, NULL, "train model=%s/nemotron data=%s output_dir=%s/out lora_rank=2 dry_run=on",
+	        work_dir, tiny.data, work_dir);
+	assert_said("PEFT loads no adapter of out_proj in this family; if it is to load this one, set "
+	            "lora_exclude_modules=out_proj");
+	for (int i = 0; i < 3; i++) {
+		struct adapter_file f;
+
+		remove_run("out");
+		assert_ferry(0, NULL,
+		        "train model=%s/nemotron data=%s output_dir=%s/out lora_rank=2 max_steps=1 threads=1 "
+		        "'lora_target_modules=%s' learning_rate=1e-2",
+		        work_dir, tiny.data, work_dir, modules[i]);
+		path_of(path, "out/adapter/adapter_config.json");
+		assert_int_equal(json_read_file(&config, path, 1 << 20), 0);
+		assert_string_equal(
+		        json_string_value(json_array_get(json_object_get(config, "target_modules"), 0)),
+		        "model.layers.0.mixer.in_proj");
+		json_decref(config);
+		adapter_open(&f, "out/adapter");
+		assert_int_equal(json_object_size(f.header), 1 + 3 * 2);
+		assert_non_null(json_object_get(f.header, module));
+		adapter_close(&f);
+		remove_run("merged");
+		assert_ferry(0, NULL,
+		        "merge model=%s/nemotron lora_adapter=%s/out/adapter output_dir=%s/merged", work_dir,
+		        work_dir, work_dir);
+		assert_same_results("merged/model.safetensors", "out/model/model.safetensors");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_two_names),
+	        cmocka_unit_test(test_module_prefix),
 	        cmocka_unit_test(test_other_models),
 	        cmocka_unit_test(test_head_name),
 	        cmocka_unit_test(test_embedding_saved),

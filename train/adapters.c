@@ -126,6 +126,23 @@ static int put_layers(json_t *object, const struct config *c)
 	return rc;
 }
 
+static void warn_of_refused(const struct model *model, const struct adapter_options *o)
+{
+	const char *refused = model->family->peft_refuses;
+
+	for (int t = 0; refused && t < model->tensor_count; t++) {
+		const char *name = model->tensors[t].name, *at = strstr(name, refused);
+
+		if (!at || at == name || at[-1] != '.' || strcmp(at + strlen(refused), ".weight") ||
+		        model_adapter_of(model, t) < 0)
+			continue;
+		log_warn("%s: PEFT loads no adapter of %s in this family; if it is to load this one, set "
+		         "lora_exclude_modules=%s",
+		        o->called.targets, refused, refused);
+		return;
+	}
+}
+
 static int adapt_as_asked(struct session *s)
 {
 	const struct config *c = s->config;
@@ -166,7 +183,10 @@ static int adapt_as_asked(struct session *s)
 	o->called.dora = config_where(c, "use_dora");
 	o->called.rank_pattern = config_where(c, "lora_rank_pattern");
 	o->called.alpha_pattern = config_where(c, "lora_alpha_pattern");
-	return model_adapt(s->model, o);
+	rc = model_adapt(s->model, o);
+	if (!rc)
+		warn_of_refused(s->model, o);
+	return rc;
 }
 
 int session_adapt(struct session *s)

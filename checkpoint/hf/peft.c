@@ -65,6 +65,9 @@ static char *peft_name(const struct model *model, const char *whole, const char 
 	if (model->family->head_alias && family_is_head(model->family, name))
 		name = model->family->head_alias;
 
+	if (!whole && model->family->module_prefix && !strncmp(name, model->prefix, strlen(model->prefix)))
+		return mem_printf(
+		        "%s%s%s", PEFT_PREFIX, model->family->module_prefix, name + strlen(model->prefix));
 	if (!whole || strncmp(name, base, sizeof(base) - 1))
 		return mem_printf("%s%s", PEFT_PREFIX, name);
 	return mem_printf("%s%s%s", PEFT_PREFIX, text_part_modules(whole), name + sizeof(base) - 1);

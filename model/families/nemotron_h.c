@@ -159,6 +159,8 @@ static void nemotron_h_read(struct config_reader *r, struct model_config *c)
 const struct model_family family_nemotron_h = {
         .model_type = "nemotron_h",
         .prefix = "backbone.",
+        .module_prefix = "model.",
+        .peft_refuses = "out_proj",
         .base_class = "NemotronHModel",
         .causal_class = "NemotronHForCausalLM",
         .tensors = nemotron_h_tensors,
