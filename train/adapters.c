@@ -13,6 +13,7 @@
 #include "checkpoint/hf/peft.h"
 #include "comm/world.h"
 #include "model/adapter.h"
+#include "model/expert_names.h"
 #include "model/family.h"
 #include "placement/ranks.h"
 #include "train/ranks/planes.h"
@@ -129,7 +130,15 @@ static int put_layers(json_t *object, const struct config *c)
 static void warn_of_refused(const struct model *model, const struct adapter_options *o)
 {
 	const char *refused = model->family->peft_refuses;
+	int drops = model->family->peft_drops_experts;
 
+	for (int t = 0; drops && t < model->tensor_count; t++) {
+		if (!expert_is_adapter(model->tensors[t].role))
+			continue;
+		log_warn("%s: PEFT leaves adapters of experts out in this family; the merged model has them",
+		        o->called.targets);
+		break;
+	}
 	for (int t = 0; refused && t < model->tensor_count; t++) {
 		const char *name = model->tensors[t].name, *at = strstr(name, refused);
 

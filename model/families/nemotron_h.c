@@ -161,6 +161,7 @@ const struct model_family family_nemotron_h = {
         .prefix = "backbone.",
         .module_prefix = "model.",
         .peft_refuses = "out_proj",
+        .peft_drops_experts = 1,
         .base_class = "NemotronHModel",
         .causal_class = "NemotronHForCausalLM",
         .tensors = nemotron_h_tensors,

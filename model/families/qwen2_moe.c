@@ -54,6 +54,7 @@ static void qwen2_moe_read(struct config_reader *r, struct model_config *c)
 
 const struct model_family family_qwen2_moe = {
         .model_type = "qwen2_moe",
+        .peft_drops_experts = 1,
         .base_class = "Qwen2MoeModel",
         .causal_class = "Qwen2MoeForCausalLM",
         .tensors = qwen2_moe_tensors,
