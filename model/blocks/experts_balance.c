@@ -8,7 +8,10 @@
 
 static int has_router(const struct model *model, int stage)
 {
-	return model->stages[stage].kind == STAGE_EXPERTS || model->stages[stage].kind == STAGE_ROUTER;
+	const struct model_stage *s = &model->stages[stage];
+
+	return (s->kind == STAGE_EXPERTS || s->kind == STAGE_ROUTER) &&
+	       s->layer < model->config.L; /* a part of a model may keep the stages of all of it */
 }
 
 struct tally_shape model_tally(const struct model *model)
