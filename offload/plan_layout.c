@@ -56,13 +56,19 @@ struct placed_list {
 
 /* Most buffers live for a few operations and overlap few others in time. So the operations are divided into
  * slices. Each slice has a list of the buffers alive in it; one list has the buffers that live long, one has
- * those alive at the peak, and one has all.
+ * those alive at the peak, and one of each size class has all.
  *
  * Many micro-batches make stacks of long-lived buffers: block inputs, kept activations. A search need not
  * pass them all again. While buffers of one size are placed, a place that was taken at some time stays taken.
  * So each slice, and the peak, remember a floor: below it nothing of this size has room at their time. */
-enum { LIST_LONG, LIST_ALL, LIST_PEAK, LIST_SLICES /* the first of them */ };
-enum { SLICES_LEAST = 128, SLICES_MOST = 4096, SLICE_OPS = 64, SLICES_SHORT = 8 };
+enum { SIZE_CLASSES = 40 };
+enum {
+	LIST_LONG,
+	LIST_PEAK,
+	LIST_ALL, /* the first of them */
+	LIST_SLICES = LIST_ALL + SIZE_CLASSES,
+};
+enum { SLICES = 128, SLICES_SHORT = 8 };
 
 /* No gap of `bytes` lies below `at`. */
 struct floor {
@@ -76,13 +82,12 @@ struct place {
 	int count, persistent_count; /* persistent ones come first, as they were added */
 	struct placed_list *lists;
 	struct floor *floors; /* of each slice, and of the peak */
-	int slices;
-	int peak; /* operation with the most bytes alive */
+	int peak;             /* operation with the most bytes alive */
 };
 
 static int slice_of(const struct place *s, int op)
 {
-	return (int)((int64_t)op * s->slices / s->p->op_count);
+	return (int)((int64_t)op * SLICES / s->p->op_count);
 }
 
 static int lives_long(const struct place *s, const struct plan_buffer *b)
@@ -154,8 +159,8 @@ static int64_t slice_floor(struct place *s, const struct plan_buffer *b, int sli
 {
 	int64_t ops = s->p->op_count;
 	struct plan_buffer all = {.bytes = b->bytes,
-	        .first_op = (int)(((slice + 1) * ops + s->slices - 1) / s->slices) - 1, /* alive at the end */
-	        .last_op = (int)((slice * ops + s->slices - 1) / s->slices)};           /* and at the begin */
+	        .first_op = (int)(((slice + 1) * ops + SLICES - 1) / SLICES) - 1, /* alive at the end */
+	        .last_op = (int)((slice * ops + SLICES - 1) / SLICES)};           /* and at the begin */
 
 	return floor_raise(&s->floors[slice], &s->lists[LIST_LONG], &all, base);
 }
@@ -164,12 +169,12 @@ static int64_t slice_floor(struct place *s, const struct plan_buffer *b, int sli
  * no list has a buffer in the way. */
 static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t base)
 {
-	int first = LIST_ALL, last = LIST_ALL, raised = 1;
+	int first = LIST_ALL, last = LIST_SLICES - 1, raised = 1;
 	int begin = slice_of(s, b->first_op), end = slice_of(s, b->last_op);
 	int64_t at = max_i64(slice_floor(s, b, begin, base), slice_floor(s, b, end, base));
 
 	if (lives_at_peak(s, b))
-		at = max_i64(at, floor_raise(&s->floors[s->slices], &s->lists[LIST_PEAK], b, base));
+		at = max_i64(at, floor_raise(&s->floors[SLICES], &s->lists[LIST_PEAK], b, base));
 	if (!lives_long(s, b)) {
 		first = LIST_SLICES + begin;
 		last = LIST_SLICES + end;
@@ -288,10 +293,20 @@ static void placed_free(struct placed_list *l)
 	mem_free(l->blocks);
 }
 
+/* A search goes back by the size of the largest buffer of a list, so those of like size have one of all. */
+static int size_class(int64_t bytes)
+{
+	int class = 0;
+
+	while (class < SIZE_CLASSES - 1 && bytes > (int64_t)PLACE_ALIGN << class)
+		class ++;
+	return class;
+}
+
 static int place_insert(struct place *s, const struct plan_buffer *b)
 {
 	struct placed x = {b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
-	int rc = placed_insert(&s->lists[LIST_ALL], &x);
+	int rc = placed_insert(&s->lists[LIST_ALL + size_class(b->bytes)], &x);
 
 	if (!rc && lives_at_peak(s, b))
 		rc = placed_insert(&s->lists[LIST_PEAK], &x);
@@ -338,9 +353,9 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 	int rc = 0;
 	int64_t base = 0, most = 0;
 
-	for (int i = 0; i < LIST_SLICES + s->slices; i++)
+	for (int i = 0; i < LIST_SLICES + SLICES; i++)
 		s->lists[i].count = 0, s->lists[i].most_bytes = 0;
-	for (int i = 0; i <= s->slices; i++)
+	for (int i = 0; i <= SLICES; i++)
 		s->floors[i].bytes = INT64_MAX;
 	order_take(s, order);
 	*is_whole = 1;
@@ -430,15 +445,14 @@ int plan_layout(struct plan *p)
 	int64_t *offsets = mem_alloc((size_t)p->buffer_count + 1, sizeof(*offsets));
 	int rc = offsets ? 0 : ERR_NOMEM;
 
-	s.slices = (int)min_i64(SLICES_MOST, max_i64(SLICES_LEAST, p->op_count / SLICE_OPS));
 	s.sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.sorted));
 	s.by_size = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.by_size));
-	s.lists = mem_alloc((size_t)s.slices + LIST_SLICES, sizeof(*s.lists));
-	s.floors = mem_alloc((size_t)s.slices + 1, sizeof(*s.floors));
+	s.lists = mem_alloc((size_t)SLICES + LIST_SLICES, sizeof(*s.lists));
+	s.floors = mem_alloc((size_t)SLICES + 1, sizeof(*s.floors));
 	rc = s.sorted && s.by_size && s.lists && s.floors ? rc : ERR_NOMEM;
 	for (int space = 0; space < SPACE_COUNT && !rc; space++)
 		rc = space_place(&s, offsets, (enum plan_space)space);
-	for (int i = 0; i < LIST_SLICES + s.slices && s.lists; i++)
+	for (int i = 0; i < LIST_SLICES + SLICES && s.lists; i++)
 		placed_free(&s.lists[i]);
 	mem_free(s.lists);
 	mem_free(s.floors);
