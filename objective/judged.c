@@ -263,12 +263,16 @@ static void metrics_find(double *metrics, const double *sums, double count)
 
 static void say_evaluation(struct str *out, const struct objective_means *means)
 {
-	str_printf(out, ", margin %.3g over %" PRId64 " answers", means->metric[MARGINS], means->count);
+	if (isfinite(means->metric[MARGINS]))
+		str_printf(out, ", margin %.3g", means->metric[MARGINS]);
+	str_printf(out, " over %" PRId64 " answers", means->count);
 }
 
 static void say_step(struct str *out, const struct objective_means *means)
 {
-	str_printf(out, "  margin %.3g  kl %.3g", means->metric[MARGINS], means->metric[KL]);
+	if (isfinite(means->metric[MARGINS])) /* answers of both kinds */
+		str_printf(out, "  margin %.3g", means->metric[MARGINS]);
+	str_printf(out, "  kl %.3g", means->metric[KL]);
 }
 
 /* Names and meaning of the metrics are TRL's. */
