@@ -184,12 +184,18 @@ static const struct hf_coded *companion_of(const struct hf_import *import, const
 	return hf_coded_of(&import->coded, found->file_index, found->tensor - found->file->tensors, 1);
 }
 
+/* The other name of the bias of a head of masked words, or NULL; a model without family has none. */
+static const char *words_alias(const struct model *model)
+{
+	return model->family ? model->family->words_bias_alias : NULL;
+}
+
 /* 1: the tensor is the bias of a head of masked words by its other name, and is in the layout now. 0: it is
  * another one. */
 static int place_words_bias(struct hf_import *import, const struct found *found, struct file_ranges *ranges)
 {
 	const struct model *model = import->model;
-	const char *alias = model->family->words_bias_alias;
+	const char *alias = words_alias(model);
 	int tensor = model_tensor_of(model, ROLE_HEAD_B, -1), same = 1, err;
 	struct found own;
 
@@ -214,7 +220,7 @@ static int place_words_bias(struct hf_import *import, const struct found *found,
 static int check_words_bias(const struct hf_import *import)
 {
 	const struct model *model = import->model;
-	const char *alias = model->family->words_bias_alias;
+	const char *alias = words_alias(model);
 
 	if (model->config.is_classifier != HEAD_OF_WORDS || model->config.tied || !alias)
 		return 0;
