@@ -86,6 +86,17 @@ void config_read_flag(struct config_reader *r, const char *key, int *out)
 		r->err = found;
 }
 
+void config_read_str(struct config_reader *r, const char *key, const char **out)
+{
+	int found;
+
+	if (r->err)
+		return;
+	found = json_get_str(r->object, r->where, key, out);
+	if (found < 0)
+		r->err = found;
+}
+
 void config_refuse_flag(struct config_reader *r, const char *key)
 {
 	int is_on = 0;
@@ -158,14 +169,9 @@ void config_read_act(struct config_reader *r, const char *key, enum act_kind *ou
 	static const char done[] = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, "
 	                           "relu, relu2, sigmoid, tanh, linear";
 	const char *name = NULL;
-	int found;
 
-	if (r->err)
-		return;
-	found = json_get_str(r->object, r->where, key, &name);
-	if (found < 0)
-		r->err = found;
-	if (found <= 0)
+	config_read_str(r, key, &name);
+	if (!name)
 		return;
 	for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++) {
 		if (strcmp(acts[i].name, name))

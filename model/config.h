@@ -28,6 +28,7 @@ void config_read_int(struct config_reader *r, const char *key, int64_t *out, int
 void config_read_size(struct config_reader *r, const char *key, int64_t *out); /* 1 .. CONFIG_SIZE_MAX */
 void config_read_num(struct config_reader *r, const char *key, double *out);
 void config_read_flag(struct config_reader *r, const char *key, int *out);
+void config_read_str(struct config_reader *r, const char *key, const char **out);
 
 /* `value` (of `key`, for the message) must be finite and above 0 or, config_check_epsilon, not negative. */
 void config_check_positive(struct config_reader *r, const char *key, double value);

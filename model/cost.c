@@ -4,12 +4,12 @@
 double model_active_count(const struct model *model, int tensor)
 {
 	const struct model_tensor *t = &model->tensors[tensor];
-	enum role_kind kind = role_facts[t->role].kind;
-	const struct experts_config *e = t->layer < 0 ? NULL : &model->config.block[t->layer].experts;
+	const struct experts_config *e;
 
-	return kind == KIND_STACK || kind == KIND_RESIDUAL_STACK || kind == KIND_BIAS_STACK
-	               ? (double)(t->count / e->count * e->chosen)
-	               : (double)t->count;
+	if (!role_is_of_each_expert(t->role))
+		return (double)t->count;
+	e = &model->config.block[t->layer].experts;
+	return (double)(t->count / e->count * e->chosen);
 }
 
 double model_flops_per_token(const struct model *model, int64_t row_tokens)
@@ -25,8 +25,7 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens)
 
 		if (b->has[ROLE_O_W])
 			attention += (double)(b->H * b->D);
-		if (b->has[ROLE_DELTA_OUT_W] || b->has[ROLE_SCAN_OUT_W])
-			states += (double)(b->delta.value_heads * b->delta.key_dim * b->delta.value_dim);
+		states += (double)(b->delta.value_heads * b->delta.key_dim * b->delta.value_dim);
 	}
 	return 6 * matrices + 6 * attention * (double)row_tokens + 18 * states;
 }

@@ -18,6 +18,7 @@ static void head_drop(struct model_config *c)
 	for (int role = ROLE_DENSE1_W; role <= ROLE_CLASS_B; role++)
 		c->has[role] = 0;
 	c->has[ROLE_HEAD_W] = c->has[ROLE_HEAD_B] = 0;
+	c->logit_divisor = c->logit_cap = 0; /* of the vocabulary's logits */
 	c->tied = 0;
 	c->pooling = (struct pooling){0};
 }

@@ -1,22 +1,8 @@
 /* links: model_families */
 /* Experts in config.json: what is refused, and which layers have them. */
-#include "tests/check.h"
+#include "tests/config_text.h"
 
 #include "model/adapter.h"
-#include "model/families/open.h"
-
-#include <string.h>
-
-static int open_text(struct model **model, const char *text)
-{
-	json_t *json;
-	int err;
-
-	check_ok(json_parse(&json, "config.json", text, strlen(text)));
-	err = model_open(model, json, "config.json");
-	json_decref(json);
-	return err;
-}
 
 #define QWEN "{\"model_type\":\"qwen3_moe\","
 #define GLM "{\"model_type\":\"glm4_moe\","
@@ -133,12 +119,16 @@ static void test_lists(void **state)
 		for (int i = 0; i < 3; i++)
 			if (set & 1u << i)
 				json_array_append_new(names, json_string(targets[i]));
-		check_ok(open_text(&model, QWEN "\"num_hidden_layers\":3,\"num_experts\":8}"));
+		check_ok(open_text(&model, QWEN "\"num_hidden_layers\":3,\"num_experts\":16}"));
 		check_ok(model_adapt(model, &options));
 		for (int l = 0; l < 3; l++)
 			for (int i = 0; i < 3; i++)
 				assert_int_equal(
 				        model_tensor_of(model, a[i], l) >= 0, l == 1 && set & 1u << i);
+		for (int t = 0; t < model->tensor_count; t++) /* a token uses 8 of 16 experts */
+			if (model_tensor_is_adapter(&model->tensors[t]))
+				assert_true(
+				        2 * model_active_count(model, t) == (double)model->tensors[t].count);
 		model_close(model);
 		json_decref(names);
 		json_decref(layers);

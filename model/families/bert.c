@@ -69,8 +69,8 @@ static void bert_read(struct config_reader *r, struct model_config *c)
 {
 	const char *kind = NULL;
 
-	if (!r->err && json_get_str(r->object, r->where, "position_embedding_type", &kind) > 0 &&
-	        strcmp(kind, "absolute"))
+	config_read_str(r, "position_embedding_type", &kind);
+	if (kind && strcmp(kind, "absolute"))
 		config_fail(r, ERR_UNSUPPORTED,
 		        "position_embedding_type is %.60s; only absolute is supported", kind);
 	config_refuse_flag(r, "is_decoder");

@@ -22,10 +22,8 @@ static const struct family_tensor deepseek_v2_tensors[] = {
 static int read_method(struct config_reader *r)
 {
 	const char *method = "greedy";
-	int found = json_get_str(r->object, r->where, "topk_method", &method);
 
-	if (found < 0)
-		r->err = found;
+	config_read_str(r, "topk_method", &method);
 	if (r->err || !strcmp(method, "greedy"))
 		return 0;
 	if (strcmp(method, "group_limited_greedy") != 0)

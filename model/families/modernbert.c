@@ -45,11 +45,10 @@ static void modernbert_read(struct config_reader *r, struct model_config *c)
 	if (json_object_size(json_object_get(r->object, "rope_scaling")))
 		config_fail(r, ERR_UNSUPPORTED, "rope_scaling is not supported for modernbert");
 	config_read_act(r, "classifier_activation", &c->pool_act);
-	if (!r->err && json_get_str(r->object, r->where, "classifier_pooling", &pool) > 0) {
-		if (strcmp(pool, "cls") && strcmp(pool, "mean"))
-			config_fail(r, ERR_INPUT, "classifier_pooling is %.40s; expected cls or mean", pool);
-		c->class_pool = strcmp(pool, "mean") ? POOL_CLS : POOL_MEAN;
-	}
+	config_read_str(r, "classifier_pooling", &pool);
+	if (pool && strcmp(pool, "cls") && strcmp(pool, "mean"))
+		config_fail(r, ERR_INPUT, "classifier_pooling is %.40s; expected cls or mean", pool);
+	c->class_pool = pool && !strcmp(pool, "mean") ? POOL_MEAN : POOL_CLS;
 	config_words(c, c->pool_act);
 	c->block[0].has[ROLE_NORM1_W] = c->block[0].has[ROLE_NORM1_B] = 0;
 	for (int64_t l = 0; l < c->L; l++)
