@@ -89,7 +89,7 @@ static void sums_add(
 	(void)settings;
 	for (int64_t i = 0; i < batch->targets; i++) {
 		sums[SUM_LOSS] += fabs((double)losses[i]);
-		sums[SUM_RIGHT] += !signbit(losses[i]);
+		sums[SUM_RIGHT] += !signbit(losses[i]) && !isnan(losses[i]);
 	}
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "objective/contrast_units.h"
 
 #include <math.h>
@@ -22,19 +23,28 @@
 enum { FOUND(FOUND_ENUM) FOUND_COUNT };
 static const char *const names[] = {FOUND(FOUND_NAME)};
 
+enum { NEAREST = 100, BLOCK = 8 };
+
 struct wanted {
 	int64_t query, document; /* rows: the first ones with these texts */
 };
 
+/* Queries are run in blocks, so that a document is fetched once for several. */
 struct search {
 	const struct scored *rows;
-	float *unit; /* [rows, width] of length 1 */
 	int64_t document_count, query_count;
 	int64_t *document;            /* [document_count] rows of different second texts, ascending */
+	double *length;               /* [document_count] */
 	struct wanted *wanted;        /* of all queries, ascending, each once */
 	int64_t *first;               /* [query_count + 1] a query's wanted */
 	double (*found)[FOUND_COUNT]; /* [query_count] */
-	int *failed;                  /* [query_count] out of memory */
+};
+
+/* The nearest documents of a query, the nearest first; of equal ones the earlier. */
+struct nearest {
+	double near[NEAREST];
+	int64_t document[NEAREST];
+	int count, has_nan;
 };
 
 static int by_query(const void *one, const void *other)
@@ -77,114 +87,119 @@ static void wanted_list(struct search *s)
 	s->first[s->query_count] = kept;
 }
 
-static void unit_make(void *context, int64_t n, int worker)
+static const float *vector_of(const struct search *s, int64_t row)
+{
+	return s->rows->row + row * s->rows->stride;
+}
+
+static void length_find(void *context, int64_t d, int worker)
 {
 	const struct search *s = context;
-	int64_t width = s->rows->width;
-	const float *x = s->rows->row + n * s->rows->stride;
-	double length = fmax(sqrt(units_dot(x, x, width)), 1e-12);
+	const float *x = vector_of(s, s->document[d]);
 
 	(void)worker;
-	for (int64_t i = 0; i < width; i++)
-		s->unit[n * width + i] = (float)((double)x[i] / length);
+	s->length[d] = fmax(sqrt(units_dot(x, x, s->rows->width)), 1e-12);
 }
 
-/* How many documents come before this one: those that are nearer, and of equal ones the earlier. */
-static int64_t place_of(const struct search *s, const double *near, int64_t document)
+static void nearest_add(struct nearest *n, double near, int64_t document)
 {
-	double own = 0;
-	int64_t before = 0, at = 0;
+	int at = n->count < NEAREST ? n->count : NEAREST - 1;
 
-	while (s->document[at] != document)
-		at++;
-	own = near[at];
-	for (int64_t d = 0; d < s->document_count; d++)
-		before += near[d] > own || (near[d] == own && d < at);
-	return before;
+	n->has_nan |= !isfinite(near);
+	if (n->count == NEAREST && near <= n->near[at])
+		return;
+	n->count = at + 1;
+	for (; at > 0 && n->near[at - 1] < near; at--) {
+		n->near[at] = n->near[at - 1];
+		n->document[at] = n->document[at - 1];
+	}
+	n->near[at] = near;
+	n->document[at] = document;
 }
 
-/* place: ascending places of what is wanted. */
-static void places_rate(double *found, const int64_t *place, int64_t count)
+/* wanted: what the query looks for, `count` of them. */
+static void nearest_rate(double *found, const struct nearest *n, const struct wanted *wanted, int64_t count)
 {
-	static const int64_t within[] = {1, 3, 5, 10};
-	double best = 0, precisions = 0;
+	static const int within[] = {1, 3, 5, 10};
+	double best = 0, hits = 0;
 
-	for (int k = 0; k < 4; k++)
-		found[FOUND_ACCURACY_1 + k] = place[0] < within[k];
-	found[FOUND_MRR_10] = place[0] < 10 ? 1 / (double)(place[0] + 1) : 0;
-	found[FOUND_NDCG_10] = 0;
-	for (int64_t i = 0; i < count; i++) {
-		best += i < 10 ? 1 / log2((double)(i + 2)) : 0;
-		found[FOUND_NDCG_10] += place[i] < 10 ? 1 / log2((double)(place[i] + 2)) : 0;
-		precisions += place[i] < 100 ? (double)(i + 1) / (double)(place[i] + 1) : 0;
+	for (int k = 0; k < FOUND_COUNT; k++)
+		found[k] = n->has_nan ? NAN : 0;
+	for (int i = 0; i < 10 && i < count; i++)
+		best += 1 / log2((double)(i + 2));
+	for (int i = 0; i < n->count; i++) {
+		const struct wanted own = {wanted->query, n->document[i]};
+
+		if (!bsearch(&own, wanted, (size_t)count, sizeof(own), by_query))
+			continue;
+		for (int k = 0; k < 4 && hits == 0; k++)
+			found[FOUND_ACCURACY_1 + k] += i < within[k];
+		found[FOUND_MRR_10] += hits == 0 && i < 10 ? 1 / (double)(i + 1) : 0;
+		found[FOUND_NDCG_10] += i < 10 ? 1 / log2((double)(i + 2)) : 0;
+		found[FOUND_MAP_100] += ++hits / (double)(i + 1);
 	}
 	found[FOUND_NDCG_10] /= best;
-	found[FOUND_MAP_100] = precisions / (double)(count < 100 ? count : 100);
+	found[FOUND_MAP_100] /= (double)min_i64(count, NEAREST);
 }
 
-static void query_run(void *context, int64_t q, int worker)
+static void block_run(void *context, int64_t block, int worker)
 {
 	const struct search *s = context;
-	int64_t width = s->rows->width, first = s->first[q], count = s->first[q + 1] - first;
-	double *near = mem_alloc((size_t)s->document_count, sizeof(*near));
-	int64_t *place = mem_alloc((size_t)count, sizeof(*place));
+	int64_t from = block * BLOCK, count = min_i64(BLOCK, s->query_count - from);
+	struct nearest nearest[BLOCK];
 
 	(void)worker;
-	s->failed[q] = !near || !place;
-	if (!s->failed[q]) {
-		const float *own = s->unit + s->wanted[first].query * width;
+	for (int64_t q = 0; q < count; q++)
+		nearest[q].count = nearest[q].has_nan = 0;
+	for (int64_t d = 0; d < s->document_count; d++)
+		for (int64_t q = 0; q < count; q++)
+			nearest_add(&nearest[q],
+			        units_dot(vector_of(s, s->wanted[s->first[from + q]].query),
+			                vector_of(s, s->document[d]), s->rows->width) /
+			                s->length[d],
+			        s->document[d]);
+	for (int64_t q = 0; q < count; q++) {
+		int64_t first = s->first[from + q];
 
-		for (int64_t d = 0; d < s->document_count; d++)
-			near[d] = units_dot(own, s->unit + s->document[d] * width, width);
-		for (int64_t i = 0; i < count; i++)
-			place[i] = place_of(s, near, s->wanted[first + i].document);
-		qsort(place, (size_t)count, sizeof(*place), by_row);
-		places_rate(s->found[q], place, count);
+		nearest_rate(
+		        s->found[from + q], &nearest[q], s->wanted + first, s->first[from + q + 1] - first);
 	}
-	mem_free(near);
-	mem_free(place);
 }
 
-static int search_run(struct search *s, double *sum)
+static void search_run(struct search *s, double *sum)
 {
 	const struct scored *rows = s->rows;
 
 	wanted_list(s);
-	rows->each_task(rows->pool, rows->rows, unit_make, s);
-	rows->each_task(rows->pool, s->query_count, query_run, s);
-	for (int64_t q = 0; q < s->query_count; q++) {
-		if (s->failed[q])
-			return err_set(ERR_NOMEM, "out of memory for the texts that are searched");
+	rows->each_task(rows->pool, s->document_count, length_find, s);
+	rows->each_task(rows->pool, (s->query_count + BLOCK - 1) / BLOCK, block_run, s);
+	for (int64_t q = 0; q < s->query_count; q++)
 		for (int k = 0; k < FOUND_COUNT; k++)
 			sum[k] += s->found[q][k];
-	}
-	return 0;
 }
 
 int scores_of_retrieval(struct scores *out, const struct scored *rows)
 {
 	size_t units = (size_t)(rows->rows / rows->each) + 1;
 	struct search s = {.rows = rows,
-	        .unit = mem_alloc((size_t)(rows->rows * rows->width) + 1, sizeof(*s.unit)),
 	        .document = mem_alloc(units, sizeof(*s.document)),
+	        .length = mem_alloc(units, sizeof(*s.length)),
 	        .wanted = mem_alloc(units, sizeof(*s.wanted)),
 	        .first = mem_alloc(units, sizeof(*s.first)),
-	        .found = mem_alloc(units, sizeof(*s.found)),
-	        .failed = mem_alloc(units, sizeof(*s.failed))};
+	        .found = mem_alloc(units, sizeof(*s.found))};
 	double sum[FOUND_COUNT] = {0};
-	int rc = s.unit && s.document && s.wanted && s.first && s.found && s.failed ? 0 : ERR_NOMEM;
+	int rc = s.document && s.length && s.wanted && s.first && s.found ? 0 : ERR_NOMEM;
 
 	if (!rc && rows->rows)
-		rc = search_run(&s, sum);
+		search_run(&s, sum);
 	for (int k = 0; k < FOUND_COUNT && out->count < SCORES_MAX; k++) {
 		out->of[out->count].name = names[k];
 		out->of[out->count++].value = rows->rows ? sum[k] / (double)s.query_count : NAN;
 	}
-	mem_free(s.unit);
 	mem_free(s.document);
+	mem_free(s.length);
 	mem_free(s.wanted);
 	mem_free(s.first);
 	mem_free(s.found);
-	mem_free(s.failed);
 	return rc;
 }

@@ -110,21 +110,23 @@ static double fact(const struct scored *rows, int64_t row, int which)
 int scores_of_logits(struct scores *out, const struct scored *rows)
 {
 	int32_t *label = mem_alloc(2 * (size_t)rows->rows + 1, sizeof(*label)), *found;
-	int rc = label ? 0 : ERR_NOMEM;
+	int rc = label ? 0 : ERR_NOMEM, has_nan = 0;
 
 	for (int64_t i = 0; i < rows->rows && !rc; i++) {
 		const float *logit = rows->row + i * rows->stride;
 
 		found = label + rows->rows;
 		label[i] = (int32_t)fact(rows, i, VECTOR_LABEL);
-		for (int64_t k = 1; k < rows->width; k++)
+		for (int64_t k = 0; k < rows->width; k++) {
+			has_nan |= isnan(logit[k]);
 			if (logit[k] > logit[found[i]])
 				found[i] = (int32_t)k;
+		}
 		if (label[i] < 0 || label[i] >= rows->width)
 			rc = err_set(ERR_INTERNAL, "label %d of %lld", (int)label[i], (long long)rows->width);
 	}
 	if (!rc)
-		rc = scores_classes(out, label, label + rows->rows, rows->rows, rows->width);
+		rc = scores_classes(out, label, label + rows->rows, has_nan ? 0 : rows->rows, rows->width);
 	mem_free(label);
 	return rc;
 }
@@ -149,7 +151,8 @@ double pearson(const double *a, const double *b, int64_t count)
 		bb += (b[i] - mean_b) * (b[i] - mean_b);
 		ab += (a[i] - mean_a) * (b[i] - mean_b);
 	}
-	return fmax(-1, fmin(1, ab / (sqrt(aa) * sqrt(bb))));
+	ab /= sqrt(aa) * sqrt(bb);
+	return ab > 1 ? 1 : ab < -1 ? -1 : ab; /* NaN passes on */
 }
 
 static int by_value(const void *one, const void *other, void *values)
@@ -177,9 +180,12 @@ int spearman(double *out, const double *a, const double *b, int64_t count)
 {
 	double *rank = mem_alloc(2 * (size_t)count + 1, sizeof(*rank));
 	int64_t *order = mem_alloc((size_t)count + 1, sizeof(*order));
-	int rc = rank && order ? 0 : ERR_NOMEM;
+	int rc = rank && order ? 0 : ERR_NOMEM, has_nan = 0;
 
-	if (!rc) {
+	for (int64_t i = 0; i < count; i++)
+		has_nan |= isnan(a[i]) || isnan(b[i]); /* such numbers have no order */
+	*out = NAN;
+	if (!rc && !has_nan) {
 		ranks_find(rank, order, a, count);
 		ranks_find(rank + count, order, b, count);
 		*out = pearson(rank, rank + count, count);
@@ -255,8 +261,9 @@ int scores_of_triplets(struct scores *out, const struct scored *rows)
 
 	for (int64_t i = 0; i < count; i++) {
 		int64_t a = i * rows->each;
+		double nearer = cosine(rows, a, a + 1) - cosine(rows, a, a + 2);
 
-		right += cosine(rows, a, a + 1) > cosine(rows, a, a + 2);
+		right += isnan(nearer) ? nearer : nearer > 0;
 	}
 	add(out, "cosine_accuracy", count ? right / (double)count : NAN);
 	return 0;

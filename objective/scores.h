@@ -2,7 +2,8 @@
  * scikit-learn, correlations as SciPy, comparisons of vectors as the evaluators of sentence-transformers.
  *
  * All are computed in double, in the order of rows, so they do not depend on ranks or threads. Without rows a
- * function adds the same names, with NaN: what a run will measure is known before its first evaluation. */
+ * function adds the same names, with NaN: what a run will measure is known before its first evaluation. A row
+ * with NaN makes all that are computed from it NaN. */
 #ifndef FERRY_OBJECTIVE_SCORES_H
 #define FERRY_OBJECTIVE_SCORES_H
 

@@ -1,7 +1,7 @@
 /* links: objective */
 /* Numbers over the rows of an evaluation beside scikit-learn, SciPy and sentence-transformers
  * (golden/make_scores.py). */
-#include "objective/scores.h"
+#include "objective/objective.h"
 #include "tests/check.h"
 
 #include "base/json.h"
@@ -193,10 +193,113 @@ static void test_names(void **state)
 	}
 }
 
+/* A model that gives NaN, or vectors with infinity, has no score: none looks like a good one. */
+static void test_not_finite(void **state)
+{
+	int (*const of[])(struct scores *, const struct scored *) = {scores_of_logits, scores_of_numbers,
+	        scores_of_pairs, scores_of_triplets, scores_of_retrieval};
+	enum { ROWS = 12, WIDTH = 3, STRIDE = WIDTH + VECTOR_FACTS, LOGITS = 0, VECTORS = 2, CASES = 5 };
+
+	(void)state;
+	for (int i = 0; i < CASES * 4; i++) {
+		int which = i / 4, at = i % 2, is_infinite = i % 4 > 1;
+		float row[ROWS][STRIDE];
+		int64_t text[ROWS];
+		struct scored rows = {.rows = ROWS,
+		        .each = 3,
+		        .width = WIDTH,
+		        .stride = STRIDE,
+		        .row = row[0],
+		        .text = text,
+		        .each_task = serial};
+		struct scores got = {0};
+
+		for (int64_t n = 0; n < ROWS; n++) {
+			for (int64_t k = 0; k < STRIDE; k++)
+				row[n][k] = (float)((n * 7 + k * 5) % 3);
+			text[n] = n;
+		}
+		if (is_infinite && which < VECTORS) /* a number, or the largest logit */
+			continue;
+		row[3 + at][which == LOGITS] = is_infinite ? INFINITY : NAN;
+		assert_int_equal(of[which](&got, &rows), 0);
+		assert_true(got.count > 0);
+		for (int k = 0; k < got.count; k++)
+			if (!isnan(got.of[k].value))
+				fail_msg("%s: %g", got.of[k].name, got.of[k].value);
+	}
+}
+
+/* NaN, which has either sign, is no right answer. */
+static void test_nan_is_not_right(void **state)
+{
+	const float losses[] = {0.5F, -0.5F, NAN, -NAN};
+	const struct host_batch batch = {.targets = 4};
+	double sums[OBJECTIVE_SUMS_MAX] = {0}, metrics[OBJECTIVE_METRICS_MAX] = {0};
+
+	(void)state;
+	objective_classification.sums_add(sums, NULL, &batch, losses);
+	objective_classification.metrics_find(metrics, sums, 4);
+	assert_true(isnan(sums[0]));
+	assert_true(metrics[0] == 0.25);
+}
+
+/* Two queries at the ends of a fan of documents, which are nearest in ascending and in descending order. */
+static void test_far_places(void **state)
+{
+	enum { DOCUMENTS = 250, WIDTH = 2, STRIDE = WIDTH + VECTOR_FACTS };
+	static float row[2 * DOCUMENTS][STRIDE];
+	int64_t text[2 * DOCUMENTS], first[2] = {0, 2}, place[2][DOCUMENTS], count[2] = {0, 0};
+	struct scored rows = {.rows = 2 * DOCUMENTS,
+	        .each = 2,
+	        .width = WIDTH,
+	        .stride = STRIDE,
+	        .row = row[0],
+	        .text = text,
+	        .each_task = serial};
+	struct scores got = {0};
+	double map = 0, ndcg = 0;
+
+	(void)state;
+	for (int64_t d = 0; d < DOCUMENTS; d++) {
+		int of = d % 3 == 1;
+		double size = 1 + (double)(d % 5), angle = 0.005 * (double)d;
+
+		text[2 * d] = first[of];
+		text[2 * d + 1] = 2 * d + 1;
+		row[2 * d][0] = (float)cos(of ? 0.005 * DOCUMENTS : 0);
+		row[2 * d][1] = (float)sin(of ? 0.005 * DOCUMENTS : 0);
+		row[2 * d + 1][0] = (float)(size * cos(angle));
+		row[2 * d + 1][1] = (float)(size * sin(angle));
+		place[of][count[of]++] = of ? DOCUMENTS - 1 - d : d;
+	}
+	for (int of = 0; of < 2; of++) {
+		double hits = 0, best = 0, gain = 0, sum = 0;
+
+		for (int64_t p = 0; p < 100; p++)
+			for (int64_t i = 0; i < count[of]; i++)
+				if (place[of][i] == p) {
+					sum += ++hits / (double)(p + 1);
+					gain += p < 10 ? 1 / log2((double)(p + 2)) : 0;
+				}
+		for (int i = 0; i < 10; i++)
+			best += 1 / log2(i + 2.0);
+		ndcg += gain / best / 2;
+		map += sum / (double)(count[of] < 100 ? count[of] : 100) / 2;
+	}
+	assert_int_equal(scores_of_retrieval(&got, &rows), 0);
+	assert_string_equal(got.of[5].name, "cosine_ndcg@10");
+	assert_true(fabs(got.of[5].value - ndcg) <= 1e-12);
+	assert_true(fabs(got.of[6].value - map) <= 1e-12);
+	assert_true(map > 0.2 && map < 0.8);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_classes), cmocka_unit_test(test_numbers),
-	        cmocka_unit_test(test_vectors), cmocka_unit_test(test_names)};
+	        cmocka_unit_test(test_vectors), cmocka_unit_test(test_names),
+	        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_nan_is_not_right),
+	        cmocka_unit_test(test_far_places)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
