@@ -84,8 +84,9 @@ static __device__ __forceinline__ delta_gate_value delta_scan_gate_at(
 	const float speed = expf(to_float(p.decay[head]));
 	const float step = to_float(from_float<T>(delta_softplus(x)));
 	const float low = to_float(from_float<T>(p.low)), high = to_float(from_float<T>(p.high));
-	const float kept = fminf(fmaxf(step, low), high);
-	const float step_slope = step >= low && step <= high ? 1.0f / (1.0f + expf(-x)) : 0.0f;
+	/* a NaN is below and above nothing, and stays */
+	const float kept = step < low ? low : step > high ? high : step;
+	const float step_slope = step < low || step > high ? 0.0f : 1.0f / (1.0f + expf(-x));
 
 	return {-speed * kept, -speed * step_slope, kept, step_slope};
 }

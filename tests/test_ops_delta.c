@@ -238,6 +238,34 @@ static void test_forward(void **state)
 		forward_try(seed);
 }
 
+/* A gate that is not a number makes the rest of its head's document so: a limit must not hide it. */
+static void test_not_a_number(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < case_count(12); seed++) {
+		struct ops_case c;
+		struct delta_case d;
+		struct tensor *out;
+		struct op op = {.kind = OP_DELTA};
+		int64_t token, head;
+
+		case_begin(&c, "delta of NaN", seed);
+		delta_draw(&c, &d, TOKENS_MAX);
+		token = case_int(&c, 0, d.tokens - 1);
+		head = case_int(&c, 0, d.value_heads - 1);
+		tensor_set(d.a, token * d.gate_stride + head, NAN);
+		out = case_tensor(&c, d.tokens * d.out_stride, d.dtype, 1);
+		op.delta = (struct op_delta){.out = tensor_addr(out), DELTA_ARGUMENTS(d)};
+		case_run(&c, &op);
+		/* a document begins with a state of zeros, whatever its first gate keeps of it */
+		for (int64_t t = token; t < d.tokens && d.doc_start[t] == d.doc_start[token]; t++)
+			for (int64_t i = 0; i < d.dv && (d.rule == DELTA_SCAN || d.doc_start[t] < token); i++)
+				assert_true(isnan(tensor_get(out, t * d.out_stride + head * d.dv + i)));
+		case_forget(out);
+		case_end(&c);
+	}
+}
+
 /* Gradients of q and k: a sum over the value heads of each key head. */
 struct key_grads {
 	double *dq, *dk, q_size, k_size;
@@ -410,8 +438,8 @@ static void test_cached(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
-	        cmocka_unit_test(test_forward), cmocka_unit_test(test_backward),
-	        cmocka_unit_test(test_cached)};
+	        cmocka_unit_test(test_forward), cmocka_unit_test(test_not_a_number),
+	        cmocka_unit_test(test_backward), cmocka_unit_test(test_cached)};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
 }

@@ -56,9 +56,9 @@ static struct delta_gate scan_gate_of(const struct delta_inputs *in, int64_t tok
 	        in->dtype);
 	float step = rounded((float)softplus((double)x), in->dtype);
 	double speed = exp((double)value_at(in->decay, head, in->dtype));
-	struct delta_gate gate = {.beta = fminf(fmaxf(step, low), high)};
+	struct delta_gate gate = {.beta = step < low ? low : step > high ? high : step};
 
-	if (step >= low && step <= high)
+	if (!(step < low || step > high)) /* a NaN is below and above nothing, and stays */
 		gate.step_slope = (float)(1 / (1 + exp(-(double)x)));
 	gate.g = (float)(-speed * (double)gate.beta);
 	gate.slope = (float)(-speed * (double)gate.step_slope);
