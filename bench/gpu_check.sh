@@ -408,7 +408,7 @@ if wants ops && [ "$device" = cuda ]; then
 	for name in $ops; do
 		queue "ops-${name#ops_}" 100 "'$tests/cuda_tests'" "$name"
 	done
-	other_way ops-attention-cudnn cuDNN FERRY_ATTENTION=cudnn "'$tests/cuda_tests'" ops_attention
+	other_way ops-attention-cudnn cuDNN FERRY_TEST_ATTENTION=cudnn "'$tests/cuda_tests'" ops_attention
 	other_way ops-matmul-plain cuBLASLt FERRY_MATMUL=plain "'$tests/cuda_tests'" ops_matmul
 fi
 # on and off, any budget, updates inside backward or not: the same bits; `off` updates with the GPU's AdamW, `on`

@@ -236,7 +236,6 @@ static const char man_end[] =
         ".TP\n.B FERRY_LIBRARY_PATH\nDirectories, separated by colons, to search first for cuBLASLt, cuDNN "
         "and NCCL.\n"
         ".TP\n.B FERRY_MATMUL=plain\nUse ferry's own kernel for matrix products instead of cuBLASLt.\n"
-        ".TP\n.B FERRY_ATTENTION=cudnn\nWhat attention=auto means.\n"
         ".TP\n.B FERRY_NCCL=1\nUse NCCL for collectives even with one GPU.\n";
 
 void config_write_man(struct str *out)

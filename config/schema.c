@@ -1,14 +1,15 @@
 /* The table of keys, made from the list in keys.inc. */
 #include "config/table.h"
 
-#include "data/chat/label.h"       /* IWYU pragma: keep */
-#include "data/rows/row_formats.h" /* IWYU pragma: keep */
-#include "data/template/builtin.h" /* IWYU pragma: keep */
-#include "device/contrast_kind.h"  /* IWYU pragma: keep */
-#include "device/pool_mode.h"      /* IWYU pragma: keep */
-#include "device/preference.h"     /* IWYU pragma: keep */
-#include "optim/schedule.h"        /* IWYU pragma: keep */
-#include "optim/state_format.h"    /* IWYU pragma: keep */
+#include "data/chat/label.h"         /* IWYU pragma: keep */
+#include "data/rows/row_formats.h"   /* IWYU pragma: keep */
+#include "data/template/builtin.h"   /* IWYU pragma: keep */
+#include "device/contrast_kind.h"    /* IWYU pragma: keep */
+#include "device/device_attention.h" /* IWYU pragma: keep */
+#include "device/pool_mode.h"        /* IWYU pragma: keep */
+#include "device/preference.h"       /* IWYU pragma: keep */
+#include "optim/schedule.h"          /* IWYU pragma: keep */
+#include "optim/state_format.h"      /* IWYU pragma: keep */
 
 #include <stdint.h>
 

@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 #include "device/addr.h"
 #include "device/comm_cost.h"
+#include "device/device_attention.h"
 #include "device/device_kind.h"
 
 #include <stddef.h>
@@ -77,9 +78,6 @@ struct device_bootstrap {
 	int64_t timeout_ns; /* how long a rank waits for the others before it ends the run; 0: 30 minutes */
 };
 
-/* OPEN: cuDNN's if the environment has FERRY_ATTENTION=cudnn, else ferry's. */
-enum device_attention { DEVICE_ATTENTION_OPEN, DEVICE_ATTENTION_FERRY, DEVICE_ATTENTION_CUDNN };
-
 struct device_options {
 	int threads;       /* host: compute threads, >= 1 (0 = pool_default_threads) */
 	struct pool *pool; /* host: the worker pool to share (host/pool.h; stays the caller's), or NULL: opens
@@ -96,7 +94,7 @@ struct device_options {
 	                                             until the device is closed */
 	int ranks_per_node; /* ranks on one node, numbered one after the other; separates traffic within a
 	                       node from traffic between nodes; 0: all ranks */
-	enum device_attention attention; /* cuda: whose kernels compute bf16 attention */
+	enum device_attention attention; /* cuda */
 	int index; /* cuda: index among the GPUs that the process sees; an error if there are fewer */
 	struct device_speed speed; /* meta; zero fields take those of device_speed_assumed */
 	int remembers;             /* meta: stream_repeat knows what was queued before */

@@ -8,18 +8,6 @@
 #include "base/mem.h" /* IWYU pragma: keep */
 #include "device/op.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-static int is_wished(enum device_attention wish)
-{
-	const char *text = getenv("FERRY_ATTENTION");
-
-	if (wish == DEVICE_ATTENTION_OPEN)
-		return text && !strcmp(text, "cudnn");
-	return wish == DEVICE_ATTENTION_CUDNN;
-}
-
 #ifdef FERRY_CUDNN
 
 #include <float.h>
@@ -74,7 +62,7 @@ int cuda_dnn_open(struct cuda_dnn **dnn, enum device_attention wish, void *works
 	int rc;
 
 	*dnn = NULL;
-	if (!is_wished(wish))
+	if (wish != DEVICE_ATTENTION_CUDNN)
 		return 0;
 	d = mem_alloc(1, sizeof(*d));
 	rc = d ? dnn_start(d) : ERR_NOMEM;
@@ -405,7 +393,7 @@ int cuda_dnn_open(struct cuda_dnn **dnn, enum device_attention wish, void *works
 	(void)workspace;
 	(void)workspace_bytes;
 	*dnn = NULL;
-	if (is_wished(wish))
+	if (wish == DEVICE_ATTENTION_CUDNN)
 		log_warn("attention=cudnn: this build was made without cudnn.h; attention runs "
 		         "on ferry's own kernels");
 	return 0;

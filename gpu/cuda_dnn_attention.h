@@ -15,7 +15,7 @@
 #ifndef FERRY_GPU_CUDA_DNN_ATTENTION_H
 #define FERRY_GPU_CUDA_DNN_ATTENTION_H
 
-#include "device/device.h"
+#include "device/device_attention.h"
 #include "gpu/cuda.h"
 #include "gpu/cuda_dnn_part.h"
 

@@ -37,7 +37,10 @@ static int64_t run_used_bytes;
 
 static inline int run_open(void)
 {
-	const struct device_options options = {.check_races = 1};
+	const char *attention = getenv("FERRY_TEST_ATTENTION");
+	const struct device_options options = {.check_races = 1,
+	        .attention = attention && !strcmp(attention, "cudnn") ? DEVICE_ATTENTION_CUDNN
+	                                                              : DEVICE_ATTENTION_FERRY};
 	int rc;
 
 	device_register(&backend_cuda);

@@ -497,7 +497,7 @@ int session_open_device(struct session *s, const char *name)
 	o.index = world_self()->local_rank;
 	o.ranks_per_node = ranks_on_node(c, s->machine, world_self(), c->ranks);
 	rc = device_open(&s->device, name, &o);
-	if (!rc && c->attention == CONFIG_ATTENTION_CUDNN && c->verb != VERB_PLAN &&
+	if (!rc && c->attention == DEVICE_ATTENTION_CUDNN && c->verb != VERB_PLAN &&
 	        device_kind_of(s->device) != DEVICE_CUDA)
 		log_warn("%s=cudnn has no effect: no GPU computes here", config_where(c, "attention"));
 	return rc;
