@@ -204,6 +204,10 @@ static int check_preference(const struct config *c)
 	if (c->preference_loss == PREFERENCE_KTO && c->preference_own_weight > 0)
 		return contradiction(
 		        c, "preference_own_weight", "is not supported with preference_loss=kto; remove it");
+	if (c->preference_loss == PREFERENCE_KTO && c->preference_desirable_weight == 0 &&
+	        c->preference_undesirable_weight == 0)
+		return contradiction(c, "preference_desirable_weight",
+		        "and preference_undesirable_weight=0 train nothing; set one of them above 0");
 	if (c->preference_loss == PREFERENCE_KTO && c->per_device_train_batch_size < 2)
 		log_warn("%s=%s: preference_loss=kto estimates kl from the answers of a micro-batch, here "
 		         "from one; set it to 4 or more",
@@ -238,8 +242,15 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	return check_preference(c) || embedding_check(c) || check_adapters(c) || check_base(c) ? ERR_INPUT
-	                                                                                       : 0;
+	return check_preference(c) || check_adapters(c) || check_base(c) ? ERR_INPUT : 0;
+}
+
+/* Keys of embedders and classifiers, in verbs that read such rows. */
+static int check_embedding(const struct config *c)
+{
+	return config_trains(c) || c->verb == VERB_PLAN || c->verb == VERB_EVAL || c->verb == VERB_DATA
+	               ? embedding_check(c)
+	               : 0;
 }
 
 static int check_generate(const struct config *c)
@@ -348,6 +359,8 @@ int config_check(const struct config *c)
 		err = check_utf8(c);
 	if (!err)
 		err = check_train(c);
+	if (!err)
+		err = check_embedding(c);
 	if (!err)
 		err = check_generate(c);
 	if (!err)

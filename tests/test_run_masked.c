@@ -202,6 +202,8 @@ static void test_refusals(void **state)
 		if (!strstr(ferry_said(), bad[i].says))
 			fail_msg("%s: no \"%s\" in %s", bad[i].keys, bad[i].says, ferry_said());
 	}
+	assert_ferry(2, NULL, "eval model=%s data=%s mlm_probability=0.2", model, rows);
+	assert_non_null(strstr(ferry_said(), "has no effect without objective=masked"));
 	assert_ferry(2, NULL, "eval model=%s data=%s " KEYS " --json per_token=on", model, rows);
 	assert_non_null(strstr(ferry_said(), "per_token"));
 	assert_ferry(2, NULL,
