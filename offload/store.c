@@ -86,24 +86,26 @@ void store_node_range(const struct pool *pool, int node, int64_t *first, int64_t
 	pool_node_range(pool, node, first, end, count, UNIT_ALIGN);
 }
 
-/* Adds a shard's runs in one plane, where the shard has `bytes`. Bytes divide like elements, even for planes
- * with one scale for each block, because a shard is whole blocks of UNIT_ALIGN elements. */
+/* Adds a shard's runs in one plane, where the shard has `bytes`. A node's bytes are its share of the shard's
+ * blocks of UNIT_ALIGN elements, rounded down: many of these may have one scale. */
 static void runs_add(struct store *s, enum slab_kind kind, int64_t at, int64_t bytes, int64_t count)
 {
-	int64_t block_bytes = bytes / (count / UNIT_ALIGN);
+	int64_t blocks = count / UNIT_ALIGN, begin = 0;
 
 	for (int node = 0; node < pool_node_count(s->pool); node++) {
 		int64_t first, end;
 
 		store_node_range(s->pool, node, &first, &end, count);
-		if (first == end)
+		end = bytes / blocks * (end / UNIT_ALIGN) + bytes % blocks * (end / UNIT_ALIGN) / blocks;
+		if (begin == end)
 			continue;
 		s->runs[kind][s->run_count[kind]++] = (struct slab_run){
-		        .first_bytes = at + first / UNIT_ALIGN * block_bytes,
-		        .bytes = (end - first) / UNIT_ALIGN * block_bytes,
+		        .first_bytes = at + begin,
+		        .bytes = end - begin,
 		        .node = node,
 		        .os_index = pool_node_os_index(s->pool, node),
 		};
+		begin = end;
 	}
 }
 

@@ -286,15 +286,33 @@ static void test_rings_are_placed(void **state)
 
 /* ---- shards ---- */
 
-/* The store of each rank of three: shards that begin and end within tensors. */
-static void test_shards_are_placed(void **state)
+/* Bytes of the plan's planes in the store: all belong to a node. */
+static void check_whole(const struct store *store, const struct plan *plan)
+{
+	struct store_placement nodes[NODES_MAX];
+	int64_t placed = 0, planes = 0;
+	int count = store_get_placement(store, nodes, NODES_MAX);
+
+	for (int n = 0; n < count; n++)
+		placed += nodes[n].bytes;
+	for (int i = 0; i < plan->buffer_count; i++)
+		planes += plan->buffers[i].space == SPACE_STORE ? plan->buffers[i].bytes : 0;
+	assert_int_equal(placed, planes);
+}
+
+/* The store of each rank of three: shards that begin and end within tensors. `code`: of frozen matrices. */
+static void check_shards(const struct weight_format *code)
 {
 	struct model *model = model_make();
 	struct pool *pool = pool_make("numa:8 core:1 pu:1", 8);
 	struct device *device;
 	struct device_options device_options = {.pool = pool};
 
-	(void)state;
+	for (int t = 0; t < model->tensor_count && code; t++)
+		if (model->tensors[t].layer >= 0 && model_tensor_rows(&model->tensors[t]) > 1) {
+			model->tensors[t].trainable = 0;
+			model->tensors[t].kept = code;
+		}
 	check_ok(device_open(&device, "host", &device_options));
 	for (int rank = 0; rank < 3; rank++) {
 		struct unit_map *map;
@@ -312,6 +330,7 @@ static void test_shards_are_placed(void **state)
 				        (size_t)b->bytes);
 		}
 		check_placement(store, pool, PLANE_COUNT * map->unit_count);
+		check_whole(store, plan);
 		store_close(store);
 		plan_free(plan);
 		unit_map_close(map);
@@ -319,6 +338,17 @@ static void test_shards_are_placed(void **state)
 	device_close(device);
 	pool_close(pool);
 	model_close(model);
+}
+
+/* Blocks that share a scale are smaller and larger than those that nodes divide, and one is a whole row. */
+static void test_shards_are_placed(void **state)
+{
+	(void)state;
+	check_shards(NULL);
+	check_shards(weight_format_coded(CODE_NF4, CODE_SCALE_F32, 32));
+	check_shards(weight_format_coded(CODE_NF4, CODE_SCALE_NESTED, 4096));
+	check_shards(weight_format_coded(CODE_E4M3, CODE_SCALE_F32, 128));
+	check_shards(weight_format_coded(CODE_I8, CODE_SCALE_F32, WEIGHT_BLOCK_ROW));
 }
 
 int main(void)
