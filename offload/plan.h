@@ -285,6 +285,14 @@ int plan_check(const struct plan *plan);
 void plan_print(const struct plan *plan, FILE *out);
 
 const char *plan_op_name(enum plan_op_kind kind);
+
+/* 1 if all ranks of a group take part in it. */
+static inline int plan_op_is_exchange(const struct plan_op *op)
+{
+	return op->kind == PLAN_OP_GATHER || op->kind == PLAN_OP_SCATTER || op->kind == PLAN_OP_REDUCE ||
+	       op->kind == PLAN_OP_COLLECT;
+}
+
 const char *plan_role_name(enum plan_role role);
 
 /* Bytes of all buffers of a kind in a space, whether or not they live at the same time. */

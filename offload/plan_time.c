@@ -106,11 +106,6 @@ void plan_time_bound(struct plan_time *t, const struct plan_policy *policy)
 	cycle_find(t, policy);
 }
 
-static int is_collective(const struct plan_op *op)
-{
-	return op->kind == PLAN_OP_GATHER || op->kind == PLAN_OP_SCATTER || op->kind == PLAN_OP_REDUCE;
-}
-
 /* Time of collectives during which compute does not run. Both lists are in the order of time. */
 static void exposed_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
@@ -119,7 +114,7 @@ static void exposed_find(struct plan_time *t, const struct plan *p, const struct
 	for (int i = 0; i < p->op_count; i++) {
 		int64_t begin = spans[i].begin_ns, end = spans[i].end_ns;
 
-		if (begin < 0 || !is_collective(&p->ops[i]))
+		if (begin < 0 || !plan_op_is_exchange(&p->ops[i]))
 			continue;
 		t->sent_ns += end - begin;
 		t->exposed_ns += end - begin;

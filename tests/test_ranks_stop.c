@@ -50,6 +50,24 @@ static void test_unlike(void **state)
 	assert_false(run_has("unlike"));
 }
 
+/* A rank whose threads are on several NUMA nodes: cpu_offload=auto is on there alone, so on all ranks. */
+static void test_other_machine(void **state)
+{
+	const char *binary = getenv("FERRY_BINARY");
+	char one[1800], odd[1900];
+
+	(void)state;
+	if (ranks_are_local)
+		skip();
+	snprintf(one, sizeof(one),
+	        "FERRY_TOPOLOGY='numa:1 core:8 pu:1' exec %s train model=%s data=%s output_dir=%s/other "
+	        "threads=4 max_steps=2 overwrite_output_dir=on",
+	        binary ? binary : "build/ferry", tiny.dir, tiny.data, work_dir);
+	snprintf(odd, sizeof(odd), "FERRY_TOPOLOGY='numa:4 core:2 pu:1' %s", strstr(one, "exec"));
+	assert_int_equal(ranks_wait_apart(2, 1, odd, one), 0);
+	assert_int_equal(ranks_wait_apart(2, 0, odd, one), 0);
+}
+
 /* An error of all ranks is printed once, without the name of a rank. */
 static void test_alike(void **state)
 {
@@ -92,6 +110,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_told_to_stop),
 	        cmocka_unit_test(test_unlike),
+	        cmocka_unit_test(test_other_machine),
 	        cmocka_unit_test(test_alike),
 	        cmocka_unit_test(test_bad_shard),
 	};

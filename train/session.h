@@ -82,6 +82,7 @@ struct session {
 	struct pool *pool;
 	const struct machine *machine; /* the planned machine, borrowed; NULL: this one */
 	struct device *device;
+	int has_nodes; /* 1: the threads of this or another rank are on several NUMA nodes; set with the next */
 	struct device_memory device_memory; /* once the engine is open */
 	struct engine_options asked;        /* the options before a budget was spent */
 	struct engine_options least; /* the smallest plan of them, where the device has no room for any */

@@ -95,7 +95,7 @@ static int memory_check(struct session *s)
 static int auto_is_off(const struct session *s, const struct engine_options *o)
 {
 	return s->config->cpu_offload == CONFIG_AUTO && s->config->vram_budget_bytes == CONFIG_AUTO &&
-	       s->device_memory.is_host && (o->policy.inference || pool_node_count(s->pool) == 1);
+	       s->device_memory.is_host && (o->policy.inference || !s->has_nodes);
 }
 
 int session_keeps_activations(const struct session *s, const struct engine_options *o)
@@ -141,6 +141,8 @@ static int engine_open_in(struct session *s, const struct engine_options *option
 		rc = o.device_budget_bytes < 0 ? ERR_FIT : session_spend(s, &o);
 	if (!rc)
 		rc = engine_open(&s->engine, &o);
+	if (!rc)
+		rc = ranks_check_plans(s->engine);
 	if (rc == ERR_FIT) {
 		rc = speed_need(s, &s->asked);
 		return rc ? rc
@@ -166,6 +168,21 @@ static int memory_take(struct session *s, int *is_refused)
 	return *is_refused && !rc ? err_set(ERR_NOMEM, "another rank's GPU memory was taken") : rc;
 }
 
+/* Ranks on other machines find other things, but plan alike. */
+static int ranks_meet(struct session *s)
+{
+	int on_gpu = device_kind_of(s->device) == DEVICE_CUDA, rc;
+	double sums[] = {pool_node_count(s->pool) > 1, on_gpu};
+
+	rc = world_sum(sums, 2);
+	s->has_nodes = sums[0] > 0;
+	if (!rc && !on_gpu && sums[1] > 0)
+		rc = err_set(ERR_INPUT,
+		        "no GPU here, but other ranks have one; start ranks only on machines with a GPU, or "
+		        "set device=host");
+	return world_agree(rc);
+}
+
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
@@ -173,6 +190,8 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	int rc = context_length_check(&s->model->config, s->config, s->train.data, s->eval.data, &o);
 
 	adapters_find_base(s);
+	if (!rc)
+		rc = ranks_meet(s);
 	if (!rc)
 		rc = ranks_strategy(&o, s->config, world_self(), o.world_size, here);
 	if (rc)

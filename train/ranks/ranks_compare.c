@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* Reports the first line in which two texts differ. */
 static int lines_differ(const char *what, const char *own, const char *first)
@@ -154,4 +155,37 @@ int ranks_check_inputs(const struct config *c, const struct ranks_inputs *inputs
 	add_rows(&text, inputs->train.data ? "eval_data" : "data",
 	        inputs->train.data ? c->eval_data : c->data, &inputs->eval);
 	return text_compare("data", &text, 0);
+}
+
+/* ---- plans ---- */
+
+static uint64_t exchanges_hash(const struct plan *p, uint64_t hash)
+{
+	for (int i = 0; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+		const int64_t facts[] = {op->kind, op->unit, op->micro, op->updates,
+		        p->buffers[p->args[op->first_arg].buffer].bytes};
+
+		if (plan_op_is_exchange(op))
+			hash = XXH3_64bits_withSeed(facts, sizeof(facts), hash);
+	}
+	return hash;
+}
+
+int ranks_check_plans(const struct engine *engine)
+{
+	uint64_t own = 0, first;
+	int rc;
+
+	for (int kind = 0; kind <= PLAN_LOGITS; kind++)
+		if (engine_plan(engine, (enum plan_kind)kind))
+			own = exchanges_hash(engine_plan(engine, (enum plan_kind)kind), own + 1);
+	first = own;
+	rc = world_broadcast(&first, sizeof(first), 0);
+	if (!rc && first != own)
+		rc = err_set(ERR_INTERNAL,
+		        "this rank's plan differs from rank 0's, and they would wait for each other for "
+		        "ever; "
+		        "set cpu_offload, activations and vram_budget to other values than auto");
+	return world_agree(rc);
 }

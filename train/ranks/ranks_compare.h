@@ -7,6 +7,7 @@
 #include "checkpoint/load.h"
 #include "config/config.h"
 #include "data/rows/dataset.h"
+#include "offload/engine.h"
 
 /* Compares program and configuration. ERR_INPUT on all ranks names the rank and the first difference. */
 int ranks_check(const struct config *c);
@@ -26,5 +27,9 @@ struct ranks_inputs {
  * checkpoint: its manifest, which has a checksum for every block. `code` is this rank's result of opening
  * them. Compares nothing with load=rank0_only. */
 int ranks_check_inputs(const struct config *c, const struct ranks_inputs *inputs, int code);
+
+/* Compares what the plans exchange between ranks, because a rank would wait for ever for an exchange that
+ * another does not plan. ERR_INTERNAL: all that plans follow from is the same on all ranks. */
+int ranks_check_plans(const struct engine *engine);
 
 #endif
