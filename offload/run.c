@@ -504,7 +504,8 @@ static int shown_events_open(struct run *r)
 
 int run_execute(struct run *r, const struct run_step *step, struct run_span *spans)
 {
-	int is_shown = r->plan->kind == PLAN_TRAIN && !spans, shown = 0, rc = 0, done;
+	int is_shown = r->plan->kind == PLAN_TRAIN && !spans && device_has_bytes(r->dock->device);
+	int count = r->plan->op_count, rc = 0, done;
 
 	if (step->micro_count > r->plan->policy.micro_batches)
 		return err_set(ERR_RANGE, "step of %d micro-batches, plan of %d", step->micro_count,
@@ -517,14 +518,13 @@ int run_execute(struct run *r, const struct run_step *step, struct run_span *spa
 		return rc;
 	r->step = step;
 	if (is_shown)
-		work_begin(work_step, r->plan->op_count);
-	for (int i = 0; i < r->plan->op_count && !rc; i++) {
-		rc = execute_op(r, i, spans ? &spans[i] : NULL);
+		work_begin(work_step, count);
+	for (int i = 0; i < count + SHOWN_LAG && !rc; i++) {
+		if (i < count)
+			rc = execute_op(r, i, spans ? &spans[i] : NULL);
 		if (!rc && is_shown && i >= SHOWN_LAG)
-			rc = work_show(r, shown++);
+			rc = work_show(r, i - SHOWN_LAG);
 	}
-	while (!rc && is_shown && shown < r->plan->op_count)
-		rc = work_show(r, shown++);
 	done = device_sync(r->dock->device);
 	if (is_shown)
 		work_end();

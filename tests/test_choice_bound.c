@@ -4,9 +4,12 @@
 #include "tests/check.h"
 #include "tests/model_text.h"
 
+#include "base/mem.h"
+#include "base/work.h"
 #include "device/backend.h"
 #include "model/experts_parts.h"
 #include "placement/choice_bound.h"
+#include "placement/simulate.h"
 
 #include <math.h>
 
@@ -161,12 +164,48 @@ static void test_too_small(void **state)
 	model_close(model);
 }
 
+static double step_of(const struct engine_options *o, int has_spans)
+{
+	struct simulated step;
+	struct engine *e;
+	struct run_span *spans;
+
+	check_ok(engine_open(&e, o));
+	check_ok(engine_start(e));
+	spans = mem_alloc((size_t)engine_plan(e, PLAN_TRAIN)->op_count, sizeof(*spans));
+	check_ok(simulate_step(&step, e, o, has_spans ? spans : NULL));
+	mem_free(spans);
+	engine_close(e);
+	return step.step_ms;
+}
+
+/* A simulated step takes as long when nobody asks for its spans, and is no work that a user waits for. */
+static void test_spans_change_no_time(void **state)
+{
+	static const char planning[] = "planning";
+	struct model *model = model_from(llama);
+	struct engine_options o = options_of(model, 24);
+	struct device_options meta = {0};
+	struct work_state work;
+
+	(void)state;
+	check_ok(device_open(&o.device, "meta", &meta));
+	work_begin(planning, 1);
+	assert_true(step_of(&o, 1) == step_of(&o, 0));
+	assert_int_equal(work_now(&work), 1);
+	assert_ptr_equal(work.what, planning);
+	work_end();
+	device_close(o.device);
+	model_close(model);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_candidates),
 	        cmocka_unit_test(test_passes),
 	        cmocka_unit_test(test_too_small),
+	        cmocka_unit_test(test_spans_change_no_time),
 	};
 
 	device_register(&backend_meta);
