@@ -88,6 +88,37 @@ __attribute__((noinline)) static double mse_of(const char *rows)
 	return strtod(at + strlen("\"eval_mse\":"), NULL);
 }
 
+__attribute__((noinline)) static void mse_range(const char *rows, double *least, double *most)
+{
+	*least = *most = mse_of(rows);
+	for (; (rows = strstr(rows, "\"eval_mse\":")); rows++) {
+		*least = fmin(*least, mse_of(rows));
+		*most = fmax(*most, mse_of(rows));
+	}
+}
+
+/* The best evaluation by an error is that of the smallest. */
+static void test_least_error(void **state)
+{
+	json_t *root = NULL;
+	char *rows;
+	double least, most;
+
+	(void)state;
+	assert_ferry_json(&root,
+	        "train --json model=%s/speaker data=%s/numbers.jsonl eval_data=%s/numbers.jsonl "
+	        "output_dir=%s/least objective=regression max_steps=6 eval_steps=1 save_steps=best "
+	        "metric_for_best_model=mse learning_rate=1e-3 compute_dtype=fp32 "
+	        "per_device_train_batch_size=4",
+	        work_dir, work_dir, work_dir, work_dir);
+	rows = file_of("least", "metrics.jsonl");
+	mse_range(rows, &least, &most);
+	assert_true(least < 0.9 * most);
+	assert_true(least == json_number_value(json_object_get(json_object_get(root, "best"), "value")));
+	mem_free(rows);
+	json_decref(root);
+}
+
 /* The eval_mse of a run whose evaluations draw two numbers again and again. */
 static double mixed_mse(int ranks)
 {
@@ -151,8 +182,8 @@ static void test_embedder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_classifier),
-	        cmocka_unit_test(test_regression), cmocka_unit_test(test_mixed),
-	        cmocka_unit_test(test_embedder)};
+	        cmocka_unit_test(test_regression), cmocka_unit_test(test_least_error),
+	        cmocka_unit_test(test_mixed), cmocka_unit_test(test_embedder)};
 	int failed;
 
 	ferry_run_begin("scores");

@@ -80,7 +80,8 @@ static int metric_open(struct trainer *t)
 	json_decref(sample);
 	t->best.greater = c->greater_is_better != CONFIG_AUTO
 	                          ? c->greater_is_better
-	                          : !ends_with(name, "loss") && !ends_with(name, "perplexity");
+	                          : !ends_with(name, "loss") && !ends_with(name, "perplexity") &&
+	                                    !ends_with(name, "mse");
 	return rc;
 }
 
