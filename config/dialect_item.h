@@ -19,6 +19,7 @@
 #define ITEM_ON "on true yes 1"
 #define ITEM_OFF "off false no 0 none null"
 #define ITEM_NOT_QUANTIZED "not supported; base_format quantizes the base to nf4, fp4, fp8, int8 or mxfp4; "
+#define ITEM_REWARD "write a file of ferry's keys with objective=reward"
 #define ITEM_BY_NAME "ferry chooses parameters by name; write "
 #define ITEM_FREEZE_EXAMPLE "freeze='model\\.layers\\.[0-3]\\..*'"
 #define ITEM_TRAINABLE_EXAMPLE                                                                               \

@@ -111,7 +111,8 @@ static int stage(const struct item *s)
 {
 	static const struct {
 		const char *stage, *does;
-	} others[] = {{"ppo", "trains by reinforcement learning (PPO)"}, {"rm", "trains a reward model"}};
+	} others[] = {{"ppo", "trains by reinforcement learning (PPO)"},
+	        {"rm", "trains a reward model; " ITEM_REWARD}};
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
 		if (config_name_equal(s->text, others[i].stage))

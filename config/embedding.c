@@ -126,6 +126,10 @@ static int matryoshka_check(const struct config *c)
 	if (weight_count < 0)
 		return embedding_refuse(
 		        c, "matryoshka_weights", "is no list of at most 16 numbers; set it as in 1,1,0.5");
+	for (int i = 0; i < weight_count; i++)
+		if (!(weights[i] > 0))
+			return embedding_refuse(c, "matryoshka_weights",
+			        "has a weight that is not above 0; leave out its length");
 	if (weight_count && weight_count != count)
 		return embedding_refuse(c, "matryoshka_weights",
 		        count ? "has another number of entries than matryoshka_dims"
@@ -176,7 +180,7 @@ int embedding_check(const struct config *c)
 		        "and objective are both set; choose one");
 	if (c->objective && c->packing != CONFIG_PACKING_OFF)
 		return embedding_refuse(
-		        c, "packing", "is set, but texts with labels are not packed; set packing=off");
+		        c, "packing", "is set, but rows of objective are not packed; set packing=off");
 	if (!c->objective && c->num_labels)
 		return embedding_refuse(
 		        c, "num_labels", "has no effect without objective=classification; set it");

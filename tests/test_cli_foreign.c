@@ -491,7 +491,8 @@ static const struct {
         {"fsdp_config: /nowhere.json\n",
                 "YAML:1: fsdp_config=/nowhere.json: /nowhere.json: cannot open: No such file or directory"},
         {"reward_model: true\nxyzzy: 1\nlearning_rate: x\n",
-                "YAML:1: reward_model=true: this file trains a reward model, which ferry cannot do"},
+                "YAML:1: reward_model=true: this file trains a reward model; write a file of ferry's keys "
+                "with objective=reward"},
         {"base_model: m\nsequence_len: 9\nplugins:\n  - axolotl.integrations.kd.KDPlugin\n",
                 "YAML:4: plugins=axolotl.integrations.kd.KDPlugin: this file distills a teacher, which ferry "
                 "cannot do"},

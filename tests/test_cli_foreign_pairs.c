@@ -104,8 +104,8 @@ static void test_understood(void **state)
 static const struct {
 	const char *yaml, *text;
 } refused[] = {
-        {LLAMA_FACTORY "stage: rm\n",
-                "YAML:5: stage=rm: this file trains a reward model, which ferry cannot do"},
+        {LLAMA_FACTORY "stage: rm\n", "YAML:5: stage=rm: this file trains a reward model; write a file of "
+                                      "ferry's keys with objective=reward"},
         {LLAMA_FACTORY "stage: dpo\npref_loss: kto_pair\n",
                 "YAML:6: pref_loss=kto_pair: not supported; supported: sigmoid, hinge, ipo, simpo, orpo"},
         {LLAMA_FACTORY "stage: dpo\nref_model: other\n",

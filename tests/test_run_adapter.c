@@ -329,8 +329,9 @@ static void test_module_prefix(void **state)
 	        work_dir);
 	assert_ferry(0, NULL, "train model=%s/nemotron data=%s output_dir=%s/out lora_rank=2 dry_run=on",
 	        work_dir, tiny.data, work_dir);
-	assert_said("PEFT loads no adapter of out_proj in this family; if it is to load this one, set "
-	            "lora_exclude_modules=out_proj");
+	assert_said(
+	        "PEFT loads no adapter of out_proj in this family; for an adapter that it loads whole, set "
+	        "lora_exclude_modules=out_proj");
 	for (int i = 0; i < 3; i++) {
 		struct adapter_file f;
 

@@ -76,7 +76,7 @@ static int adapt_as_found(struct session *s)
 		        config_where(c, "preference_reference"));
 	if (!rc && s->adapter.options.use_dora && c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE)
 		rc = err_set(ERR_UNSUPPORTED,
-		        "it is DoRA, whose magnitudes %s=base cannot take off; use start",
+		        "it is DoRA, and %s=base cannot take off its magnitudes; use start",
 		        config_where(c, "preference_reference"));
 	if (!rc && c->verb == VERB_TRAIN && c->lora_dropout < 0 && s->adapter.options.dropout > 0 &&
 	        !world_self()->rank)
@@ -145,7 +145,8 @@ static void warn_of_refused(const struct model *model, const struct adapter_opti
 		if (!at || at == name || at[-1] != '.' || strcmp(at + strlen(refused), ".weight") ||
 		        model_adapter_of(model, t) < 0)
 			continue;
-		log_warn("%s: PEFT loads no adapter of %s in this family; if it is to load this one, set "
+		log_warn("%s: PEFT loads no adapter of %s in this family; for an adapter that it loads "
+		         "whole, set "
 		         "lora_exclude_modules=%s",
 		        o->called.targets, refused, refused);
 		return;

@@ -105,7 +105,7 @@ int magnitudes_check(const struct session *s)
 			continue;
 		if (s->model->tensors[matrix].trainable)
 			return err_set(ERR_UNSUPPORTED,
-			        "%s: %s trains itself, which DoRA of it does not support; exclude it from "
+			        "%s: %s trains itself, so DoRA of it is not supported; exclude it from "
 			        "trainable",
 			        where, s->model->tensors[matrix].name);
 		if (!c->lora_adapter && s->model->tensors[matrix].kept &&

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "data/rows/dataset_build.h"
 #include "data/tokenizer/token_list.h"
 #include "data/tokenizer/tokenizer.h"
@@ -155,9 +156,9 @@ static int margins_read(float *score, const struct texts_record *r, const struct
 
 	if (!margins && count != negatives + 1)
 		return err_set(ERR_INPUT,
-		        "%s: \"%s\" has %lld numbers; the row has %lld negatives: expected a margin for "
+		        "%s: \"%s\" has %lld numbers; the row has %lld negative%s: expected a margin for "
 		        "each, or a score for the positive and each negative",
-		        b->where, r->score_key, (long long)count, (long long)negatives);
+		        b->where, r->score_key, (long long)count, (long long)negatives, plural_s(negatives));
 	if (!margins)
 		rc = number_read(&positive, json_array_get(r->score, 0), r, b);
 	for (int64_t i = 0; i < negatives && !rc; i++) {

@@ -91,7 +91,7 @@ static int words_open(const struct config *c, struct model *model)
 {
 	if (!model->config.is_encoder)
 		return err_set(ERR_UNSUPPORTED,
-		        "%s=masked trains encoders as BERT; %s (%s) is a decoder: leave objective out",
+		        "%s=masked trains encoders such as BERT; %s (%s) is a decoder: leave objective out",
 		        config_where(c, "objective"), c->model, model->config.model_type);
 	if (model->config.is_classifier == HEAD_OF_WORDS)
 		return 0;

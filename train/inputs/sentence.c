@@ -37,7 +37,9 @@ static int lengths_find(struct sentence_dir *s, const struct config *c)
 	if (is_unit)
 		return 0;
 	if (p->layer_count == POOL_LAYERS_MAX)
-		return err_set(ERR_UNSUPPORTED, "%s: no room for normalize=on behind its modules", c->model);
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: normalize=on needs a module more than the %d that are supported; leave it out",
+		        c->model, POOL_LAYERS_MAX);
 	p->layer[p->layer_count++] =
 	        (struct pool_layer){.kind = POOL_LAYER_UNIT, .in = s->width, .out = s->width};
 	return 0;
