@@ -105,7 +105,10 @@ static const struct dialect_key keys[] = {
 static int finish(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *on = dialect_kept(d, "fsdp_checkpointing");
+	int rc = processes_say(d, c);
 
+	if (rc)
+		return rc;
 	if (!on || (config_was_set(c, "activations") && item_is_off(on->text)))
 		return 0;
 	if (config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)

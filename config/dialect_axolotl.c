@@ -335,12 +335,18 @@ static int best_apply(const struct dialect_state *d, struct config *c)
 	return 0;
 }
 
-/* These two replace what config.json says; the coefficient alone changes nothing unless that asks. */
+/* These two replace what config.json says. */
 static int balance_apply(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *asks = dialect_kept(d, "balance"), *coef = dialect_kept(d, "balance_coef");
 
-	if (!asks || config_was_set(c, "router_aux_loss_coef"))
+	if (config_was_set(c, "router_aux_loss_coef"))
+		return 0;
+	if (!asks && coef && config_trains(c))
+		log_warn("%s=%s has no effect without model_config.output_router_logits; if config.json sets "
+		         "that, set router_aux_loss_coef=%s",
+		        coef->name, coef->text, coef->text);
+	if (!asks)
 		return 0;
 	if (item_is_off(asks->text))
 		return kept_set(c, asks, "router_aux_loss_coef", "0");

@@ -311,6 +311,55 @@ int item_step_rows(const struct item *s, const char *slot)
 	return item_keep(s, slot);
 }
 
+int item_processes(const struct item *s)
+{
+	char *end;
+	long count = strtol(s->text, &end, 10);
+
+	if (item_is_off(s->text) || !strcmp(s->text, "auto") || !strcmp(s->text, "-1"))
+		return 0;
+	if (*end || count < 1 || count > 1000000)
+		return item_refuse(s, "must be a number of processes");
+	return item_keep(s, strstr(s->name, "replicate") ? "replicas"
+	                    : strstr(s->name, "shard")   ? "shards"
+	                                                 : "processes");
+}
+
+int processes_say(const struct dialect_state *d, const struct config *c)
+{
+	const struct dialect_kept *kept[] = {
+	        dialect_kept(d, "processes"), dialect_kept(d, "shards"), dialect_kept(d, "replicas")};
+	long long count = 1, ranks = c->ranks > 1 ? c->ranks : 1;
+	struct str text = {0};
+	struct launch launch;
+	int named = 0, rc;
+
+	/* the first counts them all, the other two share them */
+	for (int i = 0; i < 3 && !(i && kept[0]); i++)
+		if (kept[i]) {
+			if (!named)
+				config_place(
+				        &text, &(struct config_layer){.file = kept[i]->file}, kept[i]->line);
+			str_printf(&text, "%s%s=%s", named++ ? " and " : "", kept[i]->name, kept[i]->text);
+			count *= strtol(kept[i]->text, NULL, 10);
+		}
+	launch_read_any(&launch);
+	ranks = launch.size > 1 ? launch.size : ranks;
+	str_add(&text, named > 1 ? " have no effect: " : " has no effect: ");
+	if (ranks == 1)
+		str_printf(&text,
+		        "one rank trains, with 1/%lld of the rows of a step; for %lld ranks set ranks=%lld",
+		        count, count, count);
+	else
+		str_printf(
+		        &text, "%lld ranks train, with %lld/%lld of the rows of a step", ranks, ranks, count);
+	rc = str_check(&text);
+	if (!rc && config_trains(c) && count > 1 && count != ranks)
+		log_warn("%s", text.data);
+	str_free(&text);
+	return rc;
+}
+
 /* "micro_batch_size 4", as the user calls it, or nothing if it is not set. */
 static void add_factor(struct str *out, const struct config *c, const char *key)
 {
@@ -369,23 +418,4 @@ void dialect_state_free(struct dialect_state *d)
 		str_free(&d->refusals[i].keys);
 		mem_free(d->refusals[i].why);
 	}
-}
-
-int item_processes(const struct item *s)
-{
-	char *end;
-	long count = strtol(s->text, &end, 10);
-	struct launch launch;
-
-	if (item_is_off(s->text) || !strcmp(s->text, "auto") || !strcmp(s->text, "-1"))
-		return 0;
-	if (*end || count < 1 || count > 1000000)
-		return item_refuse(s, "must be a number of processes");
-	launch_read_any(&launch);
-	if (count > 1 && config_trains(s->c) && launch.size == 1)
-		item_warn(s,
-		        "%s=%ld has no effect: one rank trains, with 1/%ld of the rows of a step; for %ld "
-		        "ranks set ranks=%ld",
-		        s->name, count, count, count, count);
-	return 0;
 }

@@ -148,9 +148,10 @@ int item_quant_method(const struct item *s);
 int item_quant_dtype(const struct item *s);
 int quantized_apply(const struct dialect_state *d, struct config *c, int has_lora);
 
-/* A number of processes that share the rows of a step. Ranks are started by mpirun, srun or ranks=N, not by
- * such a key: warns. */
+/* Keeps a number of processes that share the rows of a step: all, of a copy of the model, or of copies. Ranks
+ * are started by mpirun, srun or ranks=N, not by such a key: processes_say warns if there are others. */
 int item_processes(const struct item *s);
+int processes_say(const struct dialect_state *d, const struct config *c);
 
 /* Warns about the setting, with its place. */
 void item_warn(const struct item *s, const char *format, ...) __attribute__((format(printf, 2, 3)));

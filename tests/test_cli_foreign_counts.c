@@ -1,5 +1,5 @@
 /* links: cli */
-/* Keys of other trainers that count processes or stop a run: each is said, none is lost. */
+/* Keys of other trainers that count processes, stop a run or need another key: each is said, none is lost. */
 #include "tests/ferry_run.h"
 
 static const char axolotl[] = "base_model: models/l\ndatasets:\n  - path: rows.jsonl\n    type: alpaca\n"
@@ -44,6 +44,12 @@ static void test_processes(void **state)
 	        {axolotl, "dp_shard_size: 16\n", "run.yaml:8: dp_shard_size=16 has no effect|1/16|ranks=16",
 	                0},
 	        {axolotl, "dp_replicate_size: 2\n", "dp_replicate_size=2 has no effect|ranks=2", 0},
+	        {axolotl, "dp_shard_size: 2\ndp_replicate_size: 4\n",
+	                "run.yaml:8: dp_shard_size=2 and dp_replicate_size=4 have no effect|1/8|ranks=8|"
+	                "!ranks=2|!ranks=4",
+	                0},
+	        {axolotl, "dp_shard_size: 2\ndp_replicate_size: 4\nranks: 8\n", "!no effect", 0},
+	        {axolotl, "dp_shard_size: 8\nranks: 2\n", "2 ranks train, with 2/8 of the rows", 0},
 	        {axolotl, "dp_shard_size: 1\n", "!has no effect", 0},
 	        {axolotl, "dp_shard_size:\n", "!has no effect", 0},
 	        {axolotl, "dp_shard_size: many\n", "must be a number of processes", 2},
@@ -56,6 +62,8 @@ static void test_processes(void **state)
 	        {accelerate, "num_processes: 8\n", "num_processes=8 has no effect|ranks=8", 0},
 	        {accelerate, "parallelism_config:\n  parallelism_config_dp_shard_size: 8\n",
 	                "dp_shard_size=8 has no effect|ranks=8", 0},
+	        {accelerate, "num_processes: 8\nparallelism_config:\n  parallelism_config_dp_shard_size: 8\n",
+	                "num_processes=8 has no effect|!dp_shard_size=8", 0},
 	        {accelerate, "parallelism_config:\n  parallelism_config_tp_size: 2\n", "tensor", 2},
 	};
 
@@ -80,9 +88,27 @@ static void test_watchdog(void **state)
 		check(&rows[i]);
 }
 
+/* What only counts beside another key says so. */
+static void test_alone(void **state)
+{
+	static const struct row rows[] = {
+	        {axolotl, "model_config:\n  router_aux_loss_coef: 0.1\n",
+	                "router_aux_loss_coef=0.1 has no effect without model_config.output_router_logits",
+	                0},
+	        {axolotl, "model_config:\n  router_aux_loss_coef: 0.1\n  output_router_logits: true\n",
+	                "!has no effect", 0},
+	        {axolotl, "router_aux_loss_coef: 0.1\n", "!has no effect", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		check(&rows[i]);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_processes), cmocka_unit_test(test_watchdog)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_processes), cmocka_unit_test(test_watchdog),
+	        cmocka_unit_test(test_alone)};
 	int failed;
 
 	ferry_run_begin("counts");
