@@ -207,11 +207,15 @@ void adapter_backward_weight(
  *
  * y = W x + bias + (m / n - 1) W x' + m / n s B A x', where x' is what dropout leaves of x. */
 
-/* Finds the adapter, if it has magnitudes, and the norms. */
+/* Finds the adapter, if it has magnitudes, and the norms. Both steps of backward need the same ones. */
 static int magnitudes_find(struct adapter *p, struct stage_call *call, const struct linear *linear)
 {
 	if (!adapter_find(p, call, linear) || dev_is_none(p->magnitude))
 		return 0;
+	if (call->normed == linear->weight && call->normed_first == linear->first)
+		return 1;
+	call->normed = linear->weight;
+	call->normed_first = linear->first;
 	call_op(call, &(struct op){.kind = OP_ROW_NORMS,
 	                      .row_norms = {.norm = scratch_at(call, call->scratch.row_norms),
 	                              .w = linear_matrix_at(
