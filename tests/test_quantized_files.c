@@ -89,7 +89,20 @@ static void matrix_free(struct matrix *m)
 
 /* ---- forms ---- */
 
-enum form { NF4, NF4_TWICE, FP4, INT8, FP8, FP8_BF16, FP8_ROWS, FP8_ONE, MXFP4, FORM_COUNT };
+enum form {
+	NF4,
+	NF4_TWICE,
+	FP4,
+	INT8,
+	FP8,
+	FP8_BF16,
+	FP8_POWERS,
+	FP8_ROWS,
+	FP8_ONE,
+	MXFP4,
+	MXFP4_E8M0,
+	FORM_COUNT
+};
 
 static const struct {
 	const char *name, *config;
@@ -103,11 +116,13 @@ static const struct {
         {"int8", "{\"quant_method\": \"bitsandbytes\"}", CODE_I8, CODE_SCALE_F32, 0},
         {"fp8", "{\"quant_method\": \"fp8\"}", CODE_E4M3, CODE_SCALE_F32, 128},
         {"fp8_bf16", "{\"quant_method\": \"fp8\"}", CODE_E4M3, CODE_SCALE_F32, 128},
+        {"fp8_powers", "{\"quant_method\": \"fp8\"}", CODE_E4M3, CODE_SCALE_F32, 128},
         {"fp8_rows", "{\"quant_method\": \"compressed-tensors\"}", CODE_E4M3, CODE_SCALE_F32,
                 WEIGHT_BLOCK_ROW},
         {"fp8_one", "{\"quant_method\": \"compressed-tensors\"}", CODE_E4M3, CODE_SCALE_F32,
                 WEIGHT_BLOCK_ROW},
         {"mxfp4", "{\"quant_method\": \"compressed-tensors\"}", CODE_E2M1, CODE_SCALE_E8M0, 32},
+        {"mxfp4_e8m0", "{\"quant_method\": \"compressed-tensors\"}", CODE_E2M1, CODE_SCALE_E8M0, 32},
 };
 
 /* The tensors of a matrix as bitsandbytes writes them. */
@@ -169,6 +184,11 @@ static void add_coded(struct files *f, const char *name, const struct matrix *m,
 		entry_add(f, prefix, ".weight_scale_inv", SAFETENSORS_BF16, 2, (m->rows + 127) / 128, across,
 		        half);
 		return;
+	case FP8_POWERS:
+		entry_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
+		entry_add(f, prefix, ".weight_scale_inv", SAFETENSORS_F8_E8M0, 2, (m->rows + 127) / 128,
+		        across, powers);
+		return;
 	case FP8_ROWS:
 		entry_add(f, name, "", SAFETENSORS_F8_E4M3, 2, m->rows, m->cols, m->codes);
 		entry_add(f, prefix, ".weight_scale", SAFETENSORS_F32, 2, m->rows, 1, m->scales);
@@ -179,8 +199,10 @@ static void add_coded(struct files *f, const char *name, const struct matrix *m,
 		entry_add(f, prefix, ".weight_scale", SAFETENSORS_F32, 1, 1, 1, m->scales);
 		return;
 	case MXFP4:
+	case MXFP4_E8M0:
 		entry_add(f, prefix, ".weight_packed", SAFETENSORS_U8, 2, m->rows, m->cols / 2, m->codes);
-		entry_add(f, prefix, ".weight_scale", SAFETENSORS_U8, 2, m->rows, m->cols / 32, powers);
+		entry_add(f, prefix, ".weight_scale", form == MXFP4 ? SAFETENSORS_U8 : SAFETENSORS_F8_E8M0, 2,
+		        m->rows, m->cols / 32, powers);
 		return;
 	default:
 		add_4bit(f, name, m, form);
@@ -213,12 +235,15 @@ static void model_make(struct files *coded, enum form form)
 			continue;
 		}
 		matrix_make(&m, f, value, t->shape[0], t->shape[1]);
-		if (form == FP8_BF16 || form == FP8_ONE) { /* other scales, other values */
+		if (form == FP8_BF16 || form == FP8_POWERS ||
+		        form == FP8_ONE) { /* other scales, other values */
 			int64_t across = f->block_cols ? (m.cols + 127) / 128 : 1;
 
 			for (int64_t s = 0; s < m.scale_count; s++)
 				m.scales[s] = form == FP8_ONE ? m.scales[0]
-				                              : bf16_to_f32(bf16_from_f32(m.scales[s]));
+				              : form == FP8_POWERS
+				                      ? code_e8m0((uint8_t)(f32_bits(m.scales[s]) >> 23))
+				                      : bf16_to_f32(bf16_from_f32(m.scales[s]));
 			for (int64_t e = 0; e < m.rows * m.cols; e++)
 				m.value[e] = code_values(CODE_E4M3)[m.codes[e]] *
 				             m.scales[e / m.cols / f->block_rows * across +
@@ -358,6 +383,8 @@ static void test_damaged(void **state)
 	model_make(f, FP8);
 	WITH(".weight_scale_inv", ((float *)f->data[at])[0] = NAN,
 	        "weight_scale_inv\" holds nan at element 0");
+	WITH(".weight_scale_inv", ((float *)f->data[at])[0] = 3e37F,
+	        "weight_scale_inv\" holds 3e+37 at element 0");
 	WITH(".weight", ((uint8_t *)f->data[at])[5] = 0x7f, "q_proj.weight\" holds nan at element 5");
 	WITH(".weight_scale_inv", (f->decls[at].shape[0] = 1, f->decls[at].shape[1] = 4),
 	        "weight_scale_inv\" has shape [1, 4]");

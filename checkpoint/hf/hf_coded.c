@@ -211,10 +211,11 @@ static int scales_check(const struct hf_coded *c)
 	int64_t rows = c->as.shape[0], cols = c->as.shape[1],
 	        wanted = weight_format_scales(c->format, rows, cols);
 	int64_t down = weight_format_scales(c->format, rows, 1);
-	int is_power = c->format->scale == CODE_SCALE_E8M0,
-	    is_known = is_power ? t->dtype == SAFETENSORS_U8 || t->dtype == SAFETENSORS_F8_E8M0
-	                        : t->dtype == SAFETENSORS_F32 || t->dtype == SAFETENSORS_BF16 ||
-	                                  t->dtype == SAFETENSORS_F16;
+	int is_known = t->dtype == SAFETENSORS_F8_E8M0 ||
+	               (c->format->scale == CODE_SCALE_E8M0
+	                               ? t->dtype == SAFETENSORS_U8
+	                               : t->dtype == SAFETENSORS_F32 || t->dtype == SAFETENSORS_BF16 ||
+	                                         t->dtype == SAFETENSORS_F16);
 
 	if (!is_known)
 		return fail(&c->scales, "has scales of a dtype that ferry does not read");
@@ -272,11 +273,12 @@ static int of_compressed(struct hf_coded *c, const struct hf_dir *dir, const str
 	if (!c->codes.tensor)
 		return missing(marker, ".weight");
 	if (packed.tensor) {
-		if (packed.tensor->dtype != SAFETENSORS_U8 || marker->tensor->dtype != SAFETENSORS_U8)
+		if (packed.tensor->dtype != SAFETENSORS_U8 ||
+		        (marker->tensor->dtype != SAFETENSORS_U8 &&
+		                marker->tensor->dtype != SAFETENSORS_F8_E8M0))
 			return err_set(ERR_UNSUPPORTED,
 			        "%s: tensor \"%s\" is packed in a way that ferry does not read; of packed "
-			        "weights it "
-			        "reads MXFP4 (U8 with U8 scales)",
+			        "weights it reads MXFP4 (U8 with scales in U8 or F8_E8M0)",
 			        packed.file->path, safetensors_name_show(packed.tensor->name).text);
 		c->format = weight_format_coded(CODE_E2M1, CODE_SCALE_E8M0, 32);
 		c->own_name = mem_printf("%.*s.weight", len, name);

@@ -12,8 +12,11 @@
 
 enum { PIECE = 16 << 10 /* elements on the stack */, TURNED_BYTES = 64 << 10 };
 
-/* The largest magnitude of E2M1: a scale near 2^127 is a number, its product with a code is none. */
-static const float E2M1_MOST = 6;
+/* The largest magnitude of a code. A scale near 2^127 is a number, but its product with a code is none. */
+static float code_most(enum code code)
+{
+	return code == CODE_E4M3 ? 448 : code == CODE_I8 ? 127 : code == CODE_E2M1 ? 6 : 1;
+}
 
 static int fail_value(const struct hf_place *at, int64_t index, double value)
 {
@@ -80,8 +83,7 @@ static int scales_read(const struct hf_coded *c, float *dst, int64_t first, int6
 		        c->is_one ? width : n * width);
 		for (int64_t i = 0; i < n && !rc; i++) {
 			dst[at + i] = scale_widen(t->dtype, raw, c->is_one ? 0 : i) * c->factor;
-			if (!isfinite(dst[at + i]) ||
-			        (c->format->scale == CODE_SCALE_E8M0 && !isfinite(dst[at + i] * E2M1_MOST)))
+			if (!isfinite(dst[at + i] * code_most(c->format->code)))
 				rc = fail_value(
 				        &c->scales, c->is_one ? 0 : first + at + i, (double)dst[at + i]);
 		}
@@ -163,7 +165,7 @@ static int turned_get(struct turned *t, int64_t row, int64_t rows)
 		rc = safetensors_read(
 		        c->scales.file, c->scales.tensor, t->powers, row * across, rows * across);
 	for (int64_t i = 0; i < rows * across && !rc; i++)
-		if (!isfinite(t->power[t->powers[i]] * E2M1_MOST))
+		if (!isfinite(t->power[t->powers[i]] * code_most(c->format->code)))
 			rc = fail_value(&c->scales, row * across + i, (double)t->power[t->powers[i]]);
 	return rc;
 }
