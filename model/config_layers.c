@@ -74,13 +74,12 @@ void config_read_delta(struct config_reader *r, struct block_config *b)
 	config_read_size(r, "linear_key_head_dim", &d->key_dim);
 	config_read_size(r, "linear_value_head_dim", &d->value_dim);
 	config_read_int(r, "linear_conv_kernel_dim", &b->taps, 2, CONV_TAPS_MAX);
-	b->conv_cols = delta_qkv_cols(d);
 	if (!r->err && d->value_heads % d->key_heads)
 		config_fail(r, ERR_INPUT,
 		        "linear_num_value_heads %" PRId64
 		        " is not a multiple of linear_num_key_heads %" PRId64,
 		        d->value_heads, d->key_heads);
-	if (!r->err && b->conv_cols > CONFIG_SIZE_MAX)
+	if (!r->err && delta_qkv_cols(d) > CONFIG_SIZE_MAX)
 		config_fail(r, ERR_INPUT,
 		        "%" PRId64 " and %" PRId64 " heads of linear attention exceed what ferry supports",
 		        d->key_heads, d->value_heads);

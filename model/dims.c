@@ -68,17 +68,14 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 		return 2 * b->experts.shared;
 	case DIM_SCAN_IN:
 		return scan_in_cols(&b->delta);
-	case DIM_SCAN_CONV:
 	case DIM_DELTA_QKV:
 		return delta_qkv_cols(&b->delta);
 	case DIM_DELTA_V:
-		return b->delta.value_heads * b->delta.value_dim;
+		return delta_value_cols(&b->delta);
 	case DIM_DELTA_HEADS:
 		return b->delta.value_heads;
 	case DIM_DELTA_HEAD:
 		return b->delta.value_dim;
-	case DIM_CONV:
-		return b->conv_cols;
 	case DIM_CONV_IN:
 		return 3 * c->C;
 	case DIM_TAPS:

@@ -69,10 +69,15 @@ struct delta_config {
 	int64_t key_heads, value_heads, key_dim, value_dim;
 };
 
+static inline int64_t delta_value_cols(const struct delta_config *d)
+{
+	return d->value_heads * d->value_dim;
+}
+
 /* Columns of q, k and v together; of x, B and C of a scan. */
 static inline int64_t delta_qkv_cols(const struct delta_config *d)
 {
-	return 2 * d->key_heads * d->key_dim + d->value_heads * d->value_dim;
+	return 2 * d->key_heads * d->key_dim + delta_value_cols(d);
 }
 
 /* What Mamba-2's scan has beside its heads. */
@@ -126,7 +131,7 @@ struct block_config {
 	struct latent_config latent;
 	struct delta_config delta;     /* with DELTA_QKV_W or SCAN_IN_W */
 	struct scan_config scan;       /* with SCAN_IN_W */
-	int64_t conv_cols, taps;       /* columns and filter of CONV_W; a filter of CONV_FILTER_W */
+	int64_t taps;                  /* of the filters of CONV_W, SCAN_CONV_W or CONV_FILTER_W */
 	struct experts_config experts; /* with ROUTER_W */
 	struct {
 		int64_t rank; /* 0: none; so is any where the model's adapter_rank is 0 */

@@ -87,7 +87,7 @@
 	ROW(DELTA_Z_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_V, HIDDEN)                                     \
 	ROW(DELTA_B_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_HEADS, HIDDEN)                                 \
 	ROW(DELTA_A_W, BLOCK, RECURRENT, MATRIX, DELTA, DELTA_HEADS, HIDDEN)                                 \
-	ROW(CONV_W, BLOCK, RECURRENT, FILTER, DELTA, CONV, TAPS)                                             \
+	ROW(CONV_W, BLOCK, RECURRENT, FILTER, DELTA, DELTA_QKV, TAPS)                                        \
 	ROW(DT_BIAS, BLOCK, RECURRENT, ONES, DELTA, DELTA_HEADS, ONE)                                        \
 	ROW(A_LOG, BLOCK, RECURRENT, RATES, DELTA, DELTA_HEADS, ONE)                                         \
 	ROW(DELTA_NORM_W, BLOCK, NORMS, ONES, DELTA, DELTA_HEAD, ONE)                                        \
@@ -100,8 +100,8 @@
 	ROW(CONV_OUT_B, BLOCK, RECURRENT, BIAS, CONV, HIDDEN, ONE)                                           \
 	ROW(SCAN_IN_W, BLOCK, RECURRENT, MATRIX, SCAN, SCAN_IN, HIDDEN)                                      \
 	ROW(SCAN_IN_B, BLOCK, RECURRENT, BIAS, SCAN, SCAN_IN, ONE)                                           \
-	ROW(SCAN_CONV_W, BLOCK, RECURRENT, FILTER, SCAN, SCAN_CONV, TAPS)                                    \
-	ROW(SCAN_CONV_B, BLOCK, RECURRENT, BIAS, SCAN, SCAN_CONV, ONE)                                       \
+	ROW(SCAN_CONV_W, BLOCK, RECURRENT, FILTER, SCAN, DELTA_QKV, TAPS)                                    \
+	ROW(SCAN_CONV_B, BLOCK, RECURRENT, BIAS, SCAN, DELTA_QKV, ONE)                                       \
 	ROW(SCAN_DT_BIAS, BLOCK, RECURRENT, ONES, SCAN, DELTA_HEADS, ONE)                                    \
 	ROW(SCAN_A_LOG, BLOCK, RECURRENT, RATES, SCAN, DELTA_HEADS, ONE)                                     \
 	ROW(SCAN_D, BLOCK, RECURRENT, ONES, SCAN, DELTA_HEADS, ONE)                                          \
@@ -414,11 +414,9 @@ enum model_dim {
 	DIM_DELTA_V,
 	DIM_DELTA_HEADS,
 	DIM_DELTA_HEAD,
-	DIM_CONV,
 	DIM_CONV_IN,
 	DIM_TAPS,
 	DIM_SCAN_IN,
-	DIM_SCAN_CONV,
 	DIM_INPUTS_VOCAB,
 	DIM_INPUTS,
 	DIM_INPUT,

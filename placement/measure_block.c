@@ -133,7 +133,7 @@ static int divides(const struct model_config *c, int64_t divisor)
 
 	return !(c->C % (divisor * COLUMNS_STEP) || first->F % (divisor * COLUMNS_STEP) ||
 	               first->experts.F % divisor || first->experts.shared % divisor || first->H % divisor ||
-	               first->KV % divisor || c->input_columns % divisor || first->conv_cols % divisor ||
+	               first->KV % divisor || c->input_columns % divisor ||
 	               first->delta.key_heads % divisor || first->delta.value_heads % divisor) &&
 	       c->C / divisor >= COLUMNS_MIN;
 }
@@ -172,7 +172,6 @@ static void block_cut(struct sample *s, int cut)
 	b->facts.experts.shared /= b->divisor;
 	b->facts.H /= b->divisor;
 	b->facts.KV /= b->divisor;
-	b->facts.conv_cols /= b->divisor;
 	b->facts.delta.key_heads /= b->divisor;
 	b->facts.delta.value_heads /= b->divisor;
 }

@@ -58,7 +58,6 @@ void qwen3_5_read(struct config_reader *r, struct model_config *c)
 		if (!is_linear[l])
 			continue;
 		b->delta = delta.delta;
-		b->conv_cols = delta.conv_cols;
 		b->taps = delta.taps;
 		if (c->act != ACT_SILU)
 			config_fail(r, ERR_UNSUPPORTED, "hidden_act: layers of linear attention need silu");
