@@ -8,6 +8,7 @@
 #include "base/num.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <time.h>
 
@@ -170,6 +171,40 @@ static inline char *run_numbers(const char *name)
 	assert_int_equal(at - text, len); /* whole lines only */
 	mem_free(text);
 	return str_take(&out);
+}
+
+/* A number of the last row of a run's metrics.jsonl with this step that has it; NaN: none has. */
+static inline double metric_of(const char *run, int64_t step, const char *key)
+{
+	char path[400], *text, *at, *line;
+	double found = NAN;
+	size_t len;
+
+	path_of(path, run);
+	snprintf(path + strlen(path), sizeof(path) - strlen(path), "/metrics.jsonl");
+	text = at = read_file(path, &len);
+	while ((line = strsep(&at, "\n"))) {
+		json_t *row = json_loads(line, 0, NULL);
+		const json_t *value = json_object_get(row, key);
+
+		if (json_is_number(value) && json_integer_value(json_object_get(row, "step")) == step)
+			found = json_number_value(value);
+		json_decref(row);
+	}
+	mem_free(text);
+	return found;
+}
+
+/* Two runs have almost the same losses in steps 1 to `steps`. */
+static inline void assert_near_losses(
+        const char *a, const char *b, int64_t steps, double most, const char *why)
+{
+	for (int64_t step = 1; step <= steps; step++) {
+		double x = metric_of(a, step, "loss"), y = metric_of(b, step, "loss");
+
+		if (!(fabs(x - y) <= most * fabs(x)))
+			fail_msg("%s: step %lld: %.9g, %.9g", why, (long long)step, x, y);
+	}
 }
 
 static inline void assert_same_files(const char *a, const char *b, const char *why)

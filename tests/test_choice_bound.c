@@ -72,8 +72,8 @@ static void candidate_check(struct chooser *s, struct choice_candidate k)
 
 	check_ok(candidate_judge(s, &k));
 	assert_true(k.step_ms > 0);
-	if (choice_bound_ms(bound, &k) > k.bound_ms * (1 + 1e-9) ||
-	        choice_bound_ms(bound, &k) < 0.9 * k.bound_ms)
+	if (!(choice_bound_ms(bound, &k) <= k.bound_ms * (1 + 1e-9) &&
+	            choice_bound_ms(bound, &k) >= 0.9 * k.bound_ms))
 		fail_msg("states %d, kept %d, weights %d: %.6f beside %.6f", k.states, k.kept, k.weights,
 		        choice_bound_ms(bound, &k), k.bound_ms);
 	kept = choice_bound_kept(bound, &k, s->blocks, k.device_bytes);

@@ -3,8 +3,6 @@
  * rank to rounding, however files are read. */
 #include "tests/run_fixture.h"
 
-#include <math.h>
-
 static struct run_model tiny;
 
 #define RUN                                                                                                  \
@@ -20,24 +18,6 @@ static void train(const char *out, const char *format, const char *more)
 {
 	assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/%s " RUN "base_format=%s %s", tiny.dir,
 	        tiny.data, work_dir, out, format, more);
-}
-
-/* Losses of two runs, step by step. */
-static void assert_near(const char *a, const char *b, double most, const char *why)
-{
-	char *of_a = run_numbers(a), *of_b = run_numbers(b), *at = of_a, *other = of_b;
-	int rows = 0;
-
-	while ((at = strstr(at, " loss ")) && (other = strstr(other, " loss "))) {
-		double x = strtod(at += 6, NULL), y = strtod(other += 6, NULL);
-
-		if (!(fabs(x - y) <= most * x))
-			fail_msg("%s: step %d: %.9g, %.9g", why, rows + 1, x, y);
-		rows++;
-	}
-	assert_int_equal(rows, 3);
-	mem_free(of_a);
-	mem_free(of_b);
 }
 
 /* Offload, whole units on the device, and the way of loading change no bit; the number of ranks rounds. */
@@ -61,7 +41,7 @@ static void test_losses(void **state)
 			        12 / atoi(ways[w] + 6));
 			snprintf(name, sizeof(name), "two%d", (int)w);
 			train(name, formats[f], more);
-			assert_near("one", name, 5e-6, more);
+			assert_near_losses("one", name, 3, 5e-6, more);
 		}
 	}
 }
@@ -112,7 +92,7 @@ static void test_resume(void **state)
 	        "logging_steps=1 lr_scheduler_type=constant compute_dtype=fp32 export_dtype=fp32 "
 	        "base_format=nf4 resume_from_checkpoint=auto",
 	        tiny.dir, tiny.data, work_dir);
-	assert_near("whole", "part", 5e-6, "resumed on other ranks");
+	assert_near_losses("whole", "part", 3, 5e-6, "resumed on other ranks");
 }
 
 /* Codes of bitsandbytes' files. */
@@ -135,7 +115,7 @@ static void test_stored(void **state)
 		        shared ? shared : "../shared");
 		train("one", "auto", "gradient_accumulation_steps=6");
 		train("two", "auto", "gradient_accumulation_steps=2 ranks=3");
-		assert_near("one", "two", 5e-6, models[m]);
+		assert_near_losses("one", "two", 3, 5e-6, models[m]);
 	}
 	tiny = was;
 }

@@ -127,6 +127,12 @@ static void test_no_duplicates(void **state)
 	        "per_device_train_batch_size=1 "
 	        "gradient_accumulation_steps=4 cpu_offload=on",
 	        work_dir, work_dir, work_dir, keys);
+	assert_near_losses("whole", "pieces", 12, 1e-5, "in pieces");
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/ranks %s "
+	        "per_device_train_batch_size=2 ranks=2",
+	        work_dir, work_dir, work_dir, keys);
+	assert_near_losses("whole", "ranks", 12, 1e-5, "on two ranks");
 	assert_ferry(0, NULL,
 	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/part %s "
 	        "per_device_train_batch_size=4",
@@ -134,9 +140,9 @@ static void test_no_duplicates(void **state)
 	path_of(path, "part/model");
 	assert_int_equal(file_remove_tree(path), 0);
 	path_of(path, "part/checkpoint-000010");
-	(void)file_remove_tree(path);
+	assert_int_equal(file_remove_tree(path), 0);
 	path_of(path, "part/checkpoint-000012");
-	(void)file_remove_tree(path);
+	assert_int_equal(file_remove_tree(path), 0);
 	assert_ferry(0, NULL,
 	        "train model=%s/speaker data=%s/twice.jsonl output_dir=%s/part %s "
 	        "per_device_train_batch_size=4 "

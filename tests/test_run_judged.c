@@ -47,26 +47,6 @@ static void train(const char *out, const char *more)
 	        answers, work_dir, out, more);
 }
 
-static double number_of(const char *run, int64_t step, const char *key)
-{
-	char path[400], *text, *line;
-	double found = NAN;
-	size_t len;
-
-	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, run);
-	text = read_file(path, &len);
-	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-		json_t *row = json_loads(line, 0, NULL);
-		const json_t *value = json_object_get(row, key);
-
-		if (json_is_number(value) && json_integer_value(json_object_get(row, "step")) == step)
-			found = json_number_value(value);
-		json_decref(row);
-	}
-	mem_free(text);
-	return found;
-}
-
 /* The model is its reference: kl is 0 and every loss half its weight, to the bit of the log probabilities. */
 static void test_start(void **state)
 {
@@ -77,12 +57,12 @@ static void test_start(void **state)
 	(void)state;
 	for (int i = 0; i < 3; i++) {
 		train("a", more[i]);
-		assert_true(number_of("a", 1, "loss") == (i == 2 ? 1 : 0.5));
-		assert_true(number_of("a", 1, "kl") == 0 && number_of("a", 1, "rewards/margins") == 0);
-		assert_true(number_of("a", 1, "logps/chosen") < 0 && number_of("a", 1, "grad_norm") > 0);
-		assert_true(number_of("a", 20, "loss") < (i == 2 ? 0.9 : 0.45));
-		assert_true(number_of("a", 20, "kl") >= 0);
-		assert_true(isnan(number_of("a", 20, "perplexity")));
+		assert_true(metric_of("a", 1, "loss") == (i == 2 ? 1 : 0.5));
+		assert_true(metric_of("a", 1, "kl") == 0 && metric_of("a", 1, "rewards/margins") == 0);
+		assert_true(metric_of("a", 1, "logps/chosen") < 0 && metric_of("a", 1, "grad_norm") > 0);
+		assert_true(metric_of("a", 20, "loss") < (i == 2 ? 0.9 : 0.45));
+		assert_true(metric_of("a", 20, "kl") >= 0);
+		assert_true(isnan(metric_of("a", 20, "perplexity")));
 	}
 }
 
@@ -120,7 +100,7 @@ static void test_resumed(void **state)
 	(void)state;
 	train("whole", "eval_split=4 eval_steps=2");
 	train("part", "save_steps=2 save_total_limit=all eval_split=4 eval_steps=2");
-	assert_true(isfinite(number_of("part", 4, "eval_loss")) && number_of("part", 4, "eval_kl") >= 0);
+	assert_true(isfinite(metric_of("part", 4, "eval_loss")) && metric_of("part", 4, "eval_kl") >= 0);
 	assert_ferry(0, NULL,
 	        "train %s/part/config.yaml resume_from_checkpoint=%s/part/checkpoint-000002 "
 	        "overwrite_output_dir=off",
@@ -174,9 +154,9 @@ static void test_forms(void **state)
 		        "chat_template=%s/strict.jinja",
 		        speaker, data, work_dir, work_dir);
 		if (i == 0)
-			loss = number_of("f", 2, "loss");
-		if (!(loss == number_of("f", 2, "loss")))
-			fail_msg("%s: %.17g, not %.17g", same[i], number_of("f", 2, "loss"), loss);
+			loss = metric_of("f", 2, "loss");
+		if (!(loss == metric_of("f", 2, "loss")))
+			fail_msg("%s: %.17g, not %.17g", same[i], metric_of("f", 2, "loss"), loss);
 	}
 }
 
@@ -187,12 +167,12 @@ static void test_sizes(void **state)
 	train("a", "per_device_train_batch_size=1 max_steps=3");
 	assert_non_null(
 	        strstr(ferry_said(), "estimates kl from the answers of a micro-batch, here from one"));
-	assert_true(number_of("a", 3, "loss") < 0.5);
+	assert_true(metric_of("a", 3, "loss") < 0.5);
 	write_file("lone.jsonl", "{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":true}\n");
 	assert_ferry(0, NULL, "train model=%s data=%s/lone.jsonl output_dir=%s/a " KEYS "max_steps=2",
 	        speaker, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "every answer is desirable"));
-	assert_true(number_of("a", 2, "kl") > 0 && isnan(number_of("a", 2, "rewards/rejected")));
+	assert_true(metric_of("a", 2, "kl") > 0 && isnan(metric_of("a", 2, "rewards/rejected")));
 	/* a prompt that fills max_length */
 	write_file("long.jsonl",
 	        "{\"prompt\":\"the old ship moves slowly over the sea again\",\"completion\":\" "

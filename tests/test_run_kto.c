@@ -2,10 +2,7 @@
 /* not: asan */
 /* Sums of whole models: test_run_judged runs there. */
 /* Whole runs of KTO beside TRL's KTOTrainer (tests/golden/make_kto_run.py). */
-#include "tests/golden_reference.h"
-
-static char golden[600];   /* tests/golden */
-static const char *device; /* FERRY_TEST_DEVICE, or host */
+#include "tests/golden_runs.h"
 
 static void train(const json_t *run, const char *more)
 {
@@ -92,36 +89,24 @@ static void gradients_compare(const json_t *run)
 	safetensors_close(file);
 }
 
+static void run_compare(const json_t *run)
+{
+	steps_compare(run);
+	gradients_compare(run);
+}
+
 static void test_runs(void **state)
 {
-	static const char *const more[] = {"cpu_offload=off", "cpu_offload=on vram_budget=off"};
-	char path[700];
-	json_t *root, *run;
-	size_t i;
-
 	(void)state;
-	snprintf(path, sizeof(path), "%s/kto-run/expected.json", golden);
-	assert_int_equal(json_read_file(&root, path, 1 << 24), 0);
-	assert_int_equal(json_array_size(json_object_get(root, "runs")), 5);
-	json_array_foreach(json_object_get(root, "runs"), i, run)
-	{
-		train(run, more[i % 2]);
-		steps_compare(run);
-		gradients_compare(run);
-		assert_trained(run);
-	}
-	json_decref(root);
+	golden_runs_check("kto-run/expected.json", 5, train, run_compare);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs)};
-	const char *source = getenv("FERRY_SOURCE");
 	int failed;
 
-	device = getenv("FERRY_TEST_DEVICE") ? getenv("FERRY_TEST_DEVICE") : "host";
-	snprintf(golden, sizeof(golden), "%s/tests/golden", source ? source : ".");
-	ferry_run_begin("kto");
+	golden_runs_begin("kto");
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	ferry_run_end();
 	return failed;

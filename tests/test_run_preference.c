@@ -44,27 +44,6 @@ static void train(const char *out, const char *more)
 	        pairs, work_dir, out, more);
 }
 
-/* A number of the row of `step` that has it; NaN if none has. */
-static double number_of(const char *run, int64_t step, const char *key)
-{
-	char path[400], *text, *line;
-	double found = NAN;
-	size_t len;
-
-	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, run);
-	text = read_file(path, &len);
-	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-		json_t *row = json_loads(line, 0, NULL);
-		const json_t *value = json_object_get(row, key);
-
-		if (value && json_integer_value(json_object_get(row, "step")) == step)
-			found = json_number_value(value);
-		json_decref(row);
-	}
-	mem_free(text);
-	return found;
-}
-
 static void assert_near(double got, double want, double tolerance)
 {
 	if (!(fabs(got - want) <= tolerance))
@@ -80,14 +59,14 @@ static void test_start(void **state)
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		train("a", more[i]);
-		assert_near(number_of("a", 1, "loss"), log(2), 1e-15);
-		assert_near(number_of("a", 1, "rewards/margins"), 0, 0);
-		assert_true(number_of("a", 20, "loss") < 0.65);
-		assert_near(number_of("a", 20, "rewards/chosen") - number_of("a", 20, "rewards/rejected"),
-		        number_of("a", 20, "rewards/margins"), 1e-9);
-		assert_true(number_of("a", 1, "logps/chosen") < 0);
-		assert_true(number_of("a", 20, "rewards/accuracies") > 0.7);
-		assert_true(isnan(number_of("a", 20, "perplexity")));
+		assert_near(metric_of("a", 1, "loss"), log(2), 1e-15);
+		assert_near(metric_of("a", 1, "rewards/margins"), 0, 0);
+		assert_true(metric_of("a", 20, "loss") < 0.65);
+		assert_near(metric_of("a", 20, "rewards/chosen") - metric_of("a", 20, "rewards/rejected"),
+		        metric_of("a", 20, "rewards/margins"), 1e-9);
+		assert_true(metric_of("a", 1, "logps/chosen") < 0);
+		assert_true(metric_of("a", 20, "rewards/accuracies") > 0.7);
+		assert_true(isnan(metric_of("a", 20, "perplexity")));
 	}
 }
 
@@ -225,9 +204,9 @@ static void test_ranks(void **state)
 	        "compute_dtype=fp32 eval_split=4 eval_steps=5 max_grad_norm=0 ranks=2",
 	        speaker, pairs, work_dir);
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		double want = number_of("one", 5, keys[i]);
+		double want = metric_of("one", 5, keys[i]);
 
-		assert_near(number_of("two", 5, keys[i]), want, 1e-4 * fabs(want) + 1e-5);
+		assert_near(metric_of("two", 5, keys[i]), want, 1e-4 * fabs(want) + 1e-5);
 	}
 	assert_ferry(0, NULL,
 	        "train %s/two/config.yaml resume_from_checkpoint=auto max_steps=7 overwrite_output_dir=off "
@@ -247,7 +226,7 @@ static void test_later_pairs_are_longer(void **state)
 	        "train model=%s data=%s/growing.jsonl output_dir=%s/a " KEYS
 	        "per_device_train_batch_size=1 max_steps=1 shuffle=off",
 	        speaker, work_dir, work_dir);
-	assert_near(number_of("a", 1, "loss"), log(2), 1e-15);
+	assert_near(metric_of("a", 1, "loss"), log(2), 1e-15);
 }
 
 /* Each loss learns. simpo has no reference, and needs no pass over the rows. */
@@ -264,14 +243,14 @@ static void test_losses(void **state)
 		snprintf(more, sizeof(more), "preference_loss=%s max_steps=8 %s", losses[i],
 		        i == 2 || i == 3 ? "preference_label_smoothing=0.1" : "");
 		train("a", more);
-		if (!(number_of("a", 8, "loss") < number_of("a", 1, "loss")))
-			fail_msg("%s: %g, then %g", losses[i], number_of("a", 1, "loss"),
-			        number_of("a", 8, "loss"));
+		if (!(metric_of("a", 8, "loss") < metric_of("a", 1, "loss")))
+			fail_msg("%s: %g, then %g", losses[i], metric_of("a", 1, "loss"),
+			        metric_of("a", 8, "loss"));
 		assert_int_equal(run_has("a/reference.safetensors"), strcmp(losses[i], "simpo") != 0);
 	}
 	/* simpo, the last one, compares means over tokens, and so do its rewards */
-	assert_near(number_of("a", 1, "rewards/chosen"), 0.1 * number_of("a", 1, "logps/chosen"), 1e-6);
-	assert_near(number_of("a", 1, "logps/chosen"), -log(2000), 1);
+	assert_near(metric_of("a", 1, "rewards/chosen"), 0.1 * metric_of("a", 1, "logps/chosen"), 1e-6);
+	assert_near(metric_of("a", 1, "logps/chosen"), -log(2000), 1);
 }
 
 /* Evaluation on the training's pairs after zero steps' worth of change is ln 2; and has TRL's names. */
@@ -282,12 +261,12 @@ static void test_evaluation(void **state)
 	(void)state;
 	snprintf(more, sizeof(more), "eval_data=%s eval_steps=1 learning_rate=0 max_steps=1", pairs);
 	train("a", more);
-	assert_near(number_of("a", 1, "eval_loss"), log(2), 1e-6);
-	assert_near(number_of("a", 1, "eval_rewards/margins"), 0, 1e-5);
-	assert_true(isnan(number_of("a", 1, "eval_perplexity")));
+	assert_near(metric_of("a", 1, "eval_loss"), log(2), 1e-6);
+	assert_near(metric_of("a", 1, "eval_rewards/margins"), 0, 1e-5);
+	assert_true(isnan(metric_of("a", 1, "eval_perplexity")));
 	train("a", "eval_split=0.25 eval_steps=2");
-	assert_true(isfinite(number_of("a", 4, "eval_loss")));
-	assert_true(isfinite(number_of("a", 5, "eval_rewards/accuracies")));
+	assert_true(isfinite(metric_of("a", 4, "eval_loss")));
+	assert_true(isfinite(metric_of("a", 5, "eval_rewards/accuracies")));
 }
 
 static double planned_ms(const char *keys)

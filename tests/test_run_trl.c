@@ -2,19 +2,17 @@
 /* not: asan */
 /* Sums of whole models: test_run_preference runs there. */
 /* Whole runs of preference training beside TRL's DPOTrainer (tests/golden/make_preference_run.py). */
-#include "tests/golden_reference.h"
-
-static char golden[600];   /* tests/golden/preference-run */
-static const char *device; /* FERRY_TEST_DEVICE, or host */
+#include "tests/golden_runs.h"
 
 static void train(const json_t *run, const char *more)
 {
 	char keys[1000] = "";
 
 	if (json_is_true(json_object_get(run, "lora")))
-		snprintf(keys, sizeof(keys), "lora_adapter=%s/adapter", golden);
+		snprintf(keys, sizeof(keys), "lora_adapter=%s/preference-run/adapter", golden);
 	assert_ferry(0, NULL,
-	        "train model=%s/model data=%s/pairs.jsonl output_dir=%s/run preference_loss=%s "
+	        "train model=%s/preference-run/model data=%s/preference-run/pairs.jsonl output_dir=%s/run "
+	        "preference_loss=%s "
 	        "preference_beta=%g "
 	        "learning_rate=%.12g max_grad_norm=%g compute_dtype=fp32 device=%s shuffle=off "
 	        "per_device_train_batch_size=2 gradient_accumulation_steps=2 max_steps=6 "
@@ -52,33 +50,16 @@ static void steps_compare(const json_t *run)
 
 static void test_runs(void **state)
 {
-	static const char *const more[] = {"cpu_offload=off", "cpu_offload=on vram_budget=off"};
-	char path[700];
-	json_t *root, *run;
-	size_t i;
-
 	(void)state;
-	snprintf(path, sizeof(path), "%s/expected.json", golden);
-	assert_int_equal(json_read_file(&root, path, 1 << 24), 0);
-	assert_true(json_array_size(json_object_get(root, "runs")) == 4);
-	json_array_foreach(json_object_get(root, "runs"), i, run)
-	{
-		train(run, more[i % 2]);
-		steps_compare(run);
-		assert_trained(run);
-	}
-	json_decref(root);
+	golden_runs_check("preference-run/expected.json", 4, train, steps_compare);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs)};
-	const char *source = getenv("FERRY_SOURCE");
 	int failed;
 
-	device = getenv("FERRY_TEST_DEVICE") ? getenv("FERRY_TEST_DEVICE") : "host";
-	snprintf(golden, sizeof(golden), "%s/tests/golden/preference-run", source ? source : ".");
-	ferry_run_begin("trl");
+	golden_runs_begin("trl");
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	ferry_run_end();
 	return failed;
