@@ -137,7 +137,6 @@ int model_experts_divide(struct model *model, int64_t part)
 	model->groups = NULL;
 	model->values = NULL;
 	model->stage_tensor = model->stage_value = NULL;
-	model->stage_count = model->group_count = model->block_group_count = 0;
 	for (int t = 0; t < model->tensor_count; t++)
 		model->tensors[t].first_stage = -1;
 	rc = model_stages_build(model);

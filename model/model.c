@@ -276,7 +276,7 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 	int err;
 
 	model->config = *config;
-	model->tensor_count = model->stage_count = model->group_count = model->block_group_count = 0;
+	model->tensor_count = 0;
 	model->tensors = NULL;
 	model->stages = NULL;
 	model->groups = NULL;

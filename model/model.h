@@ -99,9 +99,10 @@ static inline int model_tensor_is_of_base(const struct model_tensor *tensor)
 enum { STAGE_TENSORS_MAX = ROLE_COUNT };
 struct model_stage {
 	enum stage_kind kind;
-	int layer;         /* block, or -1 */
-	int group;         /* that it is in */
-	int part;          /* PART: its place among those of the block */
+	int layer; /* block, or -1 */
+	int group; /* that it is in */
+	int part;  /* PART: its place among those of the block */
+	int tally; /* its place among the layers of a tally (model/blocks/balance.h); -1: no experts */
 	const int *tensor; /* indices into the table, at most STAGE_TENSORS_MAX */
 	int tensor_count;
 	const int *value; /* indices into the model's values: those that it makes, then those that it reads */
@@ -140,6 +141,7 @@ struct model {
 	int stage_count;
 	struct model_group *groups; /* in the order of stages */
 	int group_count;
+	int tally_layers;      /* stages with a place in a tally */
 	int block_group_count; /* places of blocks: as many as blocks, unless a family divides one */
 	struct model_value *values;
 	int *stage_value;   /* the lists of all stages, one after the other */

@@ -79,7 +79,9 @@ static void stage_add(
 	struct model_stage *stage = &model->stages[s];
 
 	*stage = (struct model_stage){
-	        .kind = kind, .layer = layer, .group = model->group_count - 1, .tensor = *next};
+	        .kind = kind, .layer = layer, .group = model->group_count - 1, .tally = -1, .tensor = *next};
+	if (kind == STAGE_EXPERTS || kind == STAGE_ROUTER)
+		stage->tally = model->tally_layers++;
 	model->groups[stage->group].count++;
 	for (int i = 0; i < ROLE_COUNT; i++) {
 		enum tensor_role role =
@@ -165,6 +167,7 @@ int model_stages_build(struct model *model)
 	model->stage_tensor = mem_alloc(tensors, sizeof(*model->stage_tensor));
 	if (!model->stages || !model->groups || !model->stage_tensor)
 		return ERR_NOMEM;
+	model->stage_count = model->group_count = model->block_group_count = model->tally_layers = 0;
 	next = model->stage_tensor;
 	for (int kind = 0; kind < STAGE_COUNT; kind++) {
 		struct stage_list one = {.stage = {{.kind = (enum stage_kind)kind}}, .count = 1};

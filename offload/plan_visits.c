@@ -105,29 +105,28 @@ static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, 
 /* Layers of experts leave their part of the tally; the last one's is followed by the copy to the host. */
 static void tally_write(struct builder *b, int s, int m)
 {
-	const struct tally_shape shape = model_tally(b->model);
-	int64_t layer = model_tally_layer(b->model, s);
+	int layer = b->model->stages[s].tally;
 
 	if (b->p->kind == PLAN_TRAIN && layer == 0)
-		b->state.tally[m] = device_buffer(b, BUFFER_TALLY, LAYOUT_STREAM, shape.bytes, m);
+		b->state.tally[m] =
+		        device_buffer(b, BUFFER_TALLY, LAYOUT_STREAM, model_tally(b->model).bytes, m);
 	if (b->p->kind == PLAN_TRAIN && layer >= 0)
 		plan_add_arg(b->p, ARG_TALLY, b->state.tally[m], layer ? ACCESS_BOTH : ACCESS_WRITE);
 }
 
 static void tally_show(struct builder *b, int g, int m)
 {
-	const struct tally_shape shape = model_tally(b->model);
 	struct plan *p = b->p;
-	int is_last = 0;
+	int last = b->model->tally_layers - 1, is_last = 0;
 
 	for (int s = group_first(b, g); s < group_end(b, g) && p->kind == PLAN_TRAIN; s++)
-		is_last |= shape.layers > 0 && model_tally_layer(b->model, s) == shape.layers - 1;
+		is_last |= last >= 0 && b->model->stages[s].tally == last;
 	if (!is_last)
 		return;
 	plan_add_op(p, PLAN_OP_TALLY, QUEUE_D2H, -1, -1, m);
 	plan_add_arg(p, ARG_SRC, b->state.tally[m], ACCESS_READ);
 	plan_add_arg(p, ARG_DST, b->state.tally_host[m], ACCESS_WRITE);
-	p->d2h_bytes += shape.bytes;
+	p->d2h_bytes += model_tally(b->model).bytes;
 }
 
 /* Forward of stages of one group, or their recomputation before backward. */
@@ -229,7 +228,7 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
 		values_arg(b, s, m);
 		value_gradients_arg(b, s, m);
-		if (b->model->config.balance > 0 && model_tally_layer(b->model, s) >= 0)
+		if (b->model->config.balance > 0 && b->model->stages[s].tally >= 0)
 			plan_add_arg(p, ARG_TALLY, b->state.tally[m], ACCESS_READ);
 		plan_add_arg(p, ARG_DX, b->dx[m], g ? ACCESS_BOTH : ACCESS_READ);
 		gradients_arg(b, s);

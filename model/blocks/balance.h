@@ -21,9 +21,6 @@ struct tally_shape {
 };
 struct tally_shape model_tally(const struct model *model);
 
-/* The stage's place among the layers of a tally; -1: it has no experts. */
-int64_t model_tally_layer(const struct model *model, int stage);
-
 /* The loss of a micro-batch of `tokens` tokens. Needs shares. */
 double tally_loss(const struct tally_shape *shape, const void *tally, int64_t tokens);
 

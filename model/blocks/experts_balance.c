@@ -6,36 +6,15 @@
 
 /* ---- tallies ---- */
 
-static int has_router(const struct model *model, int stage)
-{
-	const struct model_stage *s = &model->stages[stage];
-
-	return (s->kind == STAGE_EXPERTS || s->kind == STAGE_ROUTER) &&
-	       s->layer < model->config.L; /* a part of a model may keep the stages of all of it */
-}
-
 struct tally_shape model_tally(const struct model *model)
 {
-	struct tally_shape s = {.has_shares = model->config.balance > 0};
+	struct tally_shape s = {.layers = model->tally_layers, .has_shares = model->config.balance > 0};
 
-	for (int i = 0; i < model->stage_count; i++)
-		if (has_router(model, i)) {
-			s.experts =
-			        max_i64(s.experts, model->config.block[model->stages[i].layer].experts.count);
-			s.layers++;
-		}
+	for (int64_t l = 0; l < model->config.L && s.layers; l++)
+		s.experts = max_i64(s.experts, model->config.block[l].experts.count);
 	s.stride = round_up(s.experts + 1, 64);
 	s.bytes = 4 * s.layers * s.stride * (1 + s.has_shares);
 	return s;
-}
-
-int64_t model_tally_layer(const struct model *model, int stage)
-{
-	int64_t layer = 0;
-
-	for (int i = 0; i < stage; i++)
-		layer += has_router(model, i);
-	return has_router(model, stage) ? layer : -1;
 }
 
 static const int32_t *first_of(const struct tally_shape *s, const void *tally, int64_t layer)
@@ -90,7 +69,7 @@ void tally_load(const struct tally_shape *s, const double *rows, double *load, d
 /* Where this layer's `first` is, or its shares. */
 static dev_addr tally_at(const struct stage_call *call, const struct tally_shape *s, int is_shares)
 {
-	int64_t layer = model_tally_layer(call->model, call->stage) + (is_shares ? s->layers : 0);
+	int64_t layer = call->model->stages[call->stage].tally + (is_shares ? s->layers : 0);
 
 	return dev_at(call->memory->tally, 4 * layer * s->stride);
 }
