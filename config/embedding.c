@@ -126,10 +126,6 @@ static int matryoshka_check(const struct config *c)
 	if (weight_count < 0)
 		return embedding_refuse(
 		        c, "matryoshka_weights", "is no list of at most 16 numbers; set it as in 1,1,0.5");
-	for (int i = 0; i < weight_count; i++)
-		if (!(weights[i] > 0))
-			return embedding_refuse(c, "matryoshka_weights",
-			        "has a weight that is not above 0; leave out its length");
 	if (weight_count && weight_count != count)
 		return embedding_refuse(c, "matryoshka_weights",
 		        count ? "has another number of entries than matryoshka_dims"

@@ -71,8 +71,6 @@ static void test_refusals(void **state)
 	        {pair, "embedding_loss=CachedGISTEmbedLoss", "is not supported yet; try mnrl"},
 	        {pair, "embedding_loss=mnrl matryoshka_dims=8,4 matryoshka_weights=1",
 	                "another number of entries"},
-	        {pair, "embedding_loss=mnrl matryoshka_dims=8,4 matryoshka_weights=1,0", "not above 0"},
-	        {pair, "embedding_loss=mnrl matryoshka_dims=8,4 matryoshka_weights=-1,1", "not above 0"},
 	        {pair, "matryoshka_dims=8,4", "no effect without embedding_loss"},
 	        {pair, "embedding_loss=margin_mse", "needs 3 texts in a row"},
 	        {triple, "embedding_loss=margin_mse", "\"label\" has 3 numbers; the row has 1 negative:"},
