@@ -112,7 +112,7 @@ _Static_assert((int)EMBEDDING_DIMS_MAX == (int)CONTRAST_DIMS_MAX, "all have room
 
 static int matryoshka_check(const struct config *c)
 {
-	double dims[EMBEDDING_DIMS_MAX], weights[EMBEDDING_DIMS_MAX], most = 0;
+	double dims[EMBEDDING_DIMS_MAX], weights[EMBEDDING_DIMS_MAX];
 	int count = config_numbers(dims, EMBEDDING_DIMS_MAX, config_text(c, "matryoshka_dims")),
 	    weight_count = config_numbers(weights, EMBEDDING_DIMS_MAX, config_text(c, "matryoshka_weights"));
 
@@ -130,15 +130,6 @@ static int matryoshka_check(const struct config *c)
 		return embedding_refuse(c, "matryoshka_weights",
 		        count ? "has another number of entries than matryoshka_dims"
 		              : "has no effect without matryoshka_dims; set it");
-	for (int i = 0; i < weight_count; i++) {
-		if (weights[i] < 0)
-			return embedding_refuse(c, "matryoshka_weights",
-			        "has a weight below 0, which would make vectors worse; set 0 or more");
-		most = weights[i] > most ? weights[i] : most;
-	}
-	if (weight_count && most == 0)
-		return embedding_refuse(
-		        c, "matryoshka_weights", "trains nothing; set at least one weight above 0");
 	return 0;
 }
 
