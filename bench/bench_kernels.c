@@ -85,6 +85,8 @@ static void index_fill(int32_t *arrays[KERNEL_INDEX_COUNT], const struct bench_s
 		arrays[8][e] = (int32_t)((e * s->tokens + KERNEL_EXPERTS - 1) / KERNEL_EXPERTS);
 	for (int64_t i = 0; i <= texts; i++)
 		arrays[6][i] = (int32_t)(i * s->tokens / texts);
+	for (int64_t i = 0; i < texts && i < s->tokens; i++)
+		arrays[9][i] = (int32_t)max_i64(arrays[6][i], (i + 1) * s->tokens / texts - 1);
 	for (int64_t i = s->tokens - 1; i > 0; i--) { /* a Fisher-Yates shuffle */
 		int64_t j = (int64_t)rng_below(1, 3, (uint64_t)i, (uint64_t)i + 1);
 		int32_t kept = arrays[4][i];
@@ -112,7 +114,8 @@ static int index_write(struct bench_rig *rig, struct kernel_index *index)
 {
 	int64_t bytes = index_bytes(&rig->scale);
 	dev_addr *at[KERNEL_INDEX_COUNT] = {&index->position, &index->doc_start, &index->doc_end, &index->id,
-	        &index->order, &index->label, &index->first, &index->expert, &index->expert_rows};
+	        &index->order, &index->label, &index->first, &index->expert, &index->expert_rows,
+	        &index->last};
 	int32_t *arrays[KERNEL_INDEX_COUNT], *block = mem_alloc((size_t)fixed_bytes(&rig->scale), 1);
 	int rc = block ? 0 : ERR_NOMEM;
 

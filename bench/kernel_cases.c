@@ -389,11 +389,6 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 	        1.0f / 1024, dtype, 0, DEV_NONE, 0};
 }
 
-int64_t kernel_pairs(const struct bench_scale *s)
-{
-	return max_i64(1, s->tokens / s->document_tokens / 2);
-}
-
 static void make_noise(struct op *op, struct kernel_place *p, const struct bench_scale *s,
         const struct kernel_index *index, enum dtype dtype)
 {

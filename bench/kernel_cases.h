@@ -14,9 +14,6 @@ struct kernel_case {
 	enum kernel_limit limit;
 };
 
-/* Preference pairs of a micro-batch: two documents each. */
-int64_t kernel_pairs(const struct bench_scale *scale);
-
 /* Rows in order; NULL after the last. */
 const struct kernel_case *kernel_case_at(int index);
 

@@ -1,8 +1,6 @@
 /* Makes the benchmarked ops of losses of answers. */
 #include "bench/kernel_losses.h"
 
-#include "bench/kernel_cases.h"
-
 void kernel_make_preference(
         struct op *op, struct kernel_place *p, const struct bench_scale *s, const struct kernel_index *index)
 {

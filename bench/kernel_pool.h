@@ -4,7 +4,7 @@
 
 #include "bench/kernel_place.h"
 
-/* op->kind says which; a document is one token. */
+/* op->kind says which; documents are the texts of pairs. */
 void kernel_make_pool(struct op *op, struct kernel_place *place, const struct bench_scale *scale,
         const struct kernel_index *index, enum dtype dtype);
 
