@@ -98,7 +98,7 @@ static void test_least_error(void **state)
 	json_decref(root);
 }
 
-/* The eval_mse of a run whose evaluations draw two numbers again and again. */
+/* The eval_mse of a run whose evaluations draw three numbers again and again. */
 static double mixed_mse(int ranks)
 {
 	char name[40];
@@ -119,7 +119,9 @@ static void test_mixed(void **state)
 	double one, two;
 
 	(void)state;
-	write_file("few.jsonl", "{\"text\":\"night\",\"label\":2}\n{\"text\":\"bad good\",\"label\":-2}\n");
+	write_file("few.jsonl", /* three rows, so that two ranks take turns with each */
+	        "{\"text\":\"night\",\"label\":2}\n{\"text\":\"bad good\",\"label\":-2}\n"
+	        "{\"text\":\"day day\",\"label\":3}\n");
 	one = mixed_mse(1);
 	two = mixed_mse(2);
 	if (!(fabs(one - two) < 1e-6))
