@@ -37,7 +37,8 @@ static void test_published(void **state)
 	static const char *const ways[] = {"trainable=.*q_proj.*", "trainable=.*down_proj.*",
 	        "lora_rank=2 cpu_offload=on vram_budget=off",
 	        "lora_rank=2 base_format=bf16 compute_dtype=fp32", "compute_dtype=fp32",
-	        "cpu_offload=on vram_budget=off", "lora_rank=2", "lora_rank=2 base_format=nf4", "ranks=2"};
+	        "cpu_offload=on vram_budget=off", "lora_rank=2", "lora_rank=2 base_format=nf4", "ranks=2",
+	        "lora_rank=2 ranks=2", "lora_rank=2 ranks=2 load=rank0_only"};
 	const char *source = getenv("FERRY_SOURCE");
 	char plain[500], coded[500], path[400], other[400], *config;
 	size_t len;

@@ -95,13 +95,22 @@ static void test_resume(void **state)
 	assert_near_losses("whole", "part", 3, 5e-6, "resumed on other ranks");
 }
 
-/* Codes of bitsandbytes' files. */
+/* What a rank says of the state that it holds (mem_free). */
+static char *held_text(void)
+{
+	const char *at = strstr(ferry_said(), "optimizer state: ");
+
+	assert_non_null(at);
+	return mem_printf("%.*s", (int)strcspn(at, ","), at);
+}
+
+/* Codes of bitsandbytes' files, which all ranks read, or rank 0. */
 static void test_stored(void **state)
 {
 	static const char *const models[] = {"single", "double"};
 	const char *shared = getenv("FERRY_SHARED");
 	struct run_model was = tiny;
-	char path[300];
+	char path[300], *held, *first;
 
 	(void)state;
 	for (int m = 0; m < 2; m++) {
@@ -114,8 +123,16 @@ static void test_stored(void **state)
 		snprintf(tiny.data, sizeof(tiny.data), "%s/golden/nf4/base/train.jsonl max_length=64",
 		        shared ? shared : "../shared");
 		train("one", "auto", "gradient_accumulation_steps=6");
-		train("two", "auto", "gradient_accumulation_steps=2 ranks=3");
+		train("two", "auto", "gradient_accumulation_steps=2 ranks=3 cpu_offload=on");
+		held = held_text();
 		assert_near_losses("one", "two", 3, 5e-6, models[m]);
+		train("first", "auto",
+		        "gradient_accumulation_steps=2 ranks=3 cpu_offload=on load=rank0_only");
+		assert_same_runs("two", "first", "codes that rank 0 reads");
+		first = held_text();
+		assert_string_equal(held, first);
+		mem_free(held);
+		mem_free(first);
 	}
 	tiny = was;
 }

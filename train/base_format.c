@@ -74,23 +74,12 @@ static int check_matrix(const struct config *c, const struct model_tensor *t, co
 	return 0;
 }
 
-/* auto: frozen matrices whose files have codes keep these. With load=rank0_only the other ranks do not see
- * the files when formats are chosen. */
-static void stored_keep(struct model *model, const struct config *c)
+/* auto: frozen matrices whose files have codes keep these. */
+static void stored_keep(struct model *model)
 {
-	int is_seen = c->load != CONFIG_LOAD_RANK0_ONLY || world_self()->size == 1, count = 0;
-
-	for (int t = 0; t < model->tensor_count; t++) {
-		struct model_tensor *tensor = &model->tensors[t];
-
-		if (base_format_is_of(tensor) && is_seen)
-			tensor->kept = tensor->stored;
-		count += base_format_is_of(tensor) && tensor->stored;
-	}
-	if (count && !is_seen)
-		log_warn("%s is quantized: load=rank0_only does not keep its codes yet; the base is kept in "
-		         "bf16, 2 bytes a parameter; set base_format, or load=auto",
-		        c->model);
+	for (int t = 0; t < model->tensor_count; t++)
+		if (base_format_is_of(&model->tensors[t]))
+			model->tensors[t].kept = model->tensors[t].stored;
 }
 
 int base_format_set(struct model *model, const struct config *c, int leaves_base)
@@ -101,7 +90,7 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 	for (int t = 0; t < model->tensor_count; t++)
 		frozen += base_format_is_of(&model->tensors[t]);
 	if (c->base_format == CONFIG_BASE_FORMAT_AUTO && leaves_base)
-		stored_keep(model, c);
+		stored_keep(model);
 	if (!format)
 		return 0;
 	rc = check_run(c, frozen, leaves_base);

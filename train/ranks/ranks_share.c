@@ -209,21 +209,51 @@ int ranks_share_model(const struct config *c, struct model **model)
 	return rc;
 }
 
+/* How rank 0's files have a tensor; block 0: not in codes. */
+struct shared_format {
+	int32_t storage, code, scale, is_turned, is_kept;
+	int64_t block;
+};
+
+static struct shared_format format_of(const struct model_tensor *t)
+{
+	const struct weight_format *stored = t->stored;
+	struct shared_format f = {.storage = (int32_t)t->storage, .is_turned = t->is_stored_turned};
+
+	if (!stored)
+		return f;
+	f.code = (int32_t)stored->code;
+	f.scale = (int32_t)stored->scale;
+	f.block = stored->block_cols ? stored->block_cols : WEIGHT_BLOCK_ROW;
+	f.is_kept = t->kept == stored;
+	return f;
+}
+
+static void format_take(struct model_tensor *t, const struct shared_format *f)
+{
+	t->storage = (enum format)f->storage;
+	t->is_stored_turned = f->is_turned;
+	if (f->block)
+		t->stored = weight_format_coded((enum code)f->code, (enum code_scale)f->scale, f->block);
+	if (f->is_kept)
+		t->kept = t->stored;
+}
+
 int ranks_share_formats(const struct config *c, struct model *model)
 {
 	int count = model->tensor_count, rc;
-	char *formats;
+	struct shared_format *formats;
 
 	if (!is_shared(c))
 		return 0;
-	formats = mem_alloc((size_t)count, 1);
+	formats = mem_alloc((size_t)count, sizeof(*formats));
 	rc = world_agree(formats ? 0 : ERR_NOMEM);
 	for (int t = 0; t < count && !rc; t++)
-		formats[t] = (char)model->tensors[t].storage;
+		formats[t] = format_of(&model->tensors[t]);
 	if (!rc)
-		rc = world_broadcast(formats, count, 0);
-	for (int t = 0; t < count && !rc; t++)
-		model->tensors[t].storage = (enum format)formats[t];
+		rc = world_broadcast(formats, count * (int64_t)sizeof(*formats), 0);
+	for (int t = 0; t < count && !rc && world_self()->rank; t++)
+		format_take(&model->tensors[t], &formats[t]);
 	mem_free(formats);
 	return rc;
 }

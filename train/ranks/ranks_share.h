@@ -16,7 +16,7 @@ int ranks_share_tokens(const struct config *c, struct token_list *ids);
 /* Shares the model's table; call when rank 0 knows whether its head is tied. */
 int ranks_share_model(const struct config *c, struct model **model);
 
-/* Shares the storage formats of weights, which frozen tensors need. */
+/* Shares the formats that weights have in the files, and which of these frozen tensors keep. */
 int ranks_share_formats(const struct config *c, struct model *model);
 
 #endif
