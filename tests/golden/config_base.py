@@ -1,4 +1,4 @@
-"""Smallest settings of each family, and rows, which the cases of config_cases.py and config_wholes.py change."""
+"""Smallest settings of each family, and rows, which the cases of config_cases*.py and config_wholes.py change."""
 
 ROWS = [  # labels: None is -100
     ([5, 17, 3, 8, 30, 3, 3, 12, 25, 1, 9, 33, 7, 0, 2, 19, 28, 4, 11, 6, 21, 36, 14, 10], None),
