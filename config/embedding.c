@@ -18,6 +18,7 @@ struct dataset_texts embedding_rows_of(const struct config *c)
 	        .least = c->verb == VERB_EMBED ? 1 : facts.texts,
 	        .needs_score = facts.score != SCORE_NONE,
 	        .may_lack_score = facts.score == SCORE_ONE_OR_TEXTS,
+	        .scores_sides = facts.score == SCORE_SIDE,
 	        .scores_negatives = facts.score == SCORE_EACH_NEGATIVE,
 	        .prompt = {c->query_prompt, c->document_prompt}};
 }

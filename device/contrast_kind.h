@@ -41,9 +41,9 @@ enum contrast_hardness {
 	HARDNESS_ALL_NEGATIVES = 3
 };
 
-/* Scores of a row: none; one; one, which is 1 where a row of more than two texts has none; one a negative, or
- * one a text behind the anchor. */
-enum contrast_score { SCORE_NONE, SCORE_ONE, SCORE_ONE_OR_TEXTS, SCORE_EACH_NEGATIVE };
+/* Scores of a row: none; one; one, which is 0 or 1; one, which is 1 where a row of more than two texts has
+ * none; one a negative, or one a text behind the anchor. */
+enum contrast_score { SCORE_NONE, SCORE_ONE, SCORE_SIDE, SCORE_ONE_OR_TEXTS, SCORE_EACH_NEGATIVE };
 
 /* Identifier, name, other names, scores, the margin if none is set (0: it has none), whether it compares rows
  * with each other, texts of a row at least, the similarity if none is set, all that it takes. */
@@ -56,7 +56,7 @@ enum contrast_score { SCORE_NONE, SCORE_ONE, SCORE_ONE_OR_TEXTS, SCORE_EACH_NEGA
 	ROW(ANGLE, "angle", "angle_loss", SCORE_ONE_OR_TEXTS, 0, 1, 2, SIMILARITY_COSINE, SIMILARITY_COSINE) \
 	ROW(COSINE, "cosine", "cosine_similarity", SCORE_ONE, 0, 0, 2, SIMILARITY_COSINE, SIMILARITY_COSINE) \
 	ROW(CONTRASTIVE, "contrastive", NULL, SCORE_ONE, 0.5, 0, 2, SIMILARITY_COSINE, SIMILARITY_DISTANCES) \
-	ROW(ONLINE_CONTRASTIVE, "online_contrastive", NULL, SCORE_ONE, 0.5, 1, 2, SIMILARITY_COSINE,         \
+	ROW(ONLINE_CONTRASTIVE, "online_contrastive", NULL, SCORE_SIDE, 0.5, 1, 2, SIMILARITY_COSINE,        \
 	        SIMILARITY_DISTANCES)                                                                        \
 	ROW(TRIPLET, "triplet", NULL, SCORE_NONE, 5, 0, 3, SIMILARITY_EUCLIDEAN, SIMILARITY_DISTANCES)       \
 	ROW(MARGIN_MSE, "margin_mse", NULL, SCORE_EACH_NEGATIVE, 0, 0, 3, SIMILARITY_DOT, SIMILARITY_PRODUCTS)

@@ -113,7 +113,7 @@ static int scores_find(struct scores *out, const struct scored *rows, const doub
 
 	if (rows->each < 2)
 		return 0;
-	if (score == SCORE_ONE || (score == SCORE_ONE_OR_TEXTS && rows->each == 2))
+	if (score == SCORE_ONE || score == SCORE_SIDE || (score == SCORE_ONE_OR_TEXTS && rows->each == 2))
 		return scores_of_pairs(out, rows);
 	if (score == SCORE_NONE && contrast_facts(kind).compares_rows)
 		rc = scores_of_retrieval(out, rows);

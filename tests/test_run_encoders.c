@@ -112,6 +112,9 @@ static void test_words(void **state)
 	        {"{\"tokens\":[7],\"ner_tags\":[0]}", "\"tokens\"[0] is an integer; expected a word"},
 	        {"{\"tokens\":[\"a\"]}", "no column \"ner_tags\""},
 	        {"{\"text\":\"a b\"}", "needs a list of words and a list of their labels"},
+	        {"{\"tokens\":[\"\",\"\"],\"ner_tags\":[0,1]}",
+	                "no word has a label to train on (the first row is "},
+	        {"{\"tokens\":[],\"ner_tags\":[]}", "every word is empty or has the label -100"},
 	};
 	const char *source = getenv("FERRY_SOURCE");
 	char command[900], *text;
@@ -136,6 +139,14 @@ static void test_words(void **state)
 	        "[-100,0,1,-100,-100,-100,0,1,-100]");
 	row_check(json_array_get(json_object_get(root, "examples"), 1), "[2,13,6,72,13,6,72,13,3]",
 	        "[-100,0,1,-100,0,1,-100,0,-100]");
+	json_decref(root);
+	str_free(&out);
+	write_file("empty.jsonl", "%s\n", "{\"text\":\"\",\"label\":0}"); /* as in transformers */
+	assert_ferry(0, &out,
+	        "data model=%s/plain data=%s/empty.jsonl objective=classification max_length=9 --json",
+	        work_dir, work_dir);
+	assert_int_equal(json_parse(&root, "stdout", out.data, out.len_bytes), 0);
+	row_check(json_array_get(json_object_get(root, "examples"), 0), "[2,3]", "[-100,-100]");
 	json_decref(root);
 	str_free(&out);
 	assert_ferry(0, NULL,

@@ -195,7 +195,7 @@ static void test_refused(void **state)
 	                "needs a label that says whether the answer is desirable; the row has \"prompt\", "
 	                "\"completion\"; set field_label"},
 	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":2}\n", "",
-	                "\"label\" is an integer; expected true or false"},
+	                "\"label\" is 2; expected true or false"},
 	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":\"good\"}\n", "",
 	                "\"label\" is good; expected true or false"},
 	        {"{\"prompt\":\"the\",\"completion\":\" sea\",\"label\":null}\n", "",

@@ -111,6 +111,12 @@ static int check_result(const struct dataset_builder *b)
 		        "%s: no row is left: %" PRId64 " longer than max_length were dropped, %" PRId64
 		        " had no tokens",
 		        path, d->counts.dropped, d->counts.empty);
+	if (d->target_count == 0 && b->options->labels.is_of_tokens)
+		return err_set(ERR_INPUT,
+		        "%s: no word has a label to train on (the first row is %s): every word is empty or "
+		        "has "
+		        "the label -100",
+		        path, d->counts.without_target_first);
 	if (d->target_count == 0 && d->counts.truncated)
 		return err_set(ERR_INPUT,
 		        "%s: no row has a token to train on; max_length=%" PRId64 " cut %" PRId64
@@ -293,14 +299,16 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	        o->max_length_tokens, (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca,
 	        o->max_samples, o->recipe);
 	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count,
-	        o->labels.is_regression + 2 * o->labels.is_of_tokens + 4 * o->hides_tokens);
+	        o->labels.is_regression + 2 * o->labels.is_of_tokens + 4 * o->hides_tokens +
+	                8 * o->labels.is_share);
 	if (o->pairs == DATASET_JUDGED_ONLY)
 		str_printf(&text, "judged %" PRId64 "\n", o->judged_group);
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)
 		str_printf(&text, "%s\n", o->labels.names[i] ? o->labels.names[i] : "");
 	str_printf(&text, "texts %d %d %d\n%s\n%s\n", o->texts.least,
-	        o->texts.needs_score + 2 * o->texts.scores_negatives, o->texts.may_lack_score,
-	        o->texts.prompt[0] ? o->texts.prompt[0] : "", o->texts.prompt[1] ? o->texts.prompt[1] : "");
+	        o->texts.needs_score + 2 * o->texts.scores_negatives + 4 * o->texts.scores_sides,
+	        o->texts.may_lack_score, o->texts.prompt[0] ? o->texts.prompt[0] : "",
+	        o->texts.prompt[1] ? o->texts.prompt[1] : "");
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)
 		str_printf(&text, "%s=%s\n", row_field_key((enum row_field)i),
 		        o->names.fields[i] ? o->names.fields[i] : "");

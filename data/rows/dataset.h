@@ -78,6 +78,7 @@ struct dataset_texts {
 	const char *wanted_by; /* "embedding_loss=mnrl" */
 	int least, needs_score;
 	int may_lack_score;    /* 1: rows of more than two texts may, it is 1 then */
+	int scores_sides;      /* 1: scores are 0 or 1 */
 	int scores_negatives;  /* 1: a list, the score of each negative, or of each text behind the first */
 	const char *prompt[2]; /* before the first text, before the others; NULL: none */
 };

@@ -49,6 +49,8 @@ void dataset_builder_free(struct dataset_builder *b)
 		token_list_free(b->ids);
 	if (b->targets)
 		token_list_free(b->targets);
+	if (b->around)
+		token_list_free(b->around);
 	if (b->labels)
 		chat_labels_free(b->labels);
 	if (b->warned)
@@ -61,6 +63,7 @@ void dataset_builder_free(struct dataset_builder *b)
 	row_judged_free(b->judged);
 	mem_free(b->ids);
 	mem_free(b->targets);
+	mem_free(b->around);
 	mem_free(b->hidden);
 	mem_free(b->labels);
 	mem_free(b->warned);
@@ -520,7 +523,7 @@ int dataset_builder_fit_text(int64_t *kept, struct dataset_builder *b, int64_t t
 {
 	int rc = fit(kept, b, token_count + around);
 
-	if (!rc && *kept && *kept <= around)
+	if (!rc && token_count && *kept && *kept <= around)
 		return err_set(ERR_INPUT, "%s: max_length=%" PRId64 " leaves no token of a text; raise it",
 		        b->where, b->options->max_length_tokens);
 	*kept = *kept > around ? *kept - around : 0;

@@ -41,6 +41,8 @@ struct dataset_builder {
 	char *recipe;
 	int is_made;                      /* another process made the same cache: nothing left to read */
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
+	struct token_list *around;        /* what the tokenizer puts around a text; NULL: not yet known */
+	int64_t around_before;            /* those before it */
 	int32_t *hidden;                  /* [hidden_cap] with hides_tokens: labels of a row */
 	int64_t hidden_cap;
 	size_t said_bytes;          /* of its pieces of text so far */
@@ -68,6 +70,20 @@ int row_hidden_begin(struct dataset_builder *b);
 /* Appends a record of words with a label each; and the class that a value names (row_labels.c). */
 int row_words_read(struct dataset_builder *b, const json_t *record);
 int row_class_read(float *label, const struct dataset_builder *b, const char *key, const json_t *value);
+
+/* A number, also as a text or a boolean; and the refusal of a value, which it shows (row_value.c). */
+int row_number_read(float *number, const struct dataset_builder *b, const char *key, const json_t *value);
+int row_value_refuse(
+        const struct dataset_builder *b, const char *key, const json_t *value, const char *expected);
+
+/* Appends the tokens of a text with those that the tokenizer puts around any. A longer text loses the end of
+ * its own tokens; where those are that are left. Appends nothing if long_rows drops it: own->count is 0 then,
+ * and counts.dropped one more. */
+struct row_span {
+	int64_t first, count;
+};
+int row_text_append(struct token_list *to, struct row_span *own, struct dataset_builder *b,
+        const struct token_list *text);
 
 /* Appends an array of token ids. ERR_INPUT names the entry that is none. */
 int row_ids_append(struct token_list *list, const json_t *array, const char *where, const char *key);

@@ -214,6 +214,10 @@ int dataset_builder_missing(const struct dataset_builder *b, const json_t *recor
 		        b->set_count > 1 ? "; columns hold for all data sets, so set " : "",
 		        b->set_count > 1 ? key : "",
 		        b->set_count > 1 ? " to the names of each, separated by commas" : "");
+	if (b->options->pairs == DATASET_TEXTS_ONLY || b->options->pairs == DATASET_LABELS_ONLY)
+		return err_set(ERR_INPUT,
+		        "%s: \"%.*s\" is missing; the row has %s; set %s to the column that holds it",
+		        b->where, (int)strcspn(list, ","), list, columns, key);
 	return err_set(ERR_INPUT,
 	        "%s: \"%.*s\" is missing; the row has %s; set %s to the column that holds it, or set "
 	        "data_format to a format other than %s",

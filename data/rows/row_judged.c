@@ -72,17 +72,7 @@ int row_judged_begin(struct dataset_builder *b, const json_t *record)
 	b->judged->is_desirable = truth_of(label);
 	if (b->judged->is_desirable >= 0)
 		return 0;
-	return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected true or false", b->where, key,
-	        json_is_string(label) ? json_string_value(label) : json_kind_name(label));
-}
-
-static int append(struct token_list *to, const int32_t *ids, int64_t count)
-{
-	if (token_list_reserve(to, count))
-		return ERR_NOMEM;
-	memcpy(to->ids + to->count, ids, (size_t)count * sizeof(*ids));
-	to->count += count;
-	return 0;
+	return row_value_refuse(b, key, label, "true or false");
 }
 
 /* Its prompt with the answer of `other`. The row's first label says whether its own is desirable. */
@@ -92,13 +82,15 @@ static int row_add(struct dataset_builder *b, const struct answer *a, const stru
 	int rc;
 
 	b->ids->count = b->targets->count = 0;
-	rc = append(b->ids, a->ids.ids, a->first);
+	rc = token_list_extend(b->ids, a->ids.ids, a->first);
 	if (!rc)
-		rc = append(b->ids, other->ids.ids + other->first, other->ids.count - other->first);
+		rc = token_list_extend(
+		        b->ids, other->ids.ids + other->first, other->ids.count - other->first);
 	if (!rc)
-		rc = append(b->targets, a->labels.ids, a->first);
+		rc = token_list_extend(b->targets, a->labels.ids, a->first);
 	if (!rc)
-		rc = append(b->targets, other->labels.ids + other->first, other->ids.count - other->first);
+		rc = token_list_extend(
+		        b->targets, other->labels.ids + other->first, other->ids.count - other->first);
 	if (rc)
 		return rc;
 	b->targets->ids[0] = a->is_desirable ? b->ids->ids[0] : DATASET_IGNORE;
@@ -157,9 +149,9 @@ int row_judged_add(struct dataset_builder *b, const int32_t *ids, const int32_t 
 	a->ids.count = a->labels.count = 0;
 	a->first = answer_begin(labels, kept, masked);
 	a->is_desirable = j->is_desirable;
-	rc = append(&a->ids, ids, token_count);
+	rc = token_list_extend(&a->ids, ids, token_count);
 	if (!rc)
-		rc = append(&a->labels, labels ? labels : ids, token_count);
+		rc = token_list_extend(&a->labels, labels ? labels : ids, token_count);
 	for (int64_t t = 0; !rc && !labels && t < masked && t < token_count; t++)
 		a->labels.ids[t] = DATASET_IGNORE;
 	if (rc)

@@ -2,7 +2,6 @@
 #include "data/rows/row_formats.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,18 +28,6 @@ static const json_t *first_text(const char **key, struct dataset_builder *b, con
 }
 
 /* ---- labels ---- */
-
-static int label_refuse(
-        const struct dataset_builder *b, const char *key, const json_t *value, const char *expected)
-{
-	const char *text = json_string_value(value);
-
-	return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected %s", b->where, key,
-	        !text   ? json_kind_name(value)
-	        : *text ? text
-	                : "empty",
-	        expected);
-}
 
 /* The class of a name. -1: none has it. */
 static int64_t class_named(const struct dataset_labels *l, const char *name)
@@ -69,7 +56,7 @@ int row_class_read(float *label, const struct dataset_builder *b, const char *ke
 			        "from 0, or name them there",
 			        b->where, key, text);
 	} else if (!json_is_integer(value) && !json_is_boolean(value)) {
-		return label_refuse(b, key, value, "a label: an integer from 0, or its name");
+		return row_value_refuse(b, key, value, "a label: an integer from 0, or its name");
 	}
 	if (class < 0 || class >= l->count)
 		return err_set(ERR_INPUT,
@@ -80,18 +67,14 @@ int row_class_read(float *label, const struct dataset_builder *b, const char *ke
 	return 0;
 }
 
+/* Of a cross-encoder, a number from 0 to 1. */
 static int number_read(float *label, const struct dataset_builder *b, const char *key, const json_t *value)
 {
-	const char *text = json_string_value(value);
-	char *end = NULL;
-	double number = text ? strtod(text, &end) : json_number_value(value);
+	int rc = row_number_read(label, b, key, value);
 
-	if ((!text && !json_is_number(value)) || (text && (end == text || *end)) || !isfinite((float)number))
-		return label_refuse(b, key, value, "a number");
-	if (b->options->labels.is_share && (number < 0 || number > 1))
-		return label_refuse(b, key, value, "a number from 0 to 1");
-	*label = (float)number;
-	return 0;
+	if (!rc && b->options->labels.is_share && (*label < 0 || *label > 1))
+		return row_value_refuse(b, key, value, "a number from 0 to 1");
+	return rc;
 }
 
 static int label_read(float *label, struct dataset_builder *b, const json_t *record)
@@ -167,15 +150,6 @@ static int between_find(
 	                    : err_set(ERR_UNSUPPORTED, "the tokenizer does not keep two texts apart");
 }
 
-static int append(struct token_list *to, const int32_t *ids, int64_t count)
-{
-	int rc = 0;
-
-	for (int64_t i = 0; i < count && !rc; i++)
-		rc = token_list_add(to, ids[i]);
-	return rc;
-}
-
 /* The longer of both loses its end until they fit, as in transformers (longest_first). */
 static void shorten(int64_t *a, int64_t *b, int64_t most)
 {
@@ -193,33 +167,15 @@ static int pair_encode(int64_t *second, struct dataset_builder *b, const struct 
 		rc = dataset_builder_fit_text(&both, b, kept[0] + kept[1], around.count - 2 * letter);
 	shorten(&kept[0], &kept[1], both);
 	if (!rc && both) {
-		rc = append(b->ids, around.ids, at[0]);
-		rc = rc ? rc : append(b->ids, body[0].ids, kept[0]);
-		rc = rc ? rc : append(b->ids, around.ids + at[0] + letter, at[1] - at[0] - letter);
+		rc = token_list_extend(b->ids, around.ids, at[0]);
+		rc = rc ? rc : token_list_extend(b->ids, body[0].ids, kept[0]);
+		rc = rc ? rc : token_list_extend(b->ids, around.ids + at[0] + letter, at[1] - at[0] - letter);
 		*second = b->ids->count;
-		rc = rc ? rc : append(b->ids, body[1].ids, kept[1]);
-		rc = rc ? rc : append(b->ids, around.ids + at[1] + letter, around.count - at[1] - letter);
+		rc = rc ? rc : token_list_extend(b->ids, body[1].ids, kept[1]);
+		rc = rc ? rc
+		        : token_list_extend(
+		                  b->ids, around.ids + at[1] + letter, around.count - at[1] - letter);
 	}
-	token_list_free(&around);
-	return rc;
-}
-
-static int one_encode(struct dataset_builder *b, const struct token_list *body)
-{
-	struct token_list before = {0}, around = {0};
-	int64_t kept = body->count;
-	int rc = tokenizer_encode(b->options->tokenizer, &before, "", 0, ADD_SPECIAL_BEFORE);
-
-	if (!rc)
-		rc = tokenizer_encode(b->options->tokenizer, &around, "", 0, ADD_SPECIAL_ALL);
-	if (!rc)
-		rc = dataset_builder_fit_text(&kept, b, body->count, around.count);
-	if (!rc && (kept || !body->count)) {
-		rc = append(b->ids, around.ids, before.count);
-		rc = rc ? rc : append(b->ids, body->ids, kept);
-		rc = rc ? rc : append(b->ids, around.ids + before.count, around.count - before.count);
-	}
-	token_list_free(&before);
 	token_list_free(&around);
 	return rc;
 }
@@ -230,18 +186,19 @@ static int texts_read(int64_t *second, struct dataset_builder *b, const json_t *
 	const json_t *text = first_text(&key, b, record),
 	             *pair = row_field(b->names, record, ROW_FIELD_TEXT_PAIR, &pair_key);
 	struct token_list body[2] = {{0}, {0}};
+	struct row_span own;
 	int rc = dataset_builder_need_tokenizer(b);
 
 	if (!rc && !text)
 		return dataset_builder_missing(b, record, ROW_FIELD_TEXT);
-	if (!rc && !pair && b->names->fields[ROW_FIELD_TEXT_PAIR])
+	if (!rc && !pair && (b->names->fields[ROW_FIELD_TEXT_PAIR] || b->options->labels.is_share))
 		return dataset_builder_missing(b, record, ROW_FIELD_TEXT_PAIR);
 	if (!rc)
 		rc = body_encode(b, &body[0], key, text);
 	if (!rc && pair)
 		rc = body_encode(b, &body[1], pair_key, pair);
 	if (!rc)
-		rc = pair ? pair_encode(second, b, body) : one_encode(b, &body[0]);
+		rc = pair ? pair_encode(second, b, body) : row_text_append(b->ids, &own, b, &body[0]);
 	if (!rc && !pair)
 		*second = b->ids->count;
 	b->seen |= 1u << ROW_FIELD_TEXT | (pair ? 1u << ROW_FIELD_TEXT_PAIR : 0);

@@ -2,7 +2,6 @@
 #include "data/rows/row_formats.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -126,11 +125,7 @@ static int margin_read(struct dataset_builder *b, const json_t *record)
 	if (!b->options->wants_rewards || !margin)
 		return 0;
 	dataset_builder_note_read(b, "margin");
-	b->margin = (float)json_number_value(margin);
-	return json_is_number(margin) && isfinite(b->margin)
-	               ? 0
-	               : err_set(ERR_INPUT, "%s: \"margin\" is %s; expected a number", b->where,
-	                         json_kind_name(margin));
+	return row_number_read(&b->margin, b, "margin", margin);
 }
 
 static int add_texts(struct dataset_builder *b, const struct preference_record *r, int which)

@@ -1,8 +1,6 @@
 /* Records of several texts that an embedder compares: an anchor, a positive, maybe negatives and a score. */
 #include "data/rows/row_formats.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -129,29 +127,12 @@ static int texts_check(const struct texts_record *r, struct dataset_builder *b, 
 	return 0;
 }
 
-/* A number, also as a text, as in a CSV cell. */
-static int number_read(
-        double *value, const json_t *from, const struct texts_record *r, const struct dataset_builder *b)
-{
-	const char *text = json_string_value(from);
-	char *end = NULL;
-
-	*value = json_is_boolean(from) ? json_is_true(from) : json_number_value(from);
-	if (text)
-		*value = strtod(text, &end);
-	if ((!json_is_number(from) && !json_is_boolean(from) && !text) ||
-	        (text && (end == text || end[strspn(end, " \t")])) || !isfinite((float)*value))
-		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected a number", b->where, r->score_key,
-		        text ? text : json_kind_name(from));
-	return 0;
-}
-
 /* Margins of the negatives: as they are, or the score of the positive minus those of the negatives. */
 static int margins_read(float *score, const struct texts_record *r, const struct dataset_builder *b)
 {
 	int64_t count = json_is_array(r->score) ? (int64_t)json_array_size(r->score) : 1,
 	        negatives = r->count - 2, margins = count == negatives;
-	double positive = 0, value;
+	float positive = 0, value;
 	int rc = 0;
 
 	if (!margins && count != negatives + 1)
@@ -160,13 +141,13 @@ static int margins_read(float *score, const struct texts_record *r, const struct
 		        "each, or a score for the positive and each negative",
 		        b->where, r->score_key, (long long)count, (long long)negatives, plural_s(negatives));
 	if (!margins)
-		rc = number_read(&positive, json_array_get(r->score, 0), r, b);
+		rc = row_number_read(&positive, b, r->score_key, json_array_get(r->score, 0));
 	for (int64_t i = 0; i < negatives && !rc; i++) {
 		const json_t *from =
 		        json_is_array(r->score) ? json_array_get(r->score, (size_t)(i + !margins)) : r->score;
 
-		rc = number_read(&value, from, r, b);
-		score[i + 2] = (float)(margins ? value : positive - value);
+		rc = row_number_read(&value, b, r->score_key, from);
+		score[i + 2] = margins ? value : positive - value;
 	}
 	return rc;
 }
@@ -174,7 +155,6 @@ static int margins_read(float *score, const struct texts_record *r, const struct
 /* The score of each text, 0 for those that have none. */
 static int scores_read(float *score, const struct texts_record *r, const struct dataset_builder *b)
 {
-	double value;
 	int rc;
 
 	if (!b->options->texts.needs_score)
@@ -185,40 +165,19 @@ static int scores_read(float *score, const struct texts_record *r, const struct 
 	}
 	if (b->options->texts.scores_negatives)
 		return margins_read(score, r, b);
-	rc = number_read(&value, r->score, r, b);
-	if (!rc)
-		score[0] = (float)value;
+	rc = row_number_read(&score[0], b, r->score_key, r->score);
+	if (!rc && b->options->texts.scores_sides && score[0] != 0 && score[0] != 1)
+		return row_value_refuse(b, r->score_key, r->score, "0 or 1");
 	return rc;
 }
 
-/* The tokens that the tokenizer puts around any text: `before` of them first. */
-static int around_find(struct token_list *around, int64_t *before, const struct tokenizer *t)
-{
-	struct token_list first = {0};
-	int rc = tokenizer_encode(t, &first, "", 0, ADD_SPECIAL_BEFORE);
-
-	*before = first.count;
-	token_list_free(&first);
-	return rc ? rc : tokenizer_encode(t, around, "", 0, ADD_SPECIAL_ALL);
-}
-
-static int append_all(struct token_list *to, const int32_t *ids, int64_t count)
-{
-	int rc = 0;
-
-	for (int64_t i = 0; i < count && !rc; i++)
-		rc = token_list_add(to, ids[i]);
-	return rc;
-}
-
-/* Appends a text with its prompt. A longer one loses the end of its own tokens, not those around it. */
-static int encode(struct dataset_builder *b, struct token_list *ids, const struct token_list *around,
-        int64_t before, const json_t *text, const char *prompt)
+/* Appends a text with its prompt. */
+static int encode(struct dataset_builder *b, struct token_list *ids, const json_t *text, const char *prompt)
 {
 	struct token_list body = {0};
+	struct row_span own;
 	size_t prompt_bytes = prompt ? strlen(prompt) : 0, bytes = json_string_length(text);
 	char *whole = mem_alloc(prompt_bytes + bytes + 1, 1);
-	int64_t kept;
 	int rc = whole ? 0 : ERR_NOMEM;
 
 	if (!rc) {
@@ -228,15 +187,8 @@ static int encode(struct dataset_builder *b, struct token_list *ids, const struc
 		        b->options->tokenizer, &body, whole, prompt_bytes + bytes, ADD_SPECIAL_NONE);
 		rc = rc ? err_note(rc, "%s", b->where) : 0;
 	}
-	kept = body.count;
 	if (!rc)
-		rc = dataset_builder_fit_text(&kept, b, body.count, around->count);
-	if (!rc)
-		rc = append_all(ids, around->ids, before);
-	if (!rc)
-		rc = append_all(ids, body.ids, kept);
-	if (!rc)
-		rc = append_all(ids, around->ids + before, around->count - before);
+		rc = row_text_append(ids, &own, b, &body);
 	token_list_free(&body);
 	mem_free(whole);
 	return rc;
@@ -245,8 +197,7 @@ static int encode(struct dataset_builder *b, struct token_list *ids, const struc
 int row_texts_read(struct dataset_builder *b, const json_t *record)
 {
 	struct texts_record r = {0};
-	struct token_list around = {0};
-	int64_t before = 0, end[TEXTS_MAX + 1] = {0}, dropped = b->d->counts.dropped;
+	int64_t end[TEXTS_MAX + 1] = {0}, dropped = b->d->counts.dropped;
 	float score[TEXTS_MAX] = {0};
 	int rc = dataset_builder_need_tokenizer(b);
 
@@ -256,11 +207,9 @@ int row_texts_read(struct dataset_builder *b, const json_t *record)
 		rc = texts_check(&r, b, record);
 	if (!rc)
 		rc = scores_read(score, &r, b);
-	if (!rc)
-		rc = around_find(&around, &before, b->options->tokenizer);
 	for (int64_t i = 0; i < r.count && !rc; i++) {
 		dataset_builder_note_read(b, r.key[i]);
-		rc = encode(b, b->ids, &around, before, r.text[i], b->options->texts.prompt[i > 0]);
+		rc = encode(b, b->ids, r.text[i], b->options->texts.prompt[i > 0]);
 		end[i + 1] = b->ids->count;
 		if (!rc && end[i + 1] == end[i])
 			rc = err_set(
@@ -268,7 +217,6 @@ int row_texts_read(struct dataset_builder *b, const json_t *record)
 	}
 	if (r.score && b->options->texts.needs_score)
 		dataset_builder_note_read(b, r.score_key);
-	token_list_free(&around);
 	if (rc || b->d->counts.dropped > dropped) {
 		b->d->counts.dropped = dropped + (b->d->counts.dropped > dropped);
 		return rc;

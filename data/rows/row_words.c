@@ -1,5 +1,6 @@
 /* Records of words with a label each: the first token of a word has its label, the others none. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/json.h"
@@ -85,41 +86,19 @@ static int words_encode(struct dataset_builder *b, const char *word_key, const j
 	return rc;
 }
 
-static int append(struct token_list *to, const int32_t *ids, int64_t count)
-{
-	int rc = 0;
-
-	for (int64_t i = 0; i < count && !rc; i++)
-		rc = token_list_add(to, ids[i]);
-	return rc;
-}
-
 /* Puts what the tokenizer has around a text around the words; the last ones go if all are too long. */
 static int surround(struct dataset_builder *b)
 {
-	struct token_list before = {0}, around = {0}, ids = {0}, labels = {0};
-	int64_t kept = b->ids->count, dropped = b->d->counts.dropped;
-	int rc = tokenizer_encode(b->options->tokenizer, &before, "", 0, ADD_SPECIAL_BEFORE);
+	struct token_list ids = *b->ids, labels = *b->targets;
+	struct row_span own;
+	int rc;
 
+	*b->ids = *b->targets = (struct token_list){0};
+	rc = row_text_append(b->ids, &own, b, &ids);
 	if (!rc)
-		rc = tokenizer_encode(b->options->tokenizer, &around, "", 0, ADD_SPECIAL_ALL);
-	if (!rc)
-		rc = dataset_builder_fit_text(&kept, b, b->ids->count, around.count);
-	if (!rc)
-		rc = append(&ids, b->ids->ids, kept);
-	if (!rc)
-		rc = append(&labels, b->targets->ids, kept);
-	b->ids->count = b->targets->count = 0;
-	if (!rc && b->d->counts.dropped == dropped) {
-		rc = append(b->ids, around.ids, before.count);
-		rc = rc ? rc : ignored_add(b, before.count);
-		rc = rc ? rc : append(b->ids, ids.ids, kept);
-		rc = rc ? rc : append(b->targets, labels.ids, kept);
-		rc = rc ? rc : append(b->ids, around.ids + before.count, around.count - before.count);
-		rc = rc ? rc : ignored_add(b, around.count - before.count);
-	}
-	token_list_free(&before);
-	token_list_free(&around);
+		rc = ignored_add(b, b->ids->count);
+	if (!rc && own.count)
+		memcpy(b->targets->ids + own.first, labels.ids, (size_t)own.count * sizeof(*labels.ids));
 	token_list_free(&ids);
 	token_list_free(&labels);
 	return rc;
@@ -131,6 +110,7 @@ int row_words_read(struct dataset_builder *b, const json_t *record)
 	const json_t *ids = row_field(b->names, record, ROW_FIELD_INPUT_IDS, NULL),
 	             *words = list_find(&word_key, b, record, ROW_FIELD_TEXT, word_names),
 	             *tags = list_find(&tag_key, b, record, ROW_FIELD_LABEL, tag_names);
+	int64_t dropped = b->d->counts.dropped;
 	int rc = 0;
 
 	b->ids->count = b->targets->count = 0;
@@ -170,6 +150,7 @@ int row_words_read(struct dataset_builder *b, const json_t *record)
 		if (!rc)
 			rc = surround(b);
 	}
-	return rc || !b->ids->count ? rc
-	                            : dataset_builder_add(b, b->ids->ids, b->targets->ids, b->ids->count, 0);
+	if (rc || b->d->counts.dropped > dropped)
+		return rc;
+	return dataset_builder_add(b, b->ids->ids, b->targets->ids, b->ids->count, 0);
 }

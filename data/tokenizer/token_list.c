@@ -31,13 +31,13 @@ int token_list_add(struct token_list *list, int32_t id)
 	return 0;
 }
 
-int token_list_append(struct token_list *list, const struct token_list *more)
+int token_list_extend(struct token_list *list, const int32_t *ids, int64_t count)
 {
-	if (token_list_reserve(list, more->count) < 0)
+	if (token_list_reserve(list, count) < 0)
 		return ERR_NOMEM;
-	if (more->count > 0)
-		memcpy(list->ids + list->count, more->ids, (size_t)more->count * sizeof(*list->ids));
-	list->count += more->count;
+	if (count > 0)
+		memcpy(list->ids + list->count, ids, (size_t)count * sizeof(*ids));
+	list->count += count;
 	return 0;
 }
 

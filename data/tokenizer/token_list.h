@@ -20,7 +20,13 @@ static inline int token_list_is_enough(const struct token_list *list)
 int token_list_reserve(struct token_list *list, int64_t extra_count);
 int token_list_add(struct token_list *list, int32_t id);
 
-int token_list_append(struct token_list *list, const struct token_list *more);
+/* Appends ids that are not the list's own. */
+int token_list_extend(struct token_list *list, const int32_t *ids, int64_t count);
+
+static inline int token_list_append(struct token_list *list, const struct token_list *more)
+{
+	return token_list_extend(list, more->ids, more->count);
+}
 
 /* Frees the ids and leaves an empty list. */
 void token_list_free(struct token_list *list);
