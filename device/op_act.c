@@ -119,7 +119,7 @@ int op_describe_gate(struct op_facts *f, const struct op_gate *p)
 {
 	if (GATE_SIZES)
 		return ERR_RANGE;
-	READ(x, ROWS(x));
+	READ(x, ROWS(x), .optional = 1);
 	READ(gate, GATES);
 	RANGE;
 	WRITE(y, ROWS(y));
@@ -133,10 +133,11 @@ int op_describe_gate_grad(struct op_facts *f, const struct op_gate_grad *p)
 	if (GATE_SIZES)
 		return ERR_RANGE;
 	dy = READ(dy, ROWS(y));
-	x = READ(x, ROWS(x));
+	x = READ(x, ROWS(x), .optional = dev_is_none(p->dx));
 	gate = READ(gate, GATES);
 	RANGE;
-	WRITE(dx, ROWS(x), .may_be = BIT(x) | (p->x_stride == p->y_stride ? BIT(dy) : 0));
+	WRITE(dx, ROWS(x), .optional = dev_is_none(p->x),
+	        .may_be = BIT(x) | (p->x_stride == p->y_stride ? BIT(dy) : 0));
 	WRITE(dgate, GATES, .may_be = BIT(gate));
 	return 0;
 }

@@ -71,7 +71,8 @@ struct op_act_grad {
 };
 
 /* The same as op_glu for arrays with gaps: y = act(gate) * x. Row r, group g of gate starts at gate + r *
- * gate_stride + g * gate_group_stride; of x and y at r * stride + g * cols.
+ * gate_stride + g * gate_group_stride; of x and y at r * stride + g * cols. x is optional: without it
+ * y = act(gate), and there is no dx.
  *
  * Backward: dgate in the layout of gate, dx in that of x. dgate may be gate; dx may be x, or dy if their
  * strides are equal. */

@@ -36,12 +36,13 @@ template <class T, int N> __global__ void __launch_bounds__(GATE_BLOCK) gate_ker
 		span<T, N> x, gate, out;
 		float product[N], value, slope;
 
-		span_load(x, p.x + row * p.x_stride + (int64_t)group * p.cols + col);
+		if (p.x)
+			span_load(x, p.x + row * p.x_stride + (int64_t)group * p.cols + col);
 		span_load(gate, p.gate + row * p.gate_stride + group * p.gate_group_stride + col);
 #pragma unroll
 		for (int j = 0; j < N; j++) {
 			act_both<T, ACT_ANY>(span_get(gate, j), p.act, &value, &slope);
-			product[j] = value * span_get(x, j);
+			product[j] = p.x ? value * span_get(x, j) : value;
 		}
 		span_put(out, product);
 		span_store(y + row * p.y_stride + (int64_t)group * p.cols + col, out);
@@ -63,7 +64,8 @@ __global__ void __launch_bounds__(GATE_BLOCK) gate_grad_kernel(gate_args<T> p, T
 		span<T, N> x, gate, dout, out;
 		float x_d[N], gate_d[N], value, slope;
 
-		span_load(x, p.x + x_at);
+		if (p.x)
+			span_load(x, p.x + x_at);
 		span_load(gate, p.gate + gate_at);
 		span_load(dout, dy + row * p.y_stride + (int64_t)group * p.cols + col);
 #pragma unroll
@@ -72,10 +74,12 @@ __global__ void __launch_bounds__(GATE_BLOCK) gate_grad_kernel(gate_args<T> p, T
 
 			act_both<T, ACT_ANY>(span_get(gate, j), p.act, &value, &slope);
 			x_d[j] = d * value;
-			gate_d[j] = d * span_get(x, j) * slope;
+			gate_d[j] = (p.x ? d * span_get(x, j) : d) * slope;
 		}
-		span_put(out, x_d);
-		span_store(dx + x_at, out);
+		if (p.x) {
+			span_put(out, x_d);
+			span_store(dx + x_at, out);
+		}
 		span_put(out, gate_d);
 		span_store(dgate + gate_at, out);
 	}

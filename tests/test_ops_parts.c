@@ -157,6 +157,33 @@ static struct op gate_grad_op(
 	                v->cols, 2 * v->cols, v->cols, 2 * v->cols, 2 * v->cols, ACT_SILU, v->dtype, range}};
 }
 
+/* Without x a part has the bits of op_act. */
+static struct op act_op(
+        const struct parts_case *v, struct tensor *const *at, struct row_range range, int later)
+{
+	(void)later;
+	if (dev_is_none(range.first))
+		return (struct op){.kind = OP_ACT,
+		        .act = {tensor_addr(at[1]), tensor_addr(at[0]), v->rows * v->cols, ACT_RELU2,
+		                v->dtype}};
+	return (struct op){.kind = OP_GATE,
+	        .gate = {tensor_addr(at[1]), DEV_NONE, tensor_addr(at[0]), v->rows, 1, v->cols, v->cols,
+	                v->cols, v->cols, v->cols, ACT_RELU2, v->dtype, range}};
+}
+
+static struct op act_grad_op(
+        const struct parts_case *v, struct tensor *const *at, struct row_range range, int later)
+{
+	(void)later;
+	if (dev_is_none(range.first))
+		return (struct op){.kind = OP_ACT_GRAD,
+		        .act_grad = {tensor_addr(at[0]), tensor_addr(at[1]), tensor_addr(at[0]),
+		                v->rows * v->cols, ACT_GELU, v->dtype}};
+	return (struct op){.kind = OP_GATE_GRAD,
+	        .gate_grad = {DEV_NONE, tensor_addr(at[0]), tensor_addr(at[1]), DEV_NONE, tensor_addr(at[0]),
+	                v->rows, 1, v->cols, v->cols, v->cols, v->cols, v->cols, ACT_GELU, v->dtype, range}};
+}
+
 static struct op limited_op(
         const struct parts_case *v, struct tensor *const *at, struct row_range range, int later)
 {
@@ -200,6 +227,8 @@ static void test_parts(void **state)
 	        {"weigh_grad", weigh_grad_op, 0, 1, -1, 1},
 	        {"gate", gate_op, 0, 2, 1, 0},
 	        {"gate_grad", gate_grad_op, 0, 2, 1, 0},
+	        {"gate without x", act_op, 0, 1, 1, 0},
+	        {"gate_grad without x", act_grad_op, 0, 1, 1, 0},
 	        {"glu_limited", limited_op, 0, 2, 1, 0},
 	        {"glu_limited_grad", limited_grad_op, 0, 2, 1, 0},
 	        {"columns", columns_op, 0, 2, 1, 0},

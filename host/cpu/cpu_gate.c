@@ -28,8 +28,12 @@ static void gate_piece(void *context, int64_t piece, int worker)
 			        y_at = r * o->y_stride + g * o->cols + c;
 			float *y = cpu_out(gate, cpu_ptr(o->y), y_at, o->dtype);
 
-			k->glu(y, cpu_load(k, gate, cpu_ptr(o->gate), gate_at, n, o->dtype),
-			        cpu_load(k, x, cpu_ptr(o->x), x_at, n, o->dtype), n, o->act);
+			const float *of = cpu_load(k, gate, cpu_ptr(o->gate), gate_at, n, o->dtype);
+
+			if (dev_is_none(o->x))
+				k->act(y, of, n, o->act);
+			else
+				k->glu(y, of, cpu_load(k, x, cpu_ptr(o->x), x_at, n, o->dtype), n, o->act);
 			cpu_store(k, cpu_ptr(o->y), y_at, y, n, o->dtype);
 		}
 	}
@@ -60,13 +64,19 @@ static void gate_grad_piece(void *context, int64_t piece, int worker)
 			        x_at = r * o->x_stride + g * o->cols + c,
 			        y_at = r * o->y_stride + g * o->cols + c;
 			float *dgate = cpu_out(gate, cpu_ptr(o->dgate), gate_at, o->dtype);
-			float *dx = cpu_out(x, cpu_ptr(o->dx), x_at, o->dtype);
+			const float *dout = cpu_load(k, dy, cpu_ptr(o->dy), y_at, n, o->dtype),
+			            *of = cpu_load(k, gate, cpu_ptr(o->gate), gate_at, n, o->dtype);
 
-			k->glu_grad(dgate, dx, cpu_load(k, dy, cpu_ptr(o->dy), y_at, n, o->dtype),
-			        cpu_load(k, gate, cpu_ptr(o->gate), gate_at, n, o->dtype),
-			        cpu_load(k, x, cpu_ptr(o->x), x_at, n, o->dtype), n, o->act);
+			if (dev_is_none(o->x)) {
+				k->act_grad(dgate, dout, of, n, o->act);
+			} else {
+				float *dx = cpu_out(x, cpu_ptr(o->dx), x_at, o->dtype);
+
+				k->glu_grad(dgate, dx, dout, of,
+				        cpu_load(k, x, cpu_ptr(o->x), x_at, n, o->dtype), n, o->act);
+				cpu_store(k, cpu_ptr(o->dx), x_at, dx, n, o->dtype);
+			}
 			cpu_store(k, cpu_ptr(o->dgate), gate_at, dgate, n, o->dtype);
-			cpu_store(k, cpu_ptr(o->dx), x_at, dx, n, o->dtype);
 		}
 	}
 }

@@ -8,13 +8,20 @@ dev_addr experts_gate_up_at(const struct stage_call *call)
 	                                 : acts_at(call, layout(call)->gate_up);
 }
 
-/* The arguments of op_gate: gate and up lie side by side in rows of gate_up. */
+static dev_addr up_at(const struct stage_call *call)
+{
+	int64_t up = experts_up_at(call);
+
+	return up ? dev_at(experts_gate_up_at(call), up * call->element_bytes) : DEV_NONE;
+}
+
+/* The arguments of op_gate: gate and up lie side by side in rows of gate_up. Without a gate it has only what
+ * the activation reads. */
 #define GATE_ARGUMENTS(call)                                                                                 \
-	.x = dev_at(experts_gate_up_at(call), (call)->block->experts.F * (call)->element_bytes),             \
-	.gate = experts_gate_up_at(call), .rows = experts_rows(call), .groups = 1,                           \
-	.cols = (call)->block->experts.F, .x_stride = 2 * (call)->block->experts.F,                          \
-	.y_stride = (call)->block->experts.F, .gate_stride = 2 * (call)->block->experts.F,                   \
-	.gate_group_stride = 2 * (call)->block->experts.F, .act = (call)->c->act, .dtype = (call)->dtype,    \
+	.x = up_at(call), .gate = experts_gate_up_at(call), .rows = experts_rows(call), .groups = 1,         \
+	.cols = (call)->block->experts.F, .x_stride = experts_gate_up_cols(call),                            \
+	.y_stride = (call)->block->experts.F, .gate_stride = experts_gate_up_cols(call),                     \
+	.gate_group_stride = experts_gate_up_cols(call), .act = (call)->c->act, .dtype = (call)->dtype,      \
 	.range = experts_range(call)
 
 /* The same of op_glu_limited, which reads gates and ups by turns. */
@@ -23,16 +30,9 @@ dev_addr experts_gate_up_at(const struct stage_call *call)
 	.alpha = (call)->block->experts.alpha, .limit = (call)->block->experts.limit, .order = GLU_BY_TURNS, \
 	.dtype = (call)->dtype, .range = experts_range(call)
 
-/* Those of op_act, of experts without a gate. Of a part of the experts, nobody reads the other rows. */
-#define ACT_ARGUMENTS(call)                                                                                  \
-	.x = experts_gate_up_at(call), .count = experts_rows(call) * (call)->block->experts.F,               \
-	.act = (call)->c->act, .dtype = (call)->dtype
-
 void experts_activate(struct stage_call *call, dev_addr hidden)
 {
-	if (call_has(call, ROLE_EXPERTS_UP_W))
-		call_op(call, &(struct op){.kind = OP_ACT, .act = {ACT_ARGUMENTS(call), .out = hidden}});
-	else if (call->block->experts.limit != 0)
+	if (call->block->experts.limit != 0)
 		call_op(call, &(struct op){.kind = OP_GLU_LIMITED,
 		                      .glu_limited = {LIMITED_ARGUMENTS(call), .out = hidden}});
 	else
@@ -43,17 +43,12 @@ void experts_activate_backward(struct stage_call *call, dev_addr dhidden)
 {
 	dev_addr gate = experts_gate_up_at(call);
 
-	if (call_has(call, ROLE_EXPERTS_UP_W))
-		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
-		                      .act_grad = {ACT_ARGUMENTS(call), .dx = gate, .dout = dhidden}});
-	else if (call->block->experts.limit != 0)
+	if (call->block->experts.limit != 0)
 		call_op(call, &(struct op){.kind = OP_GLU_LIMITED_GRAD,
 		                      .glu_limited_grad = {
 		                              LIMITED_ARGUMENTS(call), .dgate_up = gate, .dout = dhidden}});
 	else
-		call_op(call,
-		        &(struct op){.kind = OP_GATE_GRAD,
-		                .gate_grad = {GATE_ARGUMENTS(call), .dgate = gate,
-		                        .dx = dev_at(gate, call->block->experts.F * call->element_bytes),
-		                        .dy = dhidden}});
+		call_op(call, &(struct op){.kind = OP_GATE_GRAD,
+		                      .gate_grad = {GATE_ARGUMENTS(call), .dgate = gate, .dx = up_at(call),
+		                              .dy = dhidden}});
 }
