@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 enum { COLUMNS_DEFAULT = 80, COLUMNS_LEAST = 20, LABEL_MAX = 24, INDENT = 2 };
 
@@ -22,8 +23,14 @@ static int width_of(const char *text, size_t len_bytes)
 {
 	int width = 0;
 
-	for (size_t i = 0; i < len_bytes; i++)
-		width += ((unsigned char)text[i] & 0xc0) != 0x80;
+	for (size_t i = 0; i < len_bytes;) {
+		utf8proc_int32_t character;
+		utf8proc_ssize_t len = utf8proc_iterate(
+		        (const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(len_bytes - i), &character);
+
+		width += len > 0 ? utf8proc_charwidth(character) : 1; /* no UTF-8: a sign for each byte */
+		i += len > 0 ? (size_t)len : 1;
+	}
 	return width;
 }
 
@@ -32,12 +39,13 @@ int screen_width(const char *text)
 	return text ? width_of(text, strlen(text)) : 0;
 }
 
-/* The column of the text behind a label at the start of a line. */
-static int indent_of(const char *line)
+/* The column of the text behind a label at the start of a line; a screen has room for twice that. */
+static int indent_of(const char *line, int columns)
 {
 	size_t word = strcspn(line, " \n"), gap = strspn(line + word, " ");
+	int column = width_of(line, word) + (int)gap;
 
-	return word && gap > 1 && word + gap <= LABEL_MAX ? (int)(word + gap) : INDENT;
+	return word && gap > 1 && column <= LABEL_MAX && column <= columns / 2 ? column : INDENT;
 }
 
 void screen_fold(struct str *out, struct screen_fold *f, const char *text, int columns)
@@ -51,7 +59,7 @@ void screen_fold(struct str *out, struct screen_fold *f, const char *text, int c
 		int width = width_of(text + gap, word);
 
 		if (!f->column)
-			f->indent = indent_of(text);
+			f->indent = indent_of(text, columns);
 		if (word && f->column > f->indent && f->column + (int)gap + width > columns) {
 			str_printf(out, "\n%*s", f->indent, "");
 			f->column = f->indent + width;

@@ -18,7 +18,7 @@
 /* Columns of the terminal that `to` is; 0: it is none. */
 int screen_columns(FILE *to);
 
-/* Characters of UTF-8 text, which a terminal shows in a column each. */
+/* Columns that a terminal shows UTF-8 text in: two for each wide character, as of Chinese. */
 int screen_width(const char *text);
 
 /* Zero-initialise before the first text of a line. */

@@ -123,7 +123,7 @@ static float scale_of(enum code code, float most)
 	case CODE_NF4:
 	case CODE_FP4:
 	case CODE_COUNT:
-		return most;
+		break;
 	}
 	return most;
 }

@@ -27,6 +27,10 @@ static void test_fold(void **state)
 	        {{"run      a/path/without/any/blank\n"}, "run      a/path/without/any/blank\n", 20},
 	        {{"\u00fc\u00fc\u00fc\u00fc \u00fc\u00fc\u00fc\u00fc\n"},
 	                "\u00fc\u00fc\u00fc\u00fc \u00fc\u00fc\u00fc\u00fc\n", 9},
+	        {{"\u4e2d\u6587 \u4e2d\u6587\n"}, "\u4e2d\u6587\n  \u4e2d\u6587\n", 8},
+	        {{"\u4e2d\u6587 \u4e2d\u6587\n"}, "\u4e2d\u6587 \u4e2d\u6587\n", 9},
+	        {{"u\u0308u\u0308 u\u0308u\u0308\n"}, "u\u0308u\u0308 u\u0308u\u0308\n", 5},
+	        {{"device               one two\n"}, "device\n  one two\n", 20},
 	        {{"\n\none two three\n"}, "\n\none two\n  three\n", 8},
 	};
 
