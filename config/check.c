@@ -200,7 +200,10 @@ static int check_preference(const struct config *c)
 		log_warn("%s has no effect with preference_loss; for pairs set preference_label_smoothing",
 		        config_where(c, "label_smoothing_factor"));
 	if (c->preference_loss && c->packing != CONFIG_PACKING_OFF)
-		return contradiction(c, "packing", "is set, but pairs are not packed; set packing=off");
+		return contradiction(c, "packing",
+		        c->preference_loss == PREFERENCE_KTO
+		                ? "is set, but judged answers are not packed; set packing=off"
+		                : "is set, but pairs are not packed; set packing=off");
 	if (c->preference_loss == PREFERENCE_KTO && c->preference_own_weight > 0)
 		return contradiction(
 		        c, "preference_own_weight", "is not supported with preference_loss=kto; remove it");

@@ -55,7 +55,7 @@ static void test_refusals(void **state)
 	        {"bert", "{\"text\":\"x\",\"label\":0.5}", "objective=reranking",
 	                "\"text_pair\" is missing; the row has"},
 	        {"bert", "{\"text\":\"x\",\"label\":1}", "objective=reranking num_labels=3",
-	                "has a head for 1 labels"},
+	                "has a head for 1 label;"},
 	        {"bert", "{\"text\":\"x\",\"label\":1}", "objective=reranking center_rewards_coefficient=1",
 	                "no effect without objective=reward"},
 	};

@@ -144,7 +144,8 @@ static int balance_set(struct session *s)
 		asked = asked == CONFIG_BALANCE_MODEL || m->balance_asked ? m->balance_coef : 0;
 	m->balance = m->balance_class && has_tokens ? asked : 0;
 	if (m->balance > 0 && c->verb == VERB_TRAIN && !world_self()->rank)
-		log_info("the loss includes router_aux_loss_coef=%g times the loss of even use of experts",
+		log_info("the loss includes router_aux_loss_coef=%g times the loss that keeps experts evenly "
+		         "used",
 		        m->balance);
 	return 0;
 }
@@ -330,9 +331,9 @@ static void lone_evaluated_report(const struct session_rows *r, const struct con
 	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
 	        c->per_device_eval_batch_size > 1 || dataset_unit_rows(r->data) != 2)
 		return;
-	log_warn(
-	        "%s=%s compares the rows of a micro-batch, and those of the evaluation have one: its loss is "
-	        "0; set per_device_eval_batch_size=16 or more",
+	log_warn("%s=%s compares the rows of a micro-batch, and a micro-batch of the evaluation has one row, "
+	         "so "
+	         "its loss is 0; set per_device_eval_batch_size=16 or more",
 	        config_where(c, "embedding_loss"), config_text(c, "embedding_loss"));
 }
 

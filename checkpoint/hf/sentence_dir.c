@@ -73,9 +73,9 @@ static int mode_add(struct sentence_dir *s, const char *where, const char *name)
 			return 0;
 		}
 	return err_set(ERR_UNSUPPORTED,
-	        "%s: pooling_mode %.60s is not supported; supported: cls, lasttoken, max, mean, "
+	        "%s: pooling_mode %.60s%s; supported: cls, lasttoken, max, mean, "
 	        "mean_sqrt_len_tokens, weightedmean",
-	        where, name ? name : "is no text, or");
+	        where, name ? name : "is no text", name ? " is not supported" : "");
 }
 
 /* A text such as "mean", a list of them, or a flag for each. */

@@ -188,7 +188,7 @@ int row_judged_check(const struct dataset_builder *b)
 		        path, counts->without_target, counts->without_target == 1 ? " is" : "s are",
 		        counts->without_target_first);
 	if (counts->desirable == 0 || counts->desirable == rows)
-		log_warn("%s: every answer is %s; KTO learns from both kinds", path,
+		log_warn("%s: every answer is %s; KTO learns from both kinds: add answers of the other", path,
 		        counts->desirable ? "desirable" : "undesirable");
 	return 0;
 }

@@ -73,7 +73,8 @@ static int number_read(float *label, const struct dataset_builder *b, const char
 	int rc = row_number_read(label, b, key, value);
 
 	if (!rc && b->options->labels.is_share && (*label < 0 || *label > 1))
-		return row_value_refuse(b, key, value, "a number from 0 to 1");
+		return err_set(ERR_INPUT, "%s: \"%s\" is %g; expected a number from 0 to 1", b->where, key,
+		        (double)*label);
 	return rc;
 }
 

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "base/str.h"
 #include "config/embedding.h"
 #include "model/family.h"
@@ -118,8 +119,9 @@ static int count_find(struct labels *l, const struct config *c, const struct mod
 	l->of.count = c->num_labels ? c->num_labels : named ? named : l->of.is_regression ? 1 : 2;
 	if (model->config.is_classifier && l->of.count != model->config.labels)
 		return err_set(ERR_INPUT,
-		        "%s=%" PRId64 ", but %s has a head for %" PRId64 " labels; leave it out",
-		        config_where(c, "num_labels"), l->of.count, c->model, model->config.labels);
+		        "%s=%" PRId64 ", but %s has a head for %" PRId64 " label%s; leave it out",
+		        config_where(c, "num_labels"), l->of.count, c->model, model->config.labels,
+		        plural_s(model->config.labels));
 	if (l->of.is_regression && l->of.count != 1 && model->config.is_classifier)
 		return err_set(ERR_INPUT,
 		        "%s has a head for %" PRId64
