@@ -13,6 +13,7 @@
 #include "comm/world.h"
 #include "model/freeze.h"
 #include "placement/host_memory.h"
+#include "train/evaluate.h"
 #include "train/inputs/data_config.h"
 #include "train/train.h"
 
@@ -63,7 +64,8 @@ static void print_parts(const struct trainer *t)
 	print_bytes_row(t->config, "staging buffers", "host", m.staging_bytes);
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
 	print_bytes_row(t->config, "read buffers, while loading", "host", s->load_bytes);
-	print_bytes_row(t->config, "tokenized rows", "host", m.rows_bytes);
+	print_bytes_row(t->config, evaluate_bytes(s) ? "tokenized rows, evaluated vectors" : "tokenized rows",
+	        "host", m.rows_bytes);
 	print_bytes_row(t->config, "config and tokenizer files", "host", m.side_bytes);
 	print_bytes_row(t->config, "scratch of CPU kernels, at most", "host", m.scratch_bytes);
 	print_buffers(t, p, SPACE_DEVICE, "device");

@@ -156,11 +156,46 @@ static void test_embedder(void **state)
 	ranks_check("speaker", "triplets.jsonl", "embedding_loss=triplet", nearer);
 }
 
+static int64_t rows_bytes(int rows)
+{
+	char path[400];
+	int64_t bytes;
+	json_t *plan;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/many.jsonl", work_dir);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	for (int i = 0; i < rows; i++)
+		fputs("{\"anchor\":\"good day\",\"positive\":\"a day\"}\n", f);
+	fclose(f);
+	assert_ferry_json(&plan,
+	        "plan --json model=%s/wide.json tokenizer=%s/words data=%s/pairs.jsonl eval_data=%s "
+	        "embedding_loss=mnrl",
+	        work_dir, work_dir, work_dir, path);
+	bytes = json_integer_value(json_object_get(plan, "rows_bytes"));
+	json_decref(plan);
+	return bytes;
+}
+
+/* A plan counts the vectors that an evaluation keeps: 2 KiB of each text here, far more than its tokens. */
+static void test_memory(void **state)
+{
+	int64_t bytes;
+
+	(void)state;
+	write_file("wide.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":2000,\"hidden_size\":512,\"intermediate_size\":64,"
+	        "\"num_hidden_layers\":1,\"num_attention_heads\":4}");
+	bytes = rows_bytes(300) - rows_bytes(100);
+	assert_true(bytes > 2 * 200 * 2048 && bytes < 2 * 200 * 2400);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_classifier),
 	        cmocka_unit_test(test_regression), cmocka_unit_test(test_least_error),
-	        cmocka_unit_test(test_mixed), cmocka_unit_test(test_embedder)};
+	        cmocka_unit_test(test_mixed), cmocka_unit_test(test_embedder), cmocka_unit_test(test_memory)};
 	int failed;
 
 	ferry_run_begin("scores");

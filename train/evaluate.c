@@ -99,16 +99,25 @@ void evaluate_say(struct str *out, const struct objective *o, const struct objec
 			str_printf(out, ", %s %.4f", means->scores.of[i].name, means->scores.of[i].value);
 }
 
+static int64_t vectors_bytes(const struct session *s, const struct session_rows *rows)
+{
+	return objective_of_config(s->config).type->scores_find
+	               ? rows->data->row_count * scored_of(s, rows).stride * (int64_t)sizeof(float)
+	               : 0;
+}
+
+int64_t evaluate_bytes(const struct session *s)
+{
+	return s->eval.data && s->config->verb != VERB_EMBED ? vectors_bytes(s, &s->eval) : 0;
+}
+
 /* The vectors of all rows of the data, in its order; of rows that another rank has, zeros. */
 static int vectors_open(float **vectors, const struct session *s, const struct session_rows *rows)
 {
-	int64_t stride = scored_of(s, rows).stride;
+	int64_t bytes = vectors_bytes(s, rows);
 
-	*vectors = NULL;
-	if (!objective_of_config(s->config).type->scores_find)
-		return 0;
-	*vectors = mem_alloc((size_t)rows->data->row_count, (size_t)stride * sizeof(**vectors));
-	return *vectors ? 0 : ERR_NOMEM;
+	*vectors = bytes ? mem_alloc((size_t)bytes, 1) : NULL;
+	return *vectors || !bytes ? 0 : ERR_NOMEM;
 }
 
 static void vectors_keep(float *vectors, struct session *s, const struct micro_batch *mb)

@@ -20,6 +20,9 @@ typedef int evaluate_row_fn(void *context, int64_t row, const float *losses, int
 int evaluate(struct session *s, struct session_rows *rows, struct evaluation *result, evaluate_row_fn *row_fn,
         void *context);
 
+/* Bytes of the vectors of all rows that evaluations of s->eval keep for scores; each rank has all. */
+int64_t evaluate_bytes(const struct session *s);
+
 /* What these rows' evaluations will measure over all of them, each NaN. ERR_NOMEM. */
 int evaluate_scores_names(struct scores *out, const struct session *s, const struct session_rows *rows);
 

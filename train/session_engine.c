@@ -2,6 +2,7 @@
 #include "train/session.h"
 
 #include "train/adapters.h"
+#include "train/evaluate.h"
 #include "train/inputs/context_length.h"
 #include "train/session_parts.h"
 
@@ -57,7 +58,8 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	o->pool = s->pool;
 	o->model = s->model;
 	o->side_bytes = side_files_bytes(&s->side);
-	o->rows_bytes = rows_bytes(s->train.data, NULL) + rows_bytes(s->eval.data, s->train.data);
+	o->rows_bytes =
+	        rows_bytes(s->train.data, NULL) + rows_bytes(s->eval.data, s->train.data) + evaluate_bytes(s);
 }
 
 int64_t session_host_bytes(const struct session *s, const struct engine_memory *memory)
