@@ -411,7 +411,7 @@ static int print_details(const struct session *s, const struct plan_figures *f, 
 	print_row(c, "  checkpoint write buffer", host_save_bytes(&f->memory));
 	print_row(c, "  read buffers, while loading", s->load_bytes);
 	if (f->memory.rows_bytes)
-		print_row(c, evaluate_bytes(s) ? "  tokenized rows, evaluated vectors" : "  tokenized rows",
+		print_row(c, evaluate_bytes(s) ? "  tokenized rows and vectors" : "  tokenized rows",
 		        f->memory.rows_bytes);
 	print_row(c, "  config and tokenizer files", f->memory.side_bytes);
 	if (f->memory.scratch_bytes)

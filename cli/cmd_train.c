@@ -64,7 +64,7 @@ static void print_parts(const struct trainer *t)
 	print_bytes_row(t->config, "staging buffers", "host", m.staging_bytes);
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
 	print_bytes_row(t->config, "read buffers, while loading", "host", s->load_bytes);
-	print_bytes_row(t->config, evaluate_bytes(s) ? "tokenized rows, evaluated vectors" : "tokenized rows",
+	print_bytes_row(t->config, evaluate_bytes(s) ? "tokenized rows and vectors" : "tokenized rows",
 	        "host", m.rows_bytes);
 	print_bytes_row(t->config, "config and tokenizer files", "host", m.side_bytes);
 	print_bytes_row(t->config, "scratch of CPU kernels, at most", "host", m.scratch_bytes);

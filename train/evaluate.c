@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 {
@@ -169,24 +168,18 @@ static int by_hash(const void *one, const void *other)
 /* The first row with the same ids, of each row. */
 static int texts_find(int64_t *text, const struct dataset *data)
 {
+	uint64_t *hash = mem_alloc((size_t)data->row_count, sizeof(*hash));
 	struct text_key *key = mem_alloc((size_t)data->row_count, sizeof(*key));
-	struct row_buffer buffer = {0};
-	int rc = key ? 0 : ERR_NOMEM;
+	int rc = hash && key ? session_texts_hash(hash, data) : ERR_NOMEM;
 
-	for (int64_t row = 0; row < data->row_count && !rc; row++) {
-		struct row_view view;
-
-		rc = dataset_row_read(&view, &buffer, data, row);
-		if (!rc)
-			key[row] = (struct text_key){
-			        XXH3_64bits(view.ids, (size_t)view.token_count * sizeof(*view.ids)), row};
-	}
+	for (int64_t row = 0; row < data->row_count && !rc; row++)
+		key[row] = (struct text_key){hash[row], row};
 	if (!rc)
 		qsort(key, (size_t)data->row_count, sizeof(*key), by_hash);
 	for (int64_t i = 0; i < data->row_count && !rc; i++)
 		text[key[i].row] = i && key[i].hash == key[i - 1].hash ? text[key[i - 1].row] : key[i].row;
-	row_buffer_free(&buffer);
 	mem_free(key);
+	mem_free(hash);
 	return rc;
 }
 

@@ -107,6 +107,9 @@ int session_need_tokenizer(struct session *s);
  * in s->eval. */
 int session_open_rows(struct session *s);
 
+/* A number for the tokens of each row of the data. */
+int session_texts_hash(uint64_t *text, const struct dataset *d);
+
 /* Groups the rows of training into steps without duplicates; the sampler is ready but for it. */
 int session_rows_group(struct session_rows *r);
 

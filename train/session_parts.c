@@ -30,23 +30,24 @@ static int is_better(const struct choice *divided, const struct choice *whole)
 	return !b || (a && a->step_ms < worth * b->step_ms);
 }
 
-/* Divides the experts on every rank if rank 0 finds that better. */
-static int parts_take(struct session *s, struct engine_options *o, const struct engine_options *whole_options,
-        struct choice *whole, int64_t part)
+/* Divides the experts on every rank if rank 0 finds that better. `whole`: the options before the budget was
+ * spent. */
+static int parts_take(
+        struct session *s, struct engine_options *o, const struct engine_options *whole, int64_t part)
 {
-	struct engine_options divided_options = *whole_options;
+	struct engine_options divided_options = *whole;
 	struct choice divided = {.best = -1};
 	int takes, rc = model_experts_divide(s->model, part);
 
 	if (!rc)
 		rc = budget_spend(
 		        &divided, &divided_options, s->config, &s->device_memory, s->machine, BUDGET_ROUGHLY);
-	takes = !rc && is_better(&divided, whole);
+	takes = !rc && is_better(&divided, &s->choice);
 	if (!rc)
 		rc = world_broadcast(&takes, sizeof(takes), 0);
 	if (!rc && takes) {
-		choice_free(whole);
-		*whole = divided;
+		choice_free(&s->choice);
+		s->choice = divided;
 		*o = divided_options;
 		return 0;
 	}
@@ -73,12 +74,11 @@ int session_spend(struct session *s, struct engine_options *o)
 	int64_t part;
 	int rc = model_experts_divide(s->model, 0);
 
-	if (!rc)
-		rc = budget_spend(&s->choice, o, s->config, &s->device_memory, s->machine, BUDGET_AS_A_RUN);
-	part = is_near_bound(&s->choice) || may_change_bits(s, o) ? 0 : model_experts_part_for(s->model);
-	if (!rc && budget_is_spent(s->config, o->device_budget_bytes))
-		rc = world_broadcast(&part, sizeof(part), 0);
-	if (rc || !part || !budget_is_spent(s->config, o->device_budget_bytes))
+	if (rc || !budget_is_spent(s->config, o->device_budget_bytes))
 		return rc;
-	return parts_take(s, o, &before, &s->choice, part);
+	rc = budget_spend(&s->choice, o, s->config, &s->device_memory, s->machine, BUDGET_AS_A_RUN);
+	part = is_near_bound(&s->choice) || may_change_bits(s, o) ? 0 : model_experts_part_for(s->model);
+	if (!rc)
+		rc = world_broadcast(&part, sizeof(part), 0);
+	return rc || !part ? rc : parts_take(s, o, &before, part);
 }

@@ -121,8 +121,7 @@ int session_read_rows(struct session *s, struct dataset **data, const char *path
 
 /* ---- steps without duplicates ---- */
 
-/* A number for the tokens of each row. */
-static int texts_hash(uint64_t *text, const struct dataset *d)
+int session_texts_hash(uint64_t *text, const struct dataset *d)
 {
 	struct row_buffer buffer = {0};
 	int rc = 0;
@@ -150,7 +149,7 @@ int session_rows_group(struct session_rows *r)
 		        "batch_sampler=no_duplicates does not work with weights of data sets yet; leave the "
 		        "weights out of data");
 	if (!rc)
-		rc = texts_hash(text, r->data);
+		rc = session_texts_hash(text, r->data);
 	if (!rc)
 		rc = batches_open(&r->batches, s, text, dataset_unit_rows(r->data));
 	if (!rc)
