@@ -5,9 +5,9 @@
 #include "base/log.h"
 #include "config/table.h"
 #include "device/contrast_kind.h"
-
 #include "device/preference.h"
 
+#include <math.h>
 #include <string.h>
 
 struct dataset_texts embedding_rows_of(const struct config *c)
@@ -121,12 +121,16 @@ static int matryoshka_check(const struct config *c)
 		return embedding_refuse(
 		        c, "matryoshka_dims", "is no list of at most 16 numbers; set it as in 768,512,256");
 	for (int i = 0; i < count; i++)
-		if (dims[i] < 1 || dims[i] != (double)(int32_t)dims[i])
+		if (!(dims[i] >= 1 && dims[i] <= INT32_MAX) || dims[i] != floor(dims[i]))
 			return embedding_refuse(
 			        c, "matryoshka_dims", "has a length that is not whole and positive");
 	if (weight_count < 0)
 		return embedding_refuse(
 		        c, "matryoshka_weights", "is no list of at most 16 numbers; set it as in 1,1,0.5");
+	for (int i = 0; i < weight_count; i++)
+		if (!(weights[i] > 0))
+			return embedding_refuse(c, "matryoshka_weights",
+			        "has a weight that is not above 0; leave out its length");
 	if (weight_count && weight_count != count)
 		return embedding_refuse(c, "matryoshka_weights",
 		        count ? "has another number of entries than matryoshka_dims"

@@ -481,9 +481,12 @@ double config_number(const struct config *c, const char *name)
 
 int config_numbers(double *out, int most, const char *text)
 {
-	int count = 0;
+	int count = 0, has_bracket;
 
-	for (text += strspn(text, " ["); *text && *text != ']';) {
+	text += strspn(text, " ");
+	has_bracket = *text == '[';
+	text += has_bracket;
+	for (text += strspn(text, " "); *text && *text != ']';) {
 		char *end = NULL;
 		double value = strtod(text, &end);
 
@@ -496,5 +499,7 @@ int config_numbers(double *out, int most, const char *text)
 		else if (*text && *text != ']')
 			return -1;
 	}
-	return *text && text[1 + strspn(text + 1, " ")] ? -1 : count;
+	if ((*text == ']') != has_bracket)
+		return -1;
+	return has_bracket && text[1 + strspn(text + 1, " ")] ? -1 : count;
 }
