@@ -27,8 +27,10 @@ OLD_FORM = {"all"}  # settings as versions before 6 write them
 
 
 def transformer(folder):
-    vocab = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *"abcdefghijklmnopqrstuvwxyz",
-                                         *("##" + c for c in "abcdefghijklmnopqrstuvwxyz")])}
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *"bcdefghijklmnopqrstuvwxyz",  # "a" is a word
+             *("##" + c for c in "abcdefghijklmnopqrstuvwxyz")]
+    vocab = {w: i for i, w in enumerate(words)}
+    assert len(vocab) == len(words)
     tokenizer = Tokenizer(tokenizer_models.WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
