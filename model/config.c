@@ -191,13 +191,16 @@ void config_read_act(struct config_reader *r, const char *key, enum act_kind *ou
 static void read_layer_list(struct config_reader *r, struct model_config *c, const char *const *keys)
 {
 	const json_t *list = NULL;
+	const char *key = NULL;
 	size_t count;
 
-	for (int i = 0; i < 3 && keys[i] && !list; i++)
-		list = config_has(r, keys[i]) ? json_object_get(r->object, keys[i]) : NULL;
+	for (int i = 0; i < 3 && keys[i] && !list; i++) {
+		key = keys[i];
+		list = config_has(r, key) ? json_object_get(r->object, key) : NULL;
+	}
 	count = json_is_string(list) ? json_string_length(list) : json_array_size(list);
 	if (!r->err && list && (!count || count > CONFIG_LAYERS_MAX))
-		config_fail(r, ERR_INPUT, "the list of layers has %zu entries; it must be 1 .. %d", count,
+		config_fail(r, ERR_INPUT, "%s has %zu layers; it must have 1 .. %d", key, count,
 		        (int)CONFIG_LAYERS_MAX);
 	else if (list)
 		c->L = (int64_t)count;
@@ -499,6 +502,7 @@ static void finish_blocks(struct config_reader *r, struct model_config *c)
 		b->KV = b->KV ? b->KV : c->KV;
 		b->D = b->D ? b->D : c->D;
 		b->F = b->F ? b->F : c->F;
+		b->mask = c->is_encoder ? MASK_BIDIRECTIONAL : MASK_CAUSAL;
 		b->attention_scale = c->attention_scale ? c->attention_scale : 1 / sqrt((double)b->D);
 		if (c->attention_scale_by_layer)
 			b->attention_scale /= (double)(l + 1);

@@ -64,7 +64,6 @@ static char *peft_name(const struct model *model, const char *whole, const char 
 
 	if (model->family->head_alias && family_is_head(model->family, name))
 		name = model->family->head_alias;
-
 	if (!whole && model->family->module_prefix && !strncmp(name, model->prefix, strlen(model->prefix)))
 		return mem_printf(
 		        "%s%s%s", PEFT_PREFIX, model->family->module_prefix, name + strlen(model->prefix));

@@ -47,8 +47,8 @@ struct stage_call {
 	dev_addr acts;                         /* of this stage */
 	int64_t acts_first[BLOCK_STAGES_MAX];  /* of each stage of the group: where its part begins */
 	struct block_scratch scratch;
-	enum tensor_role
-	        normed; /* whose norms are in scratch.row_norms, from row normed_first on; 0: nobody's */
+	/* The matrix with norms in scratch.row_norms, and its first row there; 0: none. */
+	enum tensor_role normed;
 	int64_t normed_first;
 	const void *layout;   /* the stage's own, while it works */
 	int writes_gradients; /* 1: products overwrite gradients, 0: they add to them */

@@ -76,9 +76,6 @@ static void bert_read(struct config_reader *r, struct model_config *c)
 	config_refuse_flag(r, "is_decoder");
 	config_read_int(r, "type_vocab_size", &c->types, 1, CONFIG_SIZE_MAX);
 	config_words(c, c->act);
-	c->norm_after_sum = 1;
-	for (int64_t l = 0; l < c->L; l++)
-		c->block[l].mask = MASK_BIDIRECTIONAL;
 }
 
 /* The first position has the row behind that of the pad token. */
@@ -97,7 +94,8 @@ static void roberta_read(struct config_reader *r, struct model_config *c)
 /* clang-format off */
 #define BERT_DEFAULTS                                                                                        \
 	.C = 768, .F = 3072, .L = 12, .H = 12, .types = 2, .norm = NORM_LAYER, .norm_epsilon = 1e-12,        \
-	.act = ACT_GELU, .pool_act = ACT_TANH, .class_pool = POOL_CLS, .is_encoder = 1, .tied = 1, .dropout = 0.1, .dropout_key = "hidden_dropout_prob", .eos_count = 0
+	.norm_after_sum = 1, .act = ACT_GELU, .pool_act = ACT_TANH, .class_pool = POOL_CLS, .is_encoder = 1, \
+	.tied = 1, .dropout = 0.1, .dropout_key = "hidden_dropout_prob", .eos_count = 0
 #define BERT_FACTS                                                                                           \
 	.blocks = "encoder.layer", .buffers = bert_buffers, .keys = {.epsilon = "layer_norm_eps"},           \
 	.whole_heads = 1, .one_size_of_heads = 1

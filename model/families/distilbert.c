@@ -41,9 +41,6 @@ static void distilbert_read(struct config_reader *r, struct model_config *c)
 {
 	(void)r;
 	config_words(c, c->act);
-	c->norm_after_sum = 1;
-	for (int64_t l = 0; l < c->L; l++)
-		c->block[l].mask = MASK_BIDIRECTIONAL;
 }
 
 const struct model_family family_distilbert = {
@@ -62,6 +59,7 @@ const struct model_family family_distilbert = {
                 .max_positions = 512,
                 .norm = NORM_LAYER,
                 .norm_epsilon = 1e-12,
+                .norm_after_sum = 1,
                 .act = ACT_GELU,
                 .pool_act = ACT_RELU,
                 .class_pool = POOL_CLS,

@@ -17,10 +17,8 @@ static void gemma3_read(struct config_reader *r, struct model_config *c)
 
 	gemma2_read_scales(r, c);
 	config_read_flag(r, "use_bidirectional_attention", &sees_both);
-	for (int64_t l = 0; l < c->L && sees_both; l++) {
-		c->block[l].mask = MASK_BIDIRECTIONAL;
+	for (int64_t l = 0; l < c->L && sees_both; l++)
 		c->block[l].window = c->block[l].window ? c->block[l].window / 2 + 1 : 0;
-	}
 	c->is_encoder = sees_both;
 }
 

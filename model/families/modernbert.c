@@ -51,8 +51,6 @@ static void modernbert_read(struct config_reader *r, struct model_config *c)
 	c->class_pool = pool && !strcmp(pool, "mean") ? POOL_MEAN : POOL_CLS;
 	config_words(c, c->pool_act);
 	c->block[0].has[ROLE_NORM1_W] = c->block[0].has[ROLE_NORM1_B] = 0;
-	for (int64_t l = 0; l < c->L; l++)
-		c->block[l].mask = MASK_BIDIRECTIONAL;
 }
 
 const struct model_family family_modernbert = {
