@@ -328,8 +328,9 @@ static int refuse(struct cuda_dnn *d, const struct op_attention_grad *o)
 	if (!d->said_refused++)
 		log_warn("attention=cudnn: %s on ferry's own kernel",
 		        o->dtype != DTYPE_BF16 ? "attention in fp32 runs"
-		                               : "micro-batches with documents of different lengths, and "
-		                                 "masks other than causal, run");
+		        : !has_graph(o)        ? "attention with a score cap, with sinks or not causal runs"
+		                               : "micro-batches with documents of different lengths, or with "
+		                                 "heads of a size that is no multiple of 8, run");
 	return 1;
 }
 
