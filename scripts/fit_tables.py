@@ -156,6 +156,30 @@ def adapter_or_all():
     return table(("8B, 12 GB card, 2,048 tokens a step", "host memory", "tokens/s, planned", "checkpoint"), rows)
 
 
+def mixture():
+    rows = []
+    experts = "lora_target_modules=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+    for name, settings, machine, micros in (
+            ("all weights, `optimizer_state=8bit`", "optimizer_state=8bit", "workstation-rtx-4090", 16),
+            ("adapters of attention, rank 16", "lora_rank=16", "pc-rtx-4090", 8),
+            ("adapters of attention and experts, rank 16", f"lora_rank=16 {experts}", "pc-rtx-4090", 8),
+            ("adapters of attention, `base_format=nf4`", "lora_rank=16 base_format=nf4", "pc-rtx-4090", 8)):
+        p = plan("qwen3-30b-a3b", f"max_length=2048 gradient_accumulation_steps={micros} {settings}", machine)
+        rows.append((name, f"{2048 * micros:,}", gib(p["host_need_bytes"]), gib(p["device_bytes"]),
+                     f"{p['tokens_per_s']:,.0f}"))
+    return table(("one RTX 4090, 24 GB", "tokens a step", "host memory", "GPU memory", "tokens/s, planned"), rows)
+
+
+def budgets():
+    rows = []
+    for budget in ("auto", "8GiB", "6GiB", "4GiB"):
+        p = plan("qwen3-30b-a3b", "max_length=4096 gradient_accumulation_steps=8 optimizer_state=8bit "
+                 f"vram_budget={budget}", "workstation-rtx-4090")
+        rows.append((f"`{budget}`" + (" (default)" if budget == "auto" else ""), gib(p["device_bytes"]),
+                     f"{p['tokens_per_s']:,.0f}"))
+    return table(("`optimizer_state=8bit`, `vram_budget`", "GPU memory", "tokens/s, planned"), rows)
+
+
 TABLES = {
     "docs/results/plans.md": {"estimates": estimates, "guide": guide, "large": large, "bounds": bounds},
     "docs/guide/8b-on-12gb.md": {
@@ -166,6 +190,7 @@ TABLES = {
         "adapters": adapters,
         "states": lambda: states("qwen3.5-27b", "workstation-rtx-4090", "max_length=2048 gradient_accumulation_steps=8")},
     "docs/guide/lora.md": {"adapter": adapter_or_all},
+    "docs/guide/mixtures.md": {"mixture": mixture, "budgets": budgets},
 }
 
 
