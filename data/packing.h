@@ -27,10 +27,6 @@ int packing_build_parts(
 /* The same interface for rows that stay together: bin b holds rows each * b up to each * (b + 1). The parts
  * have a multiple of that number of rows, else ERR_RANGE. */
 int packing_build_groups(struct packing **p, int64_t *starts, int part_count, int64_t each);
-static inline int packing_build_pairs(struct packing **p, int64_t *starts, int part_count)
-{
-	return packing_build_groups(p, starts, part_count, 2);
-}
 void packing_free(struct packing *p);
 
 #endif

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "data/batch.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { LOSS, SCALE, MARGIN, SIMILARITY, DIRECTIONS, PARTITION, HARDNESS, STRENGTH };
@@ -95,14 +94,6 @@ static int judge(struct judgement *j)
 
 static const struct vectors_pass vectors = {vectors_width, judge, 1};
 
-static void sums_add(
-        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
-{
-	(void)settings;
-	for (int64_t i = 0; i < batch->targets; i++)
-		sums[0] += (double)losses[i];
-}
-
 /* Of texts with a label how it correlates; else whether the right text is found, among those of its row and
  * among all. */
 static int scores_find(struct scores *out, const struct scored *rows, const double *settings)
@@ -131,6 +122,6 @@ const struct objective objective_embedding = {
         .head = &vectors_head,
         .vectors = &vectors,
         .sum_count = 1,
-        .sums_add = sums_add,
+        .sums_add = objective_add_losses,
         .scores_find = scores_find,
 };

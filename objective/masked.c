@@ -3,7 +3,6 @@
  * the epoch, the row, and the token's number among those of the row that may be. */
 #include "data/batch.h"
 #include "device/noise.h"
-#include "model/blocks/head.h"
 #include "model/family.h"
 #include "objective/objective.h"
 
@@ -84,21 +83,6 @@ static void masked_add(struct micro_batch *mb, const struct batch_document *docu
 	}
 }
 
-static void run(struct stage_call *call, enum head_mode mode)
-{
-	head_losses(call, mode, &(struct token_losses){.label = call->batch->own[LABEL], .weight = DEV_NONE});
-}
-
-static const struct head_pass head = {run, head_scratch_bytes};
-
-static void sums_add(
-        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
-{
-	(void)settings;
-	for (int64_t i = 0; i < batch->targets; i++)
-		sums[0] += (double)losses[i];
-}
-
 static void say_evaluation(struct str *out, const struct objective_means *means)
 {
 	str_printf(out, ", perplexity %.3f over %" PRId64 " hidden tokens", exp(means->loss), means->targets);
@@ -116,8 +100,8 @@ const struct objective objective_masked = {
                 .add = masked_add},
         .is_mean_of_entropy = 1,
         .check = masked_check,
-        .head = &head,
+        .head = &objective_labels_head,
         .sum_count = 1,
-        .sums_add = sums_add,
+        .sums_add = objective_add_losses,
         .say_evaluation = say_evaluation,
 };

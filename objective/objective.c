@@ -2,6 +2,7 @@
 #include "objective/objective.h"
 
 #include "base/err.h"
+#include "model/blocks/head.h"
 
 #include <math.h>
 
@@ -17,6 +18,21 @@ int objective_needs_vocabulary(const struct model *model)
 	return model->config.has[ROLE_HEAD_W]
 	               ? 0
 	               : err_set(ERR_UNSUPPORTED, "the model has no head that gives logits");
+}
+
+static void labels_run(struct stage_call *call, enum head_mode mode)
+{
+	head_losses(call, mode, &(struct token_losses){.label = call->batch->own[0], .weight = DEV_NONE});
+}
+
+const struct head_pass objective_labels_head = {labels_run, head_scratch_bytes};
+
+void objective_add_losses(
+        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
+{
+	(void)settings;
+	for (int64_t i = 0; i < batch->targets; i++)
+		sums[0] += (double)losses[i];
 }
 
 struct objective_means objective_means_of(

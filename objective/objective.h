@@ -134,6 +134,11 @@ int objective_needs_vocabulary(const struct model *model);
 /* A batch rule's `add` for targets that are the next token, where that has a label. Its labels are own[0]. */
 void objective_add_next(struct micro_batch *mb, const struct batch_document *document);
 
+/* A `head` for labels in own[0], and a `sums_add` for the sum of losses alone. */
+extern const struct head_pass objective_labels_head;
+void objective_add_losses(
+        double *sums, const double *settings, const struct host_batch *batch, const float *losses);
+
 /* The means of these sums over `count`. */
 struct objective_means objective_means_of(
         const struct objective *o, const double *sums, int64_t count, int64_t targets);

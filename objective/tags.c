@@ -1,6 +1,5 @@
 /* Classification of tokens: a label for each word of a text, at its first token. */
 #include "data/batch.h"
-#include "model/blocks/head.h"
 #include "objective/objective.h"
 
 #include "base/err.h"
@@ -34,21 +33,6 @@ static void tags_add(struct micro_batch *mb, const struct batch_document *docume
 	}
 }
 
-static void run(struct stage_call *call, enum head_mode mode)
-{
-	head_losses(call, mode, &(struct token_losses){.label = call->batch->own[LABEL], .weight = DEV_NONE});
-}
-
-static const struct head_pass head = {run, head_scratch_bytes};
-
-static void sums_add(
-        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
-{
-	(void)settings;
-	for (int64_t i = 0; i < batch->targets; i++)
-		sums[0] += (double)losses[i];
-}
-
 static void say_evaluation(struct str *out, const struct objective_means *means)
 {
 	str_printf(out, " over %" PRId64 " words", means->targets);
@@ -64,8 +48,8 @@ const struct objective objective_token_classification = {
                 .targets = dataset_row_targets,
                 .add = tags_add},
         .check = tags_check,
-        .head = &head,
+        .head = &objective_labels_head,
         .sum_count = 1,
-        .sums_add = sums_add,
+        .sums_add = objective_add_losses,
         .say_evaluation = say_evaluation,
 };

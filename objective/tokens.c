@@ -20,14 +20,6 @@ void objective_add_next(struct micro_batch *mb, const struct batch_document *doc
 	}
 }
 
-static void sums_add(
-        double *sums, const double *settings, const struct host_batch *batch, const float *losses)
-{
-	(void)settings;
-	for (int64_t i = 0; i < batch->targets; i++)
-		sums[0] += losses[i];
-}
-
 static void say_evaluation(struct str *out, const struct objective_means *means)
 {
 	str_printf(out, ", perplexity %.3f over %" PRId64 " targets", exp(means->loss), means->targets);
@@ -45,6 +37,6 @@ const struct objective objective_tokens = {
         .check = objective_needs_vocabulary,
         .head = &head_of_tokens,
         .sum_count = 1,
-        .sums_add = sums_add,
+        .sums_add = objective_add_losses,
         .say_evaluation = say_evaluation,
 };

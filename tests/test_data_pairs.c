@@ -67,7 +67,7 @@ static void test_packing(void **state)
 	struct packing *p = NULL;
 
 	(void)state;
-	assert_int_equal(packing_build_pairs(&p, starts, 2), 0);
+	assert_int_equal(packing_build_groups(&p, starts, 2, 2), 0);
 	assert_int_equal(p->bin_count, 4);
 	assert_int_equal(p->row_count, 8);
 	for (int64_t b = 0; b < 4; b++) {
@@ -79,7 +79,7 @@ static void test_packing(void **state)
 	assert_int_equal(starts[1], 3);
 	assert_int_equal(starts[2], 4);
 	packing_free(p);
-	assert_int_equal(packing_build_pairs(&p, torn, 2), ERR_RANGE);
+	assert_int_equal(packing_build_groups(&p, torn, 2, 2), ERR_RANGE);
 	assert_null(p);
 }
 
@@ -127,7 +127,7 @@ static void test_batches(void **state)
 	struct packing *p = NULL;
 
 	(void)state;
-	assert_int_equal(packing_build_pairs(&p, starts, 1), 0);
+	assert_int_equal(packing_build_groups(&p, starts, 1, 2), 0);
 	src.packing = p;
 	assert_int_equal(batch_source_rows(d, p), 23);
 	for (int world = 1; world <= 3; world++)
@@ -156,7 +156,7 @@ static void test_mix(void **state)
 	int bad;
 
 	(void)state;
-	assert_int_equal(packing_build_pairs(&p, starts, 2), 0);
+	assert_int_equal(packing_build_groups(&p, starts, 2, 2), 0);
 	mix.sets[0] = (struct mix_set){.first = 0, .row_count = starts[1], .weight = 1};
 	mix.sets[1] = (struct mix_set){.first = starts[1], .row_count = starts[2] - starts[1], .weight = 2};
 	assert_int_equal(mix_make(&mix, &bad), 0);

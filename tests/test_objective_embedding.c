@@ -420,7 +420,7 @@ static void test_rows(void **state)
 	}
 	fclose(f);
 	check_ok(dataset_open(&d, &options));
-	check_ok(packing_build_pairs(&packing, starts, 1));
+	check_ok(packing_build_groups(&packing, starts, 1, 2));
 	source.data = d;
 	source.packing = packing;
 	source.sampler = (struct sampler){.row_count = QUERIES,

@@ -164,6 +164,7 @@ static void test_no_duplicates(void **state)
 	        "batch_sampler=no_duplicates per_device_train_batch_size=4 max_steps=4",
 	        work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "an epoch has 2 steps, not 1"));
+	assert_non_null(strstr(ferry_said(), "1 of 2 steps of an epoch have one row"));
 	assert_ferry(2, NULL,
 	        "train model=%s/speaker data=%s/same.jsonl:1,%s/twice.jsonl:2 output_dir=%s/mixed "
 	        "embedding_loss=mnrl batch_sampler=no_duplicates max_steps=1",

@@ -317,8 +317,20 @@ static void untrained_report(const struct session_rows *r, const struct config *
 /* Warns of steps of one row whose loss compares rows, and finds no other text to compare. */
 static void lone_rows_report(const struct session_rows *r, const struct config *c)
 {
+	const struct sampler *s = &r->source.sampler;
+	int64_t lone = 0;
+
 	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
-	        r->source.sampler.step_rows > 1 || dataset_unit_rows(r->data) > 2)
+	        dataset_unit_rows(r->data) > 2)
+		return;
+	for (int64_t step = 0; r->batches && step < s->steps_per_epoch; step++)
+		lone += sampler_step_rows(s, step) == 1;
+	if (lone && s->step_rows > 1)
+		log_warn("batch_sampler=no_duplicates: %" PRId64 " of %" PRId64
+		         " steps of an epoch have one row: their loss is 0 and nothing is learned there; "
+		         "remove rows with equal texts",
+		        lone, s->steps_per_epoch);
+	if (s->step_rows > 1)
 		return;
 	log_warn("%s=%s compares the rows of a step, and each step has one: the loss is 0 and nothing is "
 	         "learned; set gradient_accumulation_steps=16 or more",
