@@ -135,10 +135,6 @@ static int matryoshka_check(const struct config *c)
 		return embedding_refuse(c, "matryoshka_weights",
 		        count ? "has another number of entries than matryoshka_dims"
 		              : "has no effect without matryoshka_dims; set it");
-	for (int i = 0; i < weight_count; i++)
-		if (!(weights[i] > 0))
-			return embedding_refuse(c, "matryoshka_weights",
-			        "has a weight that is not above 0; leave out its length");
 	return 0;
 }
 
