@@ -58,19 +58,30 @@ static void test_same(void **state)
 	assert_near_losses("one", "ranks", 4, 1e-5, "two ranks");
 }
 
+static void assert_refused(const struct run_model *m, const char *keys, const char *says)
+{
+	assert_ferry(2, NULL, "train model=%s data=%s output_dir=%s/no " DORA "%s", m->dir, m->data, work_dir,
+	        keys);
+	if (!strstr(ferry_said(), says))
+		fail_msg("%s: %s", keys, ferry_said());
+}
+
 static void test_refused(void **state)
 {
 	static const char *const cases[][2] = {{"base_format=nf4", "use_dora: DoRA over a base"},
 	        {"init_weights=random", "use_dora: DoRA begins with the norms"},
 	        {"trainable=.*q_proj.weight", "q_proj.weight trains itself"}};
+	struct run_model mixture;
+	char keys[500];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		assert_ferry(2, NULL, "train model=%s data=%s output_dir=%s/no " DORA "%s", tiny.dir,
-		        tiny.data, work_dir, cases[i][0]);
-		if (!strstr(ferry_said(), cases[i][1]))
-			fail_msg("%s: %s", cases[i][0], ferry_said());
-	}
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		assert_refused(&tiny, cases[i][0], cases[i][1]);
+	train("plain", "use_dora=off");
+	snprintf(keys, sizeof(keys), "lora_adapter=%s/plain/adapter", work_dir);
+	assert_refused(&tiny, keys, "plain/adapter has no magnitudes; leave it out");
+	mixture_model(&mixture);
+	assert_refused(&mixture, "lora_target_modules=gate_proj", "DoRA of experts is not supported");
 }
 
 int main(void)

@@ -313,6 +313,12 @@ static void test_refused(void **state)
 	        speaker, pairs, work_dir);
 	assert_non_null(strstr(ferry_said(), "preference_"));
 	assert_false(run_has("no/model"));
+	train("dora", "lora_rank=2 use_dora=on max_steps=1");
+	assert_ferry(2, NULL,
+	        "train model=%s data=%s output_dir=%s/no lora_adapter=%s/dora/adapter "
+	        "preference_reference=base " KEYS,
+	        speaker, pairs, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "preference_reference=base cannot take off its magnitudes"));
 }
 
 int main(void)
