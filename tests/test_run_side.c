@@ -81,6 +81,12 @@ static void test_refused_before_the_first_step(void **state)
 		refused_first(links[i], "Permission denied");
 	}
 	model_copy(&tiny, "m");
+	path_of(path, "m/1_Pooling"); /* a module's settings, in a folder */
+	assert_int_equal(mkdir(path, 0700), 0);
+	path_of(path, "m/1_Pooling/config.json");
+	assert_int_equal(symlink("../../elsewhere.json", path), 0);
+	refused_first("1_Pooling/config.json", "outside the directory");
+	model_copy(&tiny, "m");
 	path_of(path, "m/tokenizer.json");
 	assert_int_equal(mkfifo(path, 0600), 0);
 	refused_first("tokenizer.json", "pipe");

@@ -225,9 +225,8 @@ static int check_words_bias(const struct hf_import *import)
 	if (model->config.is_classifier != HEAD_OF_WORDS || model->config.tied || !alias)
 		return 0;
 	for (int f = 0; f < import->dir->file_count; f++)
-		for (int64_t i = 0; i < import->dir->files[f]->tensor_count; i++)
-			if (!strcmp(import->dir->files[f]->tensors[i].name, alias))
-				return 0;
+		if (safetensors_find(import->dir->files[f], alias))
+			return 0;
 	return err_set(ERR_UNSUPPORTED,
 	        "%s: the head for masked words is not tied to the embedding, and %s is missing; "
 	        "set \"tie_word_embeddings\": true in config.json if it is",

@@ -126,14 +126,18 @@ int side_folder_is(const char *name)
 }
 
 /* A module's settings, from its folder. */
-static int read_folder(struct side_files *side, const char *path, const char *folder)
+static int read_folder(struct side_files *side, const char *dir, const char *folder)
 {
-	char *file = file_join(path, "config.json"),
-	     *name = mem_printf("%s" SIDE_FILE_FOLDER "config.json", folder);
-	int err = file && name ? 0 : ERR_NOMEM;
+	char *inside = file_join(dir, folder), *file = file_join(folder, "config.json"),
+	     *name = mem_printf("%s" SIDE_FILE_FOLDER "config.json", folder), *path = NULL;
+	int err = inside && file && name ? 0 : ERR_NOMEM;
 
-	if (!err && file_kind_of(file) == FILE_REGULAR)
-		err = read_one(side, file, name);
+	if (!err && file_kind_of(inside) == FILE_DIR)
+		err = hf_dir_resolve(&path, dir, file);
+	if (!err && path && file_kind_of(path) == FILE_REGULAR && is_utf8(dir, folder))
+		err = read_one(side, path, name);
+	mem_free(path);
+	mem_free(inside);
 	mem_free(file);
 	mem_free(name);
 	return err;
@@ -150,12 +154,8 @@ static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 		const struct side_row *row = row_of(names[i]);
 		char *path = NULL;
 
-		if (of == OF_MODEL && side_folder_is(names[i])) {
-			path = file_join(dir, names[i]);
-			err = path ? read_folder(side, path, names[i]) : ERR_NOMEM;
-		}
-		mem_free(path);
-		path = NULL;
+		if (of == OF_MODEL && side_folder_is(names[i]))
+			err = read_folder(side, dir, names[i]);
 		if (of == OF_TOKENIZER && !strcmp(names[i], "additional_chat_templates"))
 			log_warn("%s/%s is not copied to checkpoints and the result; copy it there", dir,
 			        names[i]);
