@@ -10,24 +10,25 @@
 
 static void check_act(struct config_reader *r, const char *key)
 {
-	const json_t *act = json_object_get(r->object, key);
+	const char *act = NULL;
 
-	if (act && !json_is_null(act) && (!json_is_string(act) || strcmp(json_string_value(act), "silu")))
+	config_read_str(r, key, &act);
+	if (act && strcmp(act, "silu"))
 		config_fail(r, ERR_UNSUPPORTED, "%s: layers of Mamba-2 need silu", key);
 }
 
 void config_read_scan(struct config_reader *r, struct block_config *b, const struct scan_keys *keys)
 {
 	struct delta_config *d = &b->delta;
+	const char *head_dim = json_string_value(json_object_get(r->object, keys->head_dim));
 
 	config_read_size(r, keys->heads, &d->value_heads);
-	if (json_is_integer(json_object_get(r->object, keys->head_dim)))
+	if (!head_dim || strcmp(head_dim, "auto")) /* what *b has */
 		config_read_size(r, keys->head_dim, &d->value_dim);
 	config_read_size(r, keys->groups, &d->key_heads);
 	config_read_size(r, keys->states, &d->key_dim);
 	config_read_int(r, keys->taps, &b->taps, 2, CONV_TAPS_MAX);
-	if (!r->err)
-		check_act(r, keys->act);
+	check_act(r, keys->act);
 	if (!r->err && d->value_heads % d->key_heads)
 		config_fail(r, ERR_INPUT, "%s %" PRId64 " is not a multiple of %s %" PRId64, keys->heads,
 		        d->value_heads, keys->groups, d->key_heads);

@@ -34,6 +34,11 @@ static void test_refused(void **state)
 	static const char *const configs[][2] = {
 	        {"{\"model_type\":\"modernbert\",\"classifier_pooling\":5}", "classifier_pooling"},
 	        {"{\"model_type\":\"modernbert\",\"classifier_pooling\":\"max\"}", "expected cls or mean"},
+	        {"{\"model_type\":\"granitemoehybrid\",\"position_embedding_type\":1}",
+	                "position_embedding_type"},
+	        {"{\"model_type\":\"granitemoehybrid\",\"mamba_d_head\":64.5}", "mamba_d_head"},
+	        {"{\"model_type\":\"granitemoehybrid\",\"mamba_n_heads\":0}", "mamba_n_heads is 0"},
+	        {"{\"model_type\":\"nemotron_h\",\"mamba_head_dim\":\"64\"}", "mamba_head_dim"},
 	        {"{\"model_type\":\"bert\",\"position_embedding_type\":[1]}", "position_embedding_type"},
 	        {"{\"model_type\":\"deepseek_v2\",\"num_experts_per_tok\":2,\"topk_method\":1}",
 	                "topk_method"},

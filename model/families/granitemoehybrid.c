@@ -91,8 +91,9 @@ static void read_experts(struct config_reader *r, struct model_config *c)
 
 static void granitemoehybrid_read(struct config_reader *r, struct model_config *c)
 {
-	const char *positions = json_string_value(json_object_get(r->object, "position_embedding_type"));
+	const char *positions = NULL;
 
+	config_read_str(r, "position_embedding_type", &positions);
 	config_read_multiplier(r, "embedding_multiplier", &c->embed_scale);
 	config_read_multiplier(r, "attention_multiplier", &c->attention_scale);
 	config_read_multiplier(r, "residual_multiplier", &c->residual_scale);
