@@ -282,7 +282,7 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	};
 	rc = sampler_init(&r->source.sampler);
 	if (!rc && r == &s->train && c->batch_sampler == CONFIG_BATCH_SAMPLER_NO_DUPLICATES)
-		rc = session_rows_group(r);
+		rc = session_rows_group(r, c);
 	if (!rc)
 		rc = sampler_run_steps(&r->step_count, &r->source.sampler, epochs, max_steps);
 	if (!rc)

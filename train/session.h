@@ -111,7 +111,7 @@ int session_open_rows(struct session *s);
 int session_texts_hash(uint64_t *text, const struct dataset *d);
 
 /* Groups the rows of training into steps without duplicates; the sampler is ready but for it. */
-int session_rows_group(struct session_rows *r);
+int session_rows_group(struct session_rows *r, const struct config *c);
 
 /* Reads one data set, which takes several ranks; mends damaged files of rows later. */
 int session_read_rows(struct session *s, struct dataset **data, const char *path);

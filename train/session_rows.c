@@ -137,7 +137,7 @@ int session_texts_hash(uint64_t *text, const struct dataset *d)
 	return rc;
 }
 
-int session_rows_group(struct session_rows *r)
+int session_rows_group(struct session_rows *r, const struct config *c)
 {
 	uint64_t *text = mem_alloc((size_t)r->data->row_count, sizeof(*text));
 	struct sampler *s = &r->source.sampler;
@@ -146,8 +146,9 @@ int session_rows_group(struct session_rows *r)
 
 	if (r->mix.set_count)
 		rc = err_set(ERR_UNSUPPORTED,
-		        "batch_sampler=no_duplicates does not work with weights of data sets yet; leave the "
-		        "weights out of data");
+		        "%s=no_duplicates does not work with weights of data sets yet; leave the weights out "
+		        "of data",
+		        config_where(c, "batch_sampler"));
 	if (!rc)
 		rc = session_texts_hash(text, r->data);
 	if (!rc)
@@ -155,9 +156,9 @@ int session_rows_group(struct session_rows *r)
 	if (!rc)
 		sampler_use(s, r->batches);
 	if (!rc && s->steps_per_epoch > wanted)
-		log_warn("batch_sampler=no_duplicates: an epoch has %" PRId64 " steps, not %" PRId64
+		log_warn("%s=no_duplicates: an epoch has %" PRId64 " steps, not %" PRId64
 		         ": texts that occur often leave some steps short",
-		        s->steps_per_epoch, wanted);
+		        config_where(c, "batch_sampler"), s->steps_per_epoch, wanted);
 	mem_free(text);
 	return rc;
 }
