@@ -6,10 +6,11 @@
     python3 torch_train.py --model hybrid --rows 1 --row-tokens 2048 --mode fp32 --keep --threads 2
 
 plain: fp32 weights, bf16 autocast, AdamW fused, all on the device. fp32: the same without autocast. bf16: weights,
-gradients and optimizer state in bf16. --keep keeps activations, --compile compiles the model. fsdp2-offload: fully_shard with
-CPUOffloadPolicy and bf16 parameters for compute, AdamW fused on the CPU, in a world of one. Weights are random, the
-batch is fixed and must be learned. hybrid: transformers' Qwen3.5 with the same sizes as `ferry bench step`. The head's logits are formed in pieces of rows in both, as ferry does. Prints one
-JSON object with the keys of `ferry bench offload`.
+gradients and optimizer state in bf16. --keep keeps activations, --compile compiles the model. fsdp2-offload:
+fully_shard with CPUOffloadPolicy and bf16 parameters for compute, AdamW fused on the CPU, in a world of one. The head's
+logits are formed in pieces of rows, as ferry does. hybrid: transformers' Qwen3.5 with the sizes of `ferry bench step`,
+and transformers' head. Weights are random, the batch is fixed and must be learned. Prints one JSON object with the keys
+of `ferry bench offload`.
 """
 import argparse
 import json
@@ -167,6 +168,8 @@ def main():
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
 
+    if args.model == "hybrid" and args.mode == "fsdp2-offload":
+        parser.error("hybrid is not sharded here; use another --mode")
     if args.threads:
         torch.set_num_threads(args.threads)
     shape = MODELS[args.model]
@@ -212,8 +215,10 @@ def main():
     print(json.dumps({
         "system": f"torch {torch.__version__} {args.mode}", "model": args.model,
         "parameters": sum(p.numel() for p in model.parameters()), "tokens": tokens, "row_tokens": row_tokens,
-        "cpu_offload": args.mode != "plain", "steps": args.steps, "step_s": step_s, "cpu_s": cpu_s, "tokens_per_s": tokens / step_s,
-        "model_tflops": flops / step_s * 1e-12,
+        "cpu_offload": args.mode == "fsdp2-offload", "steps": args.steps, "step_s": step_s, "cpu_s": cpu_s,
+        "tokens_per_s": tokens / step_s,
+        # the formula is that of Llama's layers
+        "model_tflops": None if args.model == "hybrid" else flops / step_s * 1e-12,
         "device_peak_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else 0,
         "host_peak_bytes": host_bytes("VmHWM") - before, "loss_first": losses[0], "loss_last": losses[-1],
     }))
