@@ -3,7 +3,6 @@
 #include "host/cpu/cpu_inner.h"
 
 #include <math.h>
-#include <string.h>
 
 OP_MOVE_LIST(CPU_DECLARE)
 
@@ -14,31 +13,23 @@ static float clamped(float x, float limit)
 	return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-static void put(
-        const struct cpu_kernels *k, void *to, int64_t at, const float *x, int64_t n, enum dtype dtype)
-{
-	if (dtype == DTYPE_F32)
-		memcpy((float *)to + at, x, (size_t)n * sizeof(*x));
-	else
-		cpu_store(k, to, at, x, n, dtype);
-}
-
 static void clamp_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_clamp *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
 	int64_t end = min_i64((piece + 1) * CLAMP_ROWS, o->rows);
-	float buffer[CPU_CHUNK], out[CPU_CHUNK];
+	float buffer[CPU_CHUNK], to[CPU_CHUNK];
 
 	(void)worker;
 	for (int64_t r = piece * CLAMP_ROWS; r < end; r++)
 		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
 			int64_t n = min_i64(CPU_CHUNK, o->cols - c), at = r * o->y_stride + c;
 			const float *x = cpu_load(k, buffer, cpu_ptr(o->x), r * o->x_stride + c, n, o->dtype);
+			float *out = cpu_out(to, cpu_ptr(o->y), at, o->dtype);
 
 			for (int64_t i = 0; i < n; i++)
 				out[i] = clamped(x[i], (float)o->limit);
-			put(k, cpu_ptr(o->y), at, out, n, o->dtype);
+			cpu_store(k, cpu_ptr(o->y), at, out, n, o->dtype);
 		}
 }
 
@@ -55,7 +46,7 @@ static void clamp_grad_piece(void *context, int64_t piece, int worker)
 	const struct op_clamp_grad *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
 	int64_t end = min_i64((piece + 1) * CLAMP_ROWS, o->rows);
-	float buffer[CPU_CHUNK], gradient[CPU_CHUNK], out[CPU_CHUNK];
+	float buffer[CPU_CHUNK], gradient[CPU_CHUNK], to[CPU_CHUNK];
 
 	(void)worker;
 	for (int64_t r = piece * CLAMP_ROWS; r < end; r++)
@@ -63,10 +54,11 @@ static void clamp_grad_piece(void *context, int64_t piece, int worker)
 			int64_t n = min_i64(CPU_CHUNK, o->cols - c), at = r * o->dx_stride + c;
 			const float *x = cpu_load(k, buffer, cpu_ptr(o->x), r * o->x_stride + c, n, o->dtype),
 			            *dy = cpu_load(k, gradient, cpu_ptr(o->dx), at, n, o->dtype);
+			float *out = cpu_out(to, cpu_ptr(o->dx), at, o->dtype);
 
 			for (int64_t i = 0; i < n; i++)
 				out[i] = fabsf(x[i]) > (float)o->limit ? 0 : dy[i];
-			put(k, cpu_ptr(o->dx), at, out, n, o->dtype);
+			cpu_store(k, cpu_ptr(o->dx), at, out, n, o->dtype);
 		}
 }
 

@@ -61,6 +61,25 @@ static inline void cpu_store(
 		k->narrow((uint16_t *)dst + at, value, n);
 }
 
+/* One number of an array; one number as dtype keeps it. */
+static inline float cpu_number(const void *src, int64_t at, enum dtype dtype)
+{
+	float buffer;
+
+	return *cpu_load(cpu_kernels(), &buffer, src, at, 1, dtype);
+}
+
+static inline float cpu_rounded(float x, enum dtype dtype)
+{
+	uint16_t bits;
+
+	if (dtype == DTYPE_F32)
+		return x;
+	cpu_kernels()->narrow(&bits, &x, 1);
+	cpu_kernels()->widen(&x, &bits, 1);
+	return x;
+}
+
 /* Checks 0 <= index < limit. Returns 0, or ERR_RANGE naming op, position and value. */
 int cpu_check_index(const char *op_name, const int32_t *index, int64_t count, int64_t limit);
 

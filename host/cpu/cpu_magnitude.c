@@ -9,24 +9,6 @@ OP_MAGNITUDE_LIST(CPU_DECLARE)
 
 enum { NORM_ROWS = 16, MAGNITUDE_ROWS = 16, GRAD_BAND = 64 };
 
-static float element(const struct cpu_kernels *k, const void *src, int64_t at, enum dtype dtype)
-{
-	float buffer;
-
-	return *cpu_load(k, &buffer, src, at, 1, dtype);
-}
-
-static float rounded(const struct cpu_kernels *k, float x, enum dtype dtype)
-{
-	uint16_t bits;
-
-	if (dtype == DTYPE_F32)
-		return x;
-	k->narrow(&bits, &x, 1);
-	k->widen(&x, &bits, 1);
-	return x;
-}
-
 /* Columns [c, c + n) of rows [row, row + rows) of W, in fp32. */
 static void rows_load(const struct op_row_norms *o, float w[NORM_ROWS][CPU_CHUNK], int64_t row, int64_t rows,
         int64_t c, int64_t n)
@@ -63,7 +45,7 @@ static void row_norms_piece(void *context, int64_t piece, int worker)
 			const float *a = cpu_load(k, x, cpu_ptr(o->a), r * o->in + c, n, o->dtype);
 
 			for (int64_t j = 0; j < rows; j++) {
-				float b = element(k, cpu_ptr(o->b), (row + j) * o->rank + r, o->dtype);
+				float b = cpu_number(cpu_ptr(o->b), (row + j) * o->rank + r, o->dtype);
 
 				for (int64_t i = 0; i < n; i++)
 					sum[j][i] += b * a[i];
@@ -77,7 +59,7 @@ static void row_norms_piece(void *context, int64_t piece, int worker)
 			}
 	}
 	for (int64_t j = 0; j < rows; j++)
-		((float *)cpu_ptr(o->norm))[row + j] = rounded(k, (float)sqrt(total[j]), o->dtype);
+		((float *)cpu_ptr(o->norm))[row + j] = cpu_rounded((float)sqrt(total[j]), o->dtype);
 }
 
 int cpu_row_norms(struct cpu_context *cx, const struct op_row_norms *op)

@@ -2,7 +2,6 @@
 #include "host/cpu/delta.h"
 
 #include "base/err.h"
-#include "base/num.h"
 #include "host/cpu/matmul.h"
 
 #include <math.h>
@@ -27,22 +26,6 @@ void delta_chunk_place(struct delta_chunk *c, float *base, int64_t key_dim, int6
 
 /* ---- one token ---- */
 
-static float value_at(const void *array, int64_t at, enum dtype dtype)
-{
-	return dtype == DTYPE_F32 ? ((const float *)array)[at]
-	                          : f32_from_bits((uint32_t)((const uint16_t *)array)[at] << 16);
-}
-
-static float rounded(float x, enum dtype dtype)
-{
-	uint16_t bits;
-
-	if (dtype == DTYPE_F32)
-		return x;
-	cpu_kernels()->narrow(&bits, &x, 1);
-	return f32_from_bits((uint32_t)bits << 16);
-}
-
 static double softplus(double x)
 {
 	return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
@@ -50,12 +33,12 @@ static double softplus(double x)
 
 static struct delta_gate scan_gate_of(const struct delta_inputs *in, int64_t token, int64_t head)
 {
-	float low = rounded((float)in->low, in->dtype), high = rounded((float)in->high, in->dtype);
-	float x = rounded(value_at(in->a, token * in->gate_stride + head, in->dtype) +
-	                          value_at(in->dt_bias, head, in->dtype),
+	float low = cpu_rounded((float)in->low, in->dtype), high = cpu_rounded((float)in->high, in->dtype);
+	float x = cpu_rounded(cpu_number(in->a, token * in->gate_stride + head, in->dtype) +
+	                              cpu_number(in->dt_bias, head, in->dtype),
 	        in->dtype);
-	float step = rounded((float)softplus((double)x), in->dtype);
-	double speed = exp((double)value_at(in->decay, head, in->dtype));
+	float step = cpu_rounded((float)softplus((double)x), in->dtype);
+	double speed = exp((double)cpu_number(in->decay, head, in->dtype));
 	struct delta_gate gate = {.beta = step < low ? low : step > high ? high : step};
 
 	if (!(step < low || step > high)) /* a NaN is below and above nothing, and stays */
@@ -67,18 +50,19 @@ static struct delta_gate scan_gate_of(const struct delta_inputs *in, int64_t tok
 
 float delta_skip_of(const struct delta_inputs *in, int64_t head)
 {
-	return in->skip ? value_at(in->skip, head, in->dtype) : 0;
+	return in->skip ? cpu_number(in->skip, head, in->dtype) : 0;
 }
 
 static struct delta_gate rule_gate_of(const struct delta_inputs *in, int64_t token, int64_t head)
 {
 	int64_t at = token * in->gate_stride + head;
-	double x = (double)value_at(in->a, at, in->dtype) + (double)value_at(in->dt_bias, head, in->dtype);
-	double speed = exp((double)value_at(in->decay, head, in->dtype));
-	double b = (double)value_at(in->b, at, in->dtype);
+	double x =
+	        (double)cpu_number(in->a, at, in->dtype) + (double)cpu_number(in->dt_bias, head, in->dtype);
+	double speed = exp((double)cpu_number(in->decay, head, in->dtype));
+	double b = (double)cpu_number(in->b, at, in->dtype);
 	struct delta_gate gate = {.sigmoid = (float)(1 / (1 + exp(-b)))};
 
-	gate.beta = rounded(gate.sigmoid, in->dtype);
+	gate.beta = cpu_rounded(gate.sigmoid, in->dtype);
 	gate.g = (float)(-speed * softplus(x));
 	gate.slope = (float)(-speed / (1 + exp(-x)));
 	return gate;
