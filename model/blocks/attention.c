@@ -386,29 +386,36 @@ static void share_kv_backward(struct stage_call *call, dev_addr dqkv)
 	}
 }
 
+/* q, k and v, and the gate, from attention's input. */
+static void project(struct stage_call *call, dev_addr qkv)
+{
+	struct latent_scratch latent = scratch_of(call).latent;
+
+	if (call_has(call, ROLE_KV_B_W)) {
+		latent_project(call, &latent, qkv);
+		return;
+	}
+	for (int64_t i = 0; i < attn_projection_count(call); i++) {
+		struct projection p = projection_of(call, i);
+
+		linear_forward(call, &p.linear,
+		        rows_at(call, column_at(call, qkv, p.column), qkv_place_of(call).stride), call->dtype,
+		        rows_at(call, attn_input(call), call->c->C));
+	}
+}
+
 /* With a parallel residual nothing in backward needs the sum with attention's projection, so recomputation
  * skips it. */
 static void forward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
-	int64_t stride = qkv_place_of(call).stride;
-	dev_addr input = attn_input(call), qkv = acts_at(call, layout(call)->qkv), branch;
+	dev_addr qkv = acts_at(call, layout(call)->qkv), branch;
 	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
 	struct linear output = output_of(call);
 
 	if (call_has(call, ROLE_NORM1_W))
-		norm_forward(call, &norm, input, stream_in(call), call->tokens);
-	if (call_has(call, ROLE_KV_B_W)) {
-		struct latent_scratch latent = scratch_of(call).latent;
-
-		latent_project(call, &latent, qkv);
-	}
-	for (int64_t i = 0; i < attn_projection_count(call) && !call_has(call, ROLE_KV_B_W); i++) {
-		struct projection p = projection_of(call, i);
-
-		linear_forward(call, &p.linear, rows_at(call, column_at(call, qkv, p.column), stride),
-		        call->dtype, rows_at(call, input, c->C));
-	}
+		norm_forward(call, &norm, attn_input(call), stream_in(call), call->tokens);
+	project(call, qkv);
 	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
 		attn_head_norms_forward(call);
 	attn_clip(call);
@@ -429,33 +436,39 @@ static void forward(struct stage_call *call)
 	branch_end(call, &post, branch);
 }
 
-/* Computes the gradients of the projections' weights and of norm1's output. Returns the address of the
- * latter. */
+/* From the gradient of their results, those of the projections' weights and, in F32 if they are several, of
+ * norm1's output. */
+static void project_backward(struct stage_call *call, dev_addr dnorm, dev_addr dqkv)
+{
+	struct latent_scratch latent = scratch_of(call).latent;
+	int64_t C = call->c->C, count = attn_projection_count(call);
+
+	if (call_has(call, ROLE_KV_B_W)) {
+		latent_project_backward(call, &latent, dnorm, dqkv);
+		return;
+	}
+	for (int64_t i = 0; i < count; i++) {
+		struct projection p = projection_of(call, i);
+		struct rows dy = rows_at(call, column_at(call, dqkv, p.column), qkv_place_of(call).stride);
+
+		linear_backward_weight(call, &p.linear, dy, rows_at(call, attn_input(call), C));
+		linear_backward_input(call, &p.linear, rows_at(call, dnorm, C),
+		        count > 1 ? DTYPE_F32 : call->dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
+	}
+}
+
+/* The same, and where norm1's gradient is then, in the compute dtype. */
 static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 {
-	const struct model_config *c = call->c;
-	int64_t stride = qkv_place_of(call).stride, count = attn_projection_count(call);
-	int cast = call->dtype != DTYPE_F32, sums = count > 1;
+	int cast = call->dtype != DTYPE_F32, sums = attn_projection_count(call) > 1;
 	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast),
 	         wide = scratch_at(call, call->scratch.dnorm);
 	dev_addr dnorm = cast && !sums ? rounded : wide;
 
-	if (call_has(call, ROLE_KV_B_W)) {
-		struct latent_scratch latent = scratch_of(call).latent;
-
-		latent_project_backward(call, &latent, wide, dqkv);
-	}
-	for (int64_t i = 0; i < count && !call_has(call, ROLE_KV_B_W); i++) {
-		struct projection p = projection_of(call, i);
-		struct rows dy = rows_at(call, column_at(call, dqkv, p.column), stride);
-
-		linear_backward_weight(call, &p.linear, dy, rows_at(call, attn_input(call), c->C));
-		linear_backward_input(call, &p.linear, rows_at(call, dnorm, c->C),
-		        sums ? DTYPE_F32 : call->dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
-	}
+	project_backward(call, dnorm, dqkv);
 	if (!cast || !sums)
 		return dnorm;
-	call_cast(call, rounded, wide, call->tokens * c->C);
+	call_cast(call, rounded, wide, call->tokens * call->c->C);
 	return rounded;
 }
 
