@@ -9,7 +9,7 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 "  ferry train out/config.yaml resume_from_checkpoint=auto\n",
                 VERB_MAKES_RESULT},
         [VERB_EVAL] = {"eval", "[CONFIG.yaml] [key=value | --key value]...",
-                "compute loss and perplexity on data", NULL, "model data",
+                "compute loss, perplexity and scores on data", NULL, "model data",
                 "  ferry eval model=out/model data=test.jsonl --json\n", 0},
         [VERB_GENERATE] = {"generate", "[CONFIG.yaml] [key=value | --key value]...",
                 "continue a prompt, or talk with the model", NULL, "model",
