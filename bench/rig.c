@@ -35,8 +35,16 @@ int bench_device_open(struct device **device, const struct bench_args *args, str
 	        .host_copy_gbps = args->copy_gbps,
 	        .attention = args->attention};
 
+	int rc;
+
 	device_register(&backend_host);
-	return device_open(device, args->device ? args->device : "host", &o);
+	rc = device_open(device, args->device ? args->device : "host", &o);
+	if (!rc && o.attention == DEVICE_ATTENTION_CUDNN && device_kind_of(*device) != DEVICE_CUDA) {
+		device_close(*device);
+		*device = NULL;
+		rc = err_set(ERR_INPUT, "attention=cudnn: no GPU computes here; leave it out");
+	}
+	return rc;
 }
 
 int bench_device_find(enum device_kind *kind, const struct bench_args *args, struct pool *pool)

@@ -355,6 +355,9 @@ static void test_bad(void **state)
 	check_fails(bench_run(&result, "step", &args), ERR_INPUT, "unknown way 'float'; available: bf16");
 	args.device = "none";
 	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "none");
+	args.device = "host";
+	args.attention = DEVICE_ATTENTION_CUDNN;
+	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "attention=cudnn: no GPU computes here");
 	assert_null(result);
 }
 
