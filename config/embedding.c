@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "config/table.h"
 #include "device/contrast_kind.h"
-#include "device/preference.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,39 +20,6 @@ struct dataset_texts embedding_rows_of(const struct config *c)
 	        .scores_sides = facts.score == SCORE_SIDE,
 	        .scores_negatives = facts.score == SCORE_EACH_NEGATIVE,
 	        .prompt = {c->query_prompt, c->document_prompt}};
-}
-
-int embedding_has_pairs(const struct config *c)
-{
-	return c->objective == OBJECTIVE_REWARD;
-}
-
-const char *embedding_problem(const struct config *c)
-{
-	return c->objective == OBJECTIVE_CLASSIFICATION ? "single_label_classification"
-	       : c->objective == OBJECTIVE_REGRESSION   ? "regression"
-	                                                : NULL;
-}
-
-int embedding_is_share(const struct config *c)
-{
-	return c->objective == OBJECTIVE_RERANKING;
-}
-
-int embedding_is_regression(const struct config *c)
-{
-	return c->objective == OBJECTIVE_REGRESSION || c->objective == OBJECTIVE_REWARD ||
-	       c->objective == OBJECTIVE_RERANKING;
-}
-
-int embedding_is_of_tokens(const struct config *c)
-{
-	return c->objective == OBJECTIVE_TOKEN_CLASSIFICATION;
-}
-
-int embedding_hides_tokens(const struct config *c)
-{
-	return c->objective == OBJECTIVE_MASKED;
 }
 
 static int embedding_refuse(const struct config *c, const char *key, const char *why)
@@ -141,7 +107,7 @@ static int matryoshka_check(const struct config *c)
 /* What objective=masked does not do, and what only it does. */
 static int masked_check(const struct config *c)
 {
-	if (!embedding_hides_tokens(c))
+	if (c->objective != OBJECTIVE_MASKED)
 		return config_is_default(c, "mlm_probability")
 		               ? 0
 		               : embedding_refuse(c, "mlm_probability",
@@ -199,9 +165,4 @@ int embedding_check(const struct config *c)
 		log_warn("%s has no effect with embedding_loss=%s", config_where(c, "embedding_margin"),
 		        config_text(c, "embedding_loss"));
 	return rc;
-}
-
-int config_is_judged(const struct config *c)
-{
-	return c->preference_loss == PREFERENCE_KTO && c->verb != VERB_EVAL && c->verb != VERB_DATA;
 }

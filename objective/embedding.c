@@ -115,6 +115,7 @@ const struct objective objective_embedding = {
         .name = "embedding",
         .keys = keys,
         .lists = {"matryoshka_dims", "matryoshka_weights"},
+        .rows = DATASET_TEXTS_ONLY,
         .batch = VECTORS_BATCH,
         .row_documents = 2,
         .is_mean_of_rows = 1,

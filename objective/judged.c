@@ -280,6 +280,7 @@ const struct objective objective_judged = {
         .name = "judged",
         .keys = keys,
         .chosen_by = PREFERENCE_KTO,
+        .rows = DATASET_JUDGED_ONLY,
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [DOCUMENT] = {"document", DTYPE_I32, PER_TARGET},
                           [FIRST] = {"first target", DTYPE_I32, PER_DOCUMENT_BORDER},

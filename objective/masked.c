@@ -92,6 +92,7 @@ const struct objective objective_masked = {
         .name = "masked",
         .keys = keys,
         .chosen_by = OBJECTIVE_MASKED,
+        .rows = DATASET_HIDDEN_ONLY,
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [TYPE] = {"type", DTYPE_I32, PER_TOKEN}},
                 .types = TYPE + 1,

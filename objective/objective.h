@@ -14,6 +14,7 @@
 #define FERRY_OBJECTIVE_OBJECTIVE_H
 
 #include "base/str.h"
+#include "data/rows/dataset.h"
 #include "device/contrast_kind.h"
 #include "model/blocks/blocks.h"
 #include "objective/scores.h"
@@ -79,6 +80,9 @@ struct objective {
 	const char *const *keys;
 	const char *lists[OBJECTIVE_LISTS_MAX]; /* names of keys that are lists, up to the first NULL */
 	int chosen_by;                          /* the number of that key that chooses it; 0: any but 0 */
+	enum dataset_pairs rows;                /* which rows of the data it reads */
+	struct dataset_labels labels;           /* what their labels are; without names and their count */
+	const char *problem;                    /* problem_type of a result's config.json; NULL: none */
 	struct batch_rule batch;
 	int row_documents;      /* of a row that is drawn; 0: rows may be packed, and have any number */
 	int is_mean_of_rows;    /* 1: the loss is a mean over rows; 0: over targets */

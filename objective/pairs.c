@@ -150,6 +150,7 @@ static void say_step(struct str *out, const struct objective_means *means)
 const struct objective objective_pairs = {
         .name = "pairs",
         .keys = keys,
+        .rows = DATASET_PAIRS_ONLY,
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [FIRST] = {"first target", DTYPE_I32, PER_DOCUMENT_BORDER},
                           [REFERENCE] = {"reference", DTYPE_F64, PER_DOCUMENT}},

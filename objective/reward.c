@@ -84,6 +84,8 @@ const struct objective objective_reward = {
         .name = "reward",
         .keys = keys,
         .chosen_by = OBJECTIVE_REWARD,
+        .rows = DATASET_REWARDS_ONLY,
+        .labels = {.is_regression = 1},
         .batch = VECTORS_BATCH,
         .row_documents = 2,
         .is_mean_of_rows = 1,

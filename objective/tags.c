@@ -42,6 +42,8 @@ const struct objective objective_token_classification = {
         .name = "token_classification",
         .keys = keys,
         .chosen_by = OBJECTIVE_TOKEN_CLASSIFICATION,
+        .rows = DATASET_LABELS_ONLY,
+        .labels = {.is_of_tokens = 1},
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [TYPE] = {"type", DTYPE_I32, PER_TOKEN}},
                 .types = TYPE + 1,

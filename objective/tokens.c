@@ -30,6 +30,7 @@ static const char *const keys[] = {"label_smoothing_factor", NULL};
 const struct objective objective_tokens = {
         .name = "tokens",
         .keys = keys,
+        .rows = DATASET_PAIRS_NONE,
         .batch = {.array = {{"label", DTYPE_I32, PER_TARGET}},
                 .targets = dataset_row_targets,
                 .add = objective_add_next},

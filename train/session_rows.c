@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/world.h"
-#include "config/embedding.h"
 #include "data/batches.h"
+#include "placement/options.h"
 #include "placement/ranks.h"
 
 #include <inttypes.h>
@@ -29,7 +29,9 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	struct data_cache cache = {0};
 	struct dataset_options o;
 	struct err why = {0};
-	int is_copied = c->data_format == DATASET_FORMAT_TOKENS && !embedding_hides_tokens(c), rc;
+	int is_copied = c->data_format == DATASET_FORMAT_TOKENS &&
+	                objective_of_config(c).type->rows != DATASET_HIDDEN_ONLY,
+	    rc;
 
 	if (is_copied && data == &s->train.data &&
 	        tokenizer_fit_check(c->tokenizer ? c->tokenizer : s->model_dir, s->model->config.V))

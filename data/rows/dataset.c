@@ -295,12 +295,10 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	if (b->part.is_part)
 		str_printf(&text, "part %s\n", o->split);
 	str_printf(&text, "rows %zu %d %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n",
-	        sizeof(*b->d), (int)o->format, (int)o->pairs + 256 * o->wants_rewards, b->vocab_count,
-	        o->max_length_tokens, (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca,
-	        o->max_samples, o->recipe);
+	        sizeof(*b->d), (int)o->format, (int)o->pairs, b->vocab_count, o->max_length_tokens,
+	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
 	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count,
-	        o->labels.is_regression + 2 * o->labels.is_of_tokens + 4 * o->hides_tokens +
-	                8 * o->labels.is_share);
+	        o->labels.is_regression + 2 * o->labels.is_of_tokens + 4 * o->labels.is_share);
 	if (o->pairs == DATASET_JUDGED_ONLY)
 		str_printf(&text, "judged %" PRId64 "\n", o->judged_group);
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)
@@ -386,7 +384,7 @@ int dataset_open(struct dataset **out, const struct dataset_options *options)
 	if (b.vocab_count == 0 && options->tokenizer)
 		b.vocab_count = tokenizer_vocab_count(options->tokenizer);
 	rc = dataset_builder_begin(&b);
-	if (!rc && options->hides_tokens)
+	if (!rc && options->pairs == DATASET_HIDDEN_ONLY)
 		rc = row_hidden_begin(&b);
 	if (rc == 0)
 		rc = data_sets_parse(&sets, options->path);

@@ -61,14 +61,18 @@ enum dataset_long_rows {
 	DATASET_LONG_ROWS_SPLIT
 };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
-/* Rows of pairs: whatever the data holds; none, or nothing else. */
+/* Which rows are read: any, also pairs; others than pairs; the same as texts whose tokens are hidden, special
+ * ones never; pairs alone; pairs as whole texts, with a margin; several texts; texts or words with a label;
+ * single answers with a label. */
 enum dataset_pairs {
 	DATASET_PAIRS_ANY,
 	DATASET_PAIRS_NONE,
+	DATASET_HIDDEN_ONLY,
 	DATASET_PAIRS_ONLY,
+	DATASET_REWARDS_ONLY,
 	DATASET_TEXTS_ONLY,
 	DATASET_LABELS_ONLY,
-	DATASET_JUDGED_ONLY /* single answers with a label */
+	DATASET_JUDGED_ONLY
 };
 /* Stanford's words, these with a newline before the answer, or the chat template */
 enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, DATASET_ALPACA_CHAT };
@@ -101,8 +105,6 @@ struct dataset_options {
 	struct dataset_texts texts;        /* with DATASET_TEXTS_ONLY */
 	struct dataset_labels labels;      /* with DATASET_LABELS_ONLY */
 	int64_t judged_group;              /* with DATASET_JUDGED_ONLY: rows that exchange answers */
-	int hides_tokens;                  /* rows are texts of which tokens are hidden: special ones never */
-	int wants_rewards;                 /* with DATASET_PAIRS_ONLY: whole texts, and a margin */
 	struct row_names names;            /* of columns and roles if not the usual ones */
 	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
 	const struct err *no_tokenizer;    /* the reason; NULL: not searched */
@@ -162,7 +164,7 @@ struct dataset {
 	int64_t texts;              /* of a record, each a row; 0: records are no lists of texts */
 	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
 	int32_t mask_id, mask_pad_id,
-	        hidden_ids; /* with hides_tokens: the mask, padding or -1, one past the last id */
+	        hidden_ids; /* with DATASET_HIDDEN_ONLY: the mask, padding or -1, one past the last id */
 	int is_judged;      /* row 2i is a prompt with its answer, 2i + 1 the same with another's */
 	struct dataset_set sets[DATA_SETS_MAX];
 	int set_count, is_weighted;

@@ -323,8 +323,9 @@ static int has_own_labels(const int32_t *ids, const int32_t *labels, int64_t cou
 int dataset_builder_append(
         struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count, int64_t masked)
 {
-	int is_of_each = b->options->labels.is_of_tokens || b->options->hides_tokens;
-	int rc = b->options->hides_tokens ? row_hidden_labels(b, &labels, ids, count, masked) : 0;
+	int hides = b->options->pairs == DATASET_HIDDEN_ONLY,
+	    is_of_each = b->options->labels.is_of_tokens || hides;
+	int rc = hides ? row_hidden_labels(b, &labels, ids, count, masked) : 0;
 	enum row_labels own = has_own_labels(ids, labels, count) ? ROW_LABELS_OWN : ROW_LABELS_SHARED;
 	int64_t bytes = row_record_bytes(count, own), targets = 0;
 	struct dataset *d = b->d;
@@ -334,7 +335,7 @@ int dataset_builder_append(
 		return rc;
 	for (int64_t t = !is_of_each; t < count; t++)
 		targets += labels ? labels[t] != DATASET_IGNORE : t >= masked;
-	if (d->texts || b->options->wants_rewards)
+	if (d->texts || b->options->pairs == DATASET_REWARDS_ONLY)
 		targets = 1; /* its vector */
 	row_record_write(d->store->memory + b->record_bytes, ids, labels, count, masked, own);
 	b->entries[b->entry_count++] = (struct row_entry){.start_bytes = b->written_bytes + b->record_bytes,
@@ -445,7 +446,8 @@ static int add_half(struct dataset_builder *b, const int32_t *ids, const int32_t
 	struct pair *p = b->pair;
 	int rc;
 
-	p->is_left_out |= b->options->wants_rewards ? !token_count : !has_target(labels, token_count);
+	p->is_left_out |=
+	        b->options->pairs == DATASET_REWARDS_ONLY ? !token_count : !has_target(labels, token_count);
 	if (p->next == PAIR_CHOSEN)
 		return keep_chosen(p, ids, labels, token_count);
 	p->next = PAIR_NONE;
@@ -454,7 +456,7 @@ static int add_half(struct dataset_builder *b, const int32_t *ids, const int32_t
 		return 0;
 	}
 	note_equal(b, ids, labels, token_count);
-	if (b->options->wants_rewards) {
+	if (b->options->pairs == DATASET_REWARDS_ONLY) {
 		rc = dataset_builder_add_text(b, p->ids.ids, p->ids.count, b->margin, p->ids.count);
 		return rc || b->is_made ? rc : dataset_builder_add_text(b, ids, token_count, 0, token_count);
 	}

@@ -16,7 +16,7 @@ struct pair;
 struct token_list;
 
 struct dataset_builder {
-	float margin; /* of the pair, with wants_rewards */
+	float margin; /* of the pair, with DATASET_REWARDS_ONLY */
 	struct dataset *d;
 	const struct dataset_options *options;
 	const struct row_names *names;
@@ -43,7 +43,7 @@ struct dataset_builder {
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
 	struct token_list *around;        /* what the tokenizer puts around a text; NULL: not yet known */
 	int64_t around_before;            /* those before it */
-	int32_t *hidden;                  /* [hidden_cap] with hides_tokens: labels of a row */
+	int32_t *hidden;                  /* [hidden_cap] with DATASET_HIDDEN_ONLY: labels of a row */
 	int64_t hidden_cap;
 	size_t said_bytes;          /* of its pieces of text so far */
 	struct pair *pair;          /* the pair being made */
@@ -61,8 +61,8 @@ int dataset_builder_end(struct dataset_builder *b);
 /* Opens a dataset from the cache: 1, or 0 if there is none. Needs b->recipe. */
 int dataset_builder_find(struct dataset_builder *b);
 
-/* With hides_tokens: *labels without those of special tokens (row_hidden.c), and the ids that stand for
- * hidden tokens. */
+/* With DATASET_HIDDEN_ONLY: *labels without those of special tokens (row_hidden.c), and the ids that stand
+ * for hidden tokens. */
 int row_hidden_labels(
         struct dataset_builder *b, const int32_t **labels, const int32_t *ids, int64_t count, int64_t masked);
 int row_hidden_begin(struct dataset_builder *b);

@@ -80,6 +80,22 @@ static const char *column_of_rows(const json_t *record)
 	return at ? json_object_iter_key(at) : NULL;
 }
 
+/* Whether only pairs are read, or none; and the key that says so, for messages. */
+static int wants_pairs(const struct dataset_builder *b)
+{
+	return b->options->pairs == DATASET_PAIRS_ONLY || b->options->pairs == DATASET_REWARDS_ONLY;
+}
+
+static int wants_no_pairs(const struct dataset_builder *b)
+{
+	return b->options->pairs == DATASET_PAIRS_NONE || b->options->pairs == DATASET_HIDDEN_ONLY;
+}
+
+static const char *pairs_key(const struct dataset_builder *b)
+{
+	return b->options->pairs == DATASET_REWARDS_ONLY ? "objective=reward" : "preference_loss";
+}
+
 static int none_fits(const struct dataset_builder *b, const json_t *record)
 {
 	const char *rows = column_of_rows(record);
@@ -93,12 +109,11 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 		        "%s: the rows seem to be the list in \"%s\"; write the list itself to the file, or "
 		        "one row a line",
 		        b->where, rows);
-	if (b->options->pairs == DATASET_PAIRS_ONLY)
+	if (wants_pairs(b))
 		return err_set(ERR_INPUT,
 		        "%s: %s needs the columns chosen and rejected; the row has %s; name them with "
 		        "field_chosen and field_rejected",
-		        b->where, b->options->wants_rewards ? "objective=reward" : "preference_loss",
-		        columns);
+		        b->where, pairs_key(b), columns);
 	for (int i = FORMAT_FIRST; i < FORMAT_COUNT;) {
 		str_add(&known, i > FORMAT_FIRST ? ", " : "");
 		i = add_known(&known, b->names, i);
@@ -120,7 +135,7 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 		                                                  : DATASET_FORMAT_LABELS;
 		return 0;
 	}
-	if (b->options->pairs != DATASET_PAIRS_NONE && b->options->pairs != DATASET_JUDGED_ONLY &&
+	if (!wants_no_pairs(b) && b->options->pairs != DATASET_JUDGED_ONLY &&
 	        !(formats[DATASET_FORMAT_PREFERENCE].fields & ~there)) {
 		*format = DATASET_FORMAT_PREFERENCE;
 		return 0;
@@ -161,7 +176,7 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 		        "%s: rows of the format %s; a classifier needs a text and a label; leave data_format "
 		        "out",
 		        b->where, dataset_format_name(b->d->format));
-	if (is_pairs && b->options->pairs == DATASET_PAIRS_NONE)
+	if (is_pairs && wants_no_pairs(b))
 		return err_set(ERR_INPUT,
 		        "%s: pairs of a chosen and a rejected answer; set preference_loss=sigmoid to train "
 		        "on pairs; ferry eval does not read them",
@@ -172,12 +187,11 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 		        "label%s",
 		        b->where, dataset_format_name(b->d->format),
 		        is_pairs ? "; set preference_loss=sigmoid to train on pairs" : "");
-	if (!is_pairs && b->options->pairs == DATASET_PAIRS_ONLY)
+	if (!is_pairs && wants_pairs(b))
 		return err_set(ERR_INPUT,
 		        "%s: rows of the format %s; %s needs pairs, with the columns chosen and "
 		        "rejected (field_chosen and field_rejected name others)",
-		        b->where, dataset_format_name(b->d->format),
-		        b->options->wants_rewards ? "objective=reward" : "preference_loss");
+		        b->where, dataset_format_name(b->d->format), pairs_key(b));
 	return 0;
 }
 

@@ -122,7 +122,7 @@ static int margin_read(struct dataset_builder *b, const json_t *record)
 	const json_t *margin = json_object_get(record, "margin");
 
 	b->margin = 0;
-	if (!b->options->wants_rewards || !margin)
+	if (b->options->pairs != DATASET_REWARDS_ONLY || !margin)
 		return 0;
 	dataset_builder_note_read(b, "margin");
 	return row_number_read(&b->margin, b, "margin", margin);
@@ -140,14 +140,14 @@ static int add_texts(struct dataset_builder *b, const struct preference_record *
 		rc = dataset_builder_text(b, r->record, answer_fields[which], &answer, &answer_bytes);
 	if (rc == 0 && r->prompt) {
 		rc = dataset_builder_text(b, r->record, r->prompt_field, &prompt, &prompt_bytes);
-	} else if (rc == 0 && !b->options->wants_rewards) {
+	} else if (rc == 0 && b->options->pairs != DATASET_REWARDS_ONLY) {
 		prompt = answer;
 		prompt_bytes = shared_prompt(b->options->tokenizer, r->answers);
 		answer += prompt_bytes;
 		answer_bytes -= prompt_bytes;
 		rc = prompt_bytes ? 0 : no_prompt(b, r->record, not_alike);
 	}
-	if (rc == 0 && b->options->wants_rewards)
+	if (rc == 0 && b->options->pairs == DATASET_REWARDS_ONLY)
 		return add_whole(b, prompt, prompt_bytes, answer, answer_bytes);
 	if (rc == 0)
 		rc = dataset_builder_add_answer(

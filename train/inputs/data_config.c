@@ -12,6 +12,7 @@
 #include "data/eval_split.h"
 #include "data/template/moment.h"
 #include "model/families/text_part.h"
+#include "placement/options.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -171,6 +172,17 @@ enum dataset_alpaca data_config_alpaca(const struct config *c)
 #define FIELD_NAME(id, name, usual) [ROW_FIELD_##id] = c->field_##name,
 #define ROLE_NAME(id, name, canonical, usual) [ROW_ROLE_##id] = c->role_##name,
 
+/* Which rows the objective reads. Without one of its own, `data` shows any, and `eval` reads texts. */
+static enum dataset_pairs rows_of(const struct config *c)
+{
+	enum dataset_pairs rows = objective_of_config(c).type->rows;
+	int is_text = rows == DATASET_PAIRS_NONE || rows == DATASET_PAIRS_ONLY || rows == DATASET_JUDGED_ONLY;
+
+	return is_text && c->verb == VERB_DATA   ? DATASET_PAIRS_ANY
+	       : is_text && c->verb == VERB_EVAL ? DATASET_PAIRS_NONE
+	                                         : rows;
+}
+
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count)
 {
@@ -182,7 +194,8 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	};
 
 	const char *split = path == c->eval_data ? c->eval_data_split : c->data_split;
-	int is_judged = config_is_judged(c);
+	enum dataset_pairs rows = rows_of(c);
+	int is_judged = rows == DATASET_JUDGED_ONLY;
 
 	if (split && !*split)
 		split = NULL;
@@ -193,17 +206,8 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                                        : "train",
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = (enum dataset_format)c->data_format,
-	        .pairs = embedding_has_pairs(c)                       ? DATASET_PAIRS_ONLY
-	                 : embedding_hides_tokens(c)                  ? DATASET_PAIRS_NONE
-	                 : c->objective                               ? DATASET_LABELS_ONLY
-	                 : c->embedding_loss                          ? DATASET_TEXTS_ONLY
-	                 : c->verb == VERB_DATA                       ? DATASET_PAIRS_ANY
-	                 : is_judged                                  ? DATASET_JUDGED_ONLY
-	                 : c->preference_loss && c->verb != VERB_EVAL ? DATASET_PAIRS_ONLY
-	                                                              : DATASET_PAIRS_NONE,
+	        .pairs = rows,
 	        .texts = embedding_rows_of(c),
-	        .hides_tokens = embedding_hides_tokens(c),
-	        .wants_rewards = embedding_has_pairs(c),
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,

@@ -4,10 +4,10 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "config/embedding.h"
 #include "data/source/files.h"
 #include "data/source/records.h"
 #include "data/source/sets.h"
+#include "placement/options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,7 @@ static const char *const text_keys[] = {"label", "labels", NULL}, *const word_ke
 struct found {
 	json_t *names;
 	int has_word, has_number;
+	const char *const *keys; /* usual columns */
 };
 
 static int is_number(const char *text)
@@ -47,13 +48,12 @@ static int take(struct found *f, const struct config *c, const json_t *value)
 
 static int record_take(struct found *f, const struct config *c, const json_t *record)
 {
-	const char *const *keys = embedding_is_of_tokens(c) ? word_keys : text_keys;
 	const json_t *value =
 	        c->field_label && *c->field_label ? json_object_get(record, c->field_label) : NULL;
 	int rc = 0;
 
-	for (int i = 0; !(c->field_label && *c->field_label) && keys[i] && !value; i++)
-		value = json_object_get(record, keys[i]);
+	for (int i = 0; !(c->field_label && *c->field_label) && f->keys[i] && !value; i++)
+		value = json_object_get(record, f->keys[i]);
 	if (!json_is_array(value))
 		return take(f, c, value);
 	for (size_t i = 0; i < json_array_size(value) && !rc; i++)
@@ -129,7 +129,8 @@ static int number_them(json_t **by_id, const json_t *found)
 
 int label_names_read(json_t **by_id, const struct config *c)
 {
-	struct found f = {.names = json_object()};
+	int is_of_tokens = objective_of_config(c).type->labels.is_of_tokens;
+	struct found f = {.names = json_object(), .keys = is_of_tokens ? word_keys : text_keys};
 	struct data_sets sets = {0};
 	int rc = f.names ? 0 : ERR_NOMEM;
 

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "base/str.h"
-#include "config/embedding.h"
 #include "model/family.h"
+#include "placement/options.h"
 #include "train/inputs/label_names.h"
 
 #include <inttypes.h>
@@ -75,9 +75,11 @@ static int names_find(struct labels *l)
 /* What the objective wants of a head. */
 static int head_of(const struct config *c)
 {
-	return embedding_hides_tokens(c)   ? HEAD_OF_WORDS
-	       : embedding_is_of_tokens(c) ? HEAD_OF_TOKENS
-	                                   : HEAD_OF_CLASSES;
+	const struct objective *o = objective_of_config(c).type;
+
+	return o->rows == DATASET_HIDDEN_ONLY ? HEAD_OF_WORDS
+	       : o->labels.is_of_tokens       ? HEAD_OF_TOKENS
+	                                      : HEAD_OF_CLASSES;
 }
 
 static const char *suffix_of(int head)
@@ -136,17 +138,15 @@ static int count_find(struct labels *l, const struct config *c, const struct mod
 
 int labels_open(struct labels *l, const struct config *c, struct model *model)
 {
+	const struct objective *o = objective_of_config(c).type;
 	int rc;
 
-	*l = (struct labels){.of = {.is_regression = embedding_is_regression(c),
-	                             .is_share = embedding_is_share(c),
-	                             .is_of_tokens = head_of(c) == HEAD_OF_TOKENS},
-	        .problem = embedding_problem(c)};
-	if (embedding_hides_tokens(c))
+	*l = (struct labels){.of = o->labels, .problem = o->problem};
+	if (o->rows == DATASET_HIDDEN_ONLY)
 		return words_open(c, model);
 	if (model->config.is_classifier == HEAD_OF_WORDS)
 		model->config.is_classifier = 0; /* gets another head below */
-	if (embedding_has_pairs(c) && model->config.is_encoder)
+	if (o->rows == DATASET_REWARDS_ONLY && model->config.is_encoder)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s is an encoder: objective=reward trains models that give a next token", c->model);
 	rc = config_read(l, c->model);
