@@ -51,6 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		return 0;
 	}
 	fuzz_require(model->config.adapter_rank > 0);
+	fuzz_require(model->config.adapter_magnitudes == config.options.use_dora);
 	for (int t = 0; t < model->tensor_count; t++)
 		fuzz_require(model_find_tensor(model, model->tensors[t].name) == t);
 	other = adapted(&again, config.json);
