@@ -191,6 +191,24 @@ static void test_other_evaluation(void **state)
 	                             "train[:5]"));
 }
 
+/* Pairs of a mixed set that both ranks evaluate have one reference: before anything is learned the loss is
+ * ln 2. */
+static void test_mixed_evaluation(void **state)
+{
+	char more[900];
+
+	(void)state;
+	write_pairs("few.jsonl", 3, 9); /* an odd number, so that two ranks take turns with each */
+	for (int ranks = 1; ranks <= 2; ranks++) {
+		snprintf(more, sizeof(more),
+		        "eval_data=%s:1,%s/few.jsonl:5 data_mix=all_exhausted eval_steps=1 max_steps=1 "
+		        "learning_rate=1e-12 compute_dtype=fp32 per_device_eval_batch_size=1 ranks=%d",
+		        pairs, work_dir, ranks);
+		train("mixed", more);
+		assert_near(metric_of("mixed", 1, "eval_loss"), log(2), 1e-5);
+	}
+}
+
 /* N ranks are one rank to rounding, and each row's reference is computed by one of them. */
 static void test_ranks(void **state)
 {
@@ -325,6 +343,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_start),
+	        cmocka_unit_test(test_mixed_evaluation),
 	        cmocka_unit_test(test_offload_changes_no_bit),
 	        cmocka_unit_test(test_resumed),
 	        cmocka_unit_test(test_other_evaluation),
