@@ -118,7 +118,7 @@ static int gpu_probe(const struct config *c)
 {
 	struct gpu_rows g = {.c = c, .rows = json_array()};
 	json_t *object = json_pack("{s:O}", "rows", g.rows);
-	int rc = object ? devices_cuda_probe(gpu_row, &g, c->bench_count) : ERR_NOMEM;
+	int rc = object ? devices_cuda_probe(gpu_row, &g, c) : ERR_NOMEM;
 
 	if (!rc && c->json)
 		rc = cli_print_json(object);

@@ -359,14 +359,14 @@ static void probe_product(struct probe *p)
 
 /* ---- all ---- */
 
-static int probe_open(struct probe *p)
+static int probe_open(struct probe *p, enum device_attention attention)
 {
 	static const char *const names[] = {"libraries_open", "libraries_memory"},
 	                         *const what[] = {"opening cuBLASLt (and cuDNN with attention=cudnn)",
 	                                 "GPU memory that this takes"};
 	int64_t begin_ns = clock_now_ns(), free_bytes;
 	void *pinned = NULL, *pageable = NULL;
-	int rc = device_open(&p->device, "cuda", NULL);
+	int rc = device_open(&p->device, "cuda", &(struct device_options){.attention = attention});
 
 	if (rc)
 		return rc;
@@ -395,7 +395,7 @@ static int probe_open(struct probe *p)
 	return rc;
 }
 
-int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes)
+int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes, enum device_attention attention)
 {
 	struct probe p = {
 	        .found = found, .context = context, .copy_bytes = copy_bytes ? copy_bytes : COPY_BYTES};
@@ -404,7 +404,7 @@ int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes)
 	if (p.copy_bytes < COPY_BYTES_MIN)
 		return err_set(ERR_INPUT, "a probe of copies of %" PRId64 " bytes: at least %d", copy_bytes,
 		        COPY_BYTES_MIN);
-	rc = probe_open(&p);
+	rc = probe_open(&p, attention);
 
 	if (!rc) {
 		probe_copies(&p);

@@ -7,6 +7,8 @@
 #ifndef FERRY_GPU_CUDA_PROBE_H
 #define FERRY_GPU_CUDA_PROBE_H
 
+#include "device/device_attention.h"
+
 #include <stdint.h>
 
 struct cuda_probe_row {
@@ -17,8 +19,9 @@ struct cuda_probe_row {
 };
 typedef int cuda_probe_fn(void *context, const struct cuda_probe_row *row);
 
-/* Probes GPU 0 of those that the process sees, with copies of copy_bytes (0: 128 MiB). Returns 0, the first
- * result of `found` that is not 0, or the error that keeps the device from opening. */
-int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes);
+/* Probes GPU 0 of those that the process sees, with copies of copy_bytes (0: 128 MiB); opens cuDNN if its
+ * attention is chosen. Returns 0, the first result of `found` that is not 0, or the error that keeps the
+ * device from opening. */
+int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes, enum device_attention attention);
 
 #endif

@@ -84,14 +84,14 @@ int devices_place_ranks(const struct config *c)
 	return rc;
 }
 
-int devices_cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes)
+int devices_cuda_probe(cuda_probe_fn *found, void *context, const struct config *c)
 {
 #ifdef FERRY_HAS_CUDA
-	return cuda_probe(found, context, copy_bytes);
+	return cuda_probe(found, context, c->bench_count, (enum device_attention)c->attention);
 #else
 	(void)found;
 	(void)context;
-	(void)copy_bytes;
+	(void)c;
 	return err_set(ERR_UNSUPPORTED, "bench gpu: this build has no CUDA device");
 #endif
 }

@@ -25,8 +25,8 @@ int devices_place_ranks(const struct config *c);
 /* GPUs, driver and versions of CUDA; in a build without it `trouble` says so. */
 void devices_cuda_info(struct cuda_info *info);
 
-/* gpu/cuda_probe.h; ERR_UNSUPPORTED in a build without CUDA. */
-int devices_cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes);
+/* gpu/cuda_probe.h, with bench_count and attention of c; ERR_UNSUPPORTED in a build without CUDA. */
+int devices_cuda_probe(cuda_probe_fn *found, void *context, const struct config *c);
 
 /* Name and version of a library that a run loads (mem_free); NULL if it is not found or not used, or if out
  * of memory. */

@@ -250,7 +250,7 @@ static void test_probe_has_verdicts(void **state)
 	(void)state;
 	machine.copy_bytes_per_ns = 50;
 	simt_runtime_set(&machine);
-	check_ok(cuda_probe(keep_verdict, &v, 1 << 16));
+	check_ok(cuda_probe(keep_verdict, &v, 1 << 16, DEVICE_ATTENTION_FERRY));
 	for (const char *const *name = (const char *const[]){"h2d", "d2h", "kernel", "call",
 	             "kernel_beside_call", "h2d_beside_call", "launch_behind", NULL};
 	        *name; name++) {
@@ -267,7 +267,7 @@ static void test_probe_has_verdicts(void **state)
 	v.text[0] = 0;
 	simt_runtime_set(&machine);
 	setenv("FERRY_CALLS", "driver", 1);
-	check_ok(cuda_probe(keep_verdict, &v, 1 << 16));
+	check_ok(cuda_probe(keep_verdict, &v, 1 << 16, DEVICE_ATTENTION_FERRY));
 	unsetenv("FERRY_CALLS");
 	assert_non_null(strstr(v.text, "\nh2d: the slot has few lanes"));
 	assert_non_null(strstr(v.text, "\ncall: threads of the driver wait"));
