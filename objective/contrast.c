@@ -26,12 +26,15 @@ double units_dot(const float *a, const float *b, int64_t width)
 	return sum;
 }
 
-void units_push(const struct units *u, int64_t n, int64_t m, double factor)
+void units_push_both(const struct units *u, int64_t a, int64_t b, double slope)
 {
+	const float *x = units_of(u, a), *y = units_of(u, b);
 	int64_t width = u->c->width;
 
-	for (int64_t i = 0; u->grad && i < width; i++)
-		u->grad[n * width + i] += (float)(factor * (double)u->unit[m * width + i]);
+	for (int64_t i = 0; u->grad && i < width; i++) {
+		u->grad[a * width + i] += (float)(slope * (double)y[i]);
+		u->grad[b * width + i] += (float)(slope * (double)x[i]);
+	}
 }
 
 static void units_free(struct units *u)

@@ -53,8 +53,7 @@ static void distance_push(const struct units *u, int64_t a, int64_t b, double fa
 	if (!u->grad)
 		return;
 	if (contrast_similarity(u->c) == SIMILARITY_COSINE) {
-		units_push(u, a, b, -slope);
-		units_push(u, b, a, -slope);
+		units_push_both(u, a, b, -slope);
 		return;
 	}
 	for (int64_t i = 0; i < width && far != 0; i++) {
@@ -139,8 +138,7 @@ static void cosent_find(struct pairs *p)
 	for (int64_t i = 0; i < p->count; i++) {
 		double by = c->weight * p->sign[i] * p->slope[i];
 
-		units_push(u, p->a[i], p->b[i], by);
-		units_push(u, p->b[i], p->a[i], by);
+		units_push_both(u, p->a[i], p->b[i], by);
 		if (has_sine)
 			sine_push(u, p->a[i], p->b[i], by);
 	}
@@ -307,10 +305,8 @@ static void margins_row(void *context, int64_t n, int worker)
 		       slope = 2 * c->weight * wrong / (double)negatives;
 
 		c->loss[n] += wrong * wrong / (double)negatives;
-		units_push(u, a, a + 1, slope);
-		units_push(u, a + 1, a, slope);
-		units_push(u, a, b, -slope);
-		units_push(u, b, a, -slope);
+		units_push_both(u, a, a + 1, slope);
+		units_push_both(u, a, b, -slope);
 	}
 }
 

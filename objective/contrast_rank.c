@@ -12,7 +12,7 @@ enum { BAND = 64, CHUNK = 64, DIRECTIONS = 4 };
 /* A text of each row is compared with texts `to` up to `end` of all rows. */
 struct direction {
 	int64_t from, to, end;
-	int64_t first, count; /* its columns */
+	int64_t first, count; /* its columns: text by text, those of all rows */
 	int leaves_own_out;
 };
 
@@ -24,17 +24,6 @@ struct ranking {
 	double *slope;        /* [CHUNK, columns] of the rows from `begin` on */
 	int64_t begin, count; /* rows */
 };
-
-/* The row of a column, and its document. */
-static int64_t row_at(const struct ranking *r, const struct direction *d, int64_t column)
-{
-	return (column - d->first) % r->u->c->rows;
-}
-
-static int64_t document_at(const struct ranking *r, const struct direction *d, int64_t column)
-{
-	return row_at(r, d, column) * r->u->c->each + d->to + (column - d->first) / r->u->c->rows;
-}
 
 /* A part of the similarity that is added to a negative's score, and has no gradient. */
 static double hardness_of(const struct contrast *c, int64_t row, int64_t column)
@@ -53,13 +42,15 @@ static void scores_find(double *s, const struct ranking *r, int64_t row)
 		const struct direction *d = &r->direction[k];
 		const float *from = units_of(r->u, row * c->each + d->from);
 
-		for (int64_t i = d->first; i < d->first + d->count; i++) {
-			double sim = units_dot(from, units_of(r->u, document_at(r, d, i)), c->width);
+		for (int64_t i = d->first, t = d->to; t < d->end; t++)
+			for (int64_t n = 0; n < c->rows; n++, i++) {
+				double sim = units_dot(from, units_of(r->u, n * c->each + t), c->width);
 
-			s[i] = c->scale * sim + (k == 0 && c->hardness ? hardness_of(c, row, i) * sim : 0);
-			if (d->leaves_own_out && row_at(r, d, i) == row)
-				s[i] = -INFINITY;
-		}
+				s[i] = c->scale * sim +
+				       (k == 0 && c->hardness ? hardness_of(c, row, i) * sim : 0);
+				if (d->leaves_own_out && n == row)
+					s[i] = -INFINITY;
+			}
 	}
 }
 
@@ -91,12 +82,13 @@ static void own_gradients(const struct ranking *r, const double *s, int64_t row)
 			int64_t band = min_i64(BAND, c->width - at);
 			double acc[BAND] = {0};
 
-			for (int64_t i = d->first; i < d->first + d->count; i++) {
-				const float *to = units_of(r->u, document_at(r, d, i)) + at;
+			for (int64_t i = d->first, t = d->to; t < d->end; t++)
+				for (int64_t n = 0; n < c->rows; n++, i++) {
+					const float *to = units_of(r->u, n * c->each + t) + at;
 
-				for (int64_t b = 0; b < band; b++)
-					acc[b] += s[i] * (double)to[b];
-			}
+					for (int64_t b = 0; b < band; b++)
+						acc[b] += s[i] * (double)to[b];
+				}
 			for (int64_t b = 0; b < band; b++)
 				grad[at + b] += (float)acc[b];
 		}

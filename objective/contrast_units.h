@@ -21,8 +21,8 @@ static inline const float *units_of(const struct units *u, int64_t document)
 	return u->unit + document * u->c->width;
 }
 
-/* grad of document n += factor * vector of m. */
-void units_push(const struct units *u, int64_t n, int64_t m, double factor);
+/* Adds the gradients of `slope` times the product of two documents' vectors. */
+void units_push_both(const struct units *u, int64_t a, int64_t b, double slope);
 
 static inline enum contrast_similarity contrast_similarity(const struct contrast *c)
 {
