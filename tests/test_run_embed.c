@@ -161,6 +161,9 @@ static void test_forms(void **state)
 	path_of(path, "w.npy.part");
 	assert_int_equal(file_kind_of(path), FILE_NONE);
 	write_file("plain.txt", "one\ntwo\n");
+	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv:1,%s/texts.csv:1 output=%s/w.npy",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "but embed lists each row once; remove the weights"));
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/plain.txt output=%s/w.npy", work_dir, work_dir,
 	        work_dir);
 	assert_non_null(strstr(ferry_said(), "a text has no columns"));

@@ -363,23 +363,24 @@ static int targets_check(const struct session *s)
 	return 0;
 }
 
-/* Refuses per_token with weights, because it lists each row of the file once, and where targets are drawn. */
-static int per_token_check(const struct session *s)
+/* Refuses weights for results that list each row of the file once, and per_token where targets are drawn. */
+static int lists_check(const struct session *s)
 {
 	const struct config *c = s->config;
 
-	if (!c->per_token || !s->eval.data)
+	if (!s->eval.data || (!c->per_token && c->verb != VERB_EMBED))
 		return 0;
-	if (objective_of_config(c).type->batch.drawn)
+	if (c->per_token && objective_of_config(c).type->batch.drawn)
 		return err_set(ERR_INPUT,
 		        "%s is not for objective=masked, which hides a share of the tokens; leave it out",
 		        config_where(c, "per_token"));
 	if (!s->eval.data->is_weighted)
 		return 0;
 	return err_set(ERR_INPUT,
-	        "%s has weights, so ferry reads rows several times or not at all, but per_token lists each "
-	        "row once; remove the weights",
-	        config_where(c, "data"));
+	        "%s has weights, so ferry reads rows several times or not at all, but %s lists each row "
+	        "once; "
+	        "remove the weights",
+	        config_where(c, "data"), c->per_token ? "per_token" : "embed");
 }
 
 /* Makes room for a value of each row, and names the rows to compute them from. */
@@ -417,7 +418,7 @@ int session_open_rows(struct session *s)
 		rc = data_config_split(
 		        &s->eval.data, trains ? s->train.data : s->eval.data, c, shuffle_of(s));
 	if (!rc)
-		rc = per_token_check(s);
+		rc = lists_check(s);
 	if (!rc)
 		rc = targets_check(s);
 	if (!rc && trains)
