@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "config/table.h"
 #include "device/contrast_kind.h"
 
@@ -36,14 +37,20 @@ static const char *const loss_keys[] = {"embedding_scale", "embedding_margin", "
 static int similarity_check(const struct config *c)
 {
 	const struct contrast_facts facts = contrast_facts((enum contrast_kind)c->embedding_loss);
+	const struct config_word *word = config_key_find("embedding_similarity")->words;
+	struct str all = {0};
+	int rc;
 
-	if (c->embedding_similarity & ~(int)facts.all)
-		return embedding_refuse(c, "embedding_similarity",
-		        facts.all == SIMILARITY_COSINE ? "is not for this embedding_loss; supported: cosine"
-		        : facts.all == SIMILARITY_PRODUCTS
-		                ? "is not for this embedding_loss; supported: cosine, dot"
-		                : "is not for this embedding_loss; supported: cosine, euclidean, manhattan");
-	return 0;
+	if (!(c->embedding_similarity & ~(int)facts.all))
+		return 0;
+	str_add(&all, "is not for this embedding_loss; supported: ");
+	for (int count = 0; word->name; word++)
+		if (word->value & (int)facts.all)
+			str_printf(&all, "%s%s", count++ ? ", " : "", word->name);
+	rc = str_check(&all);
+	rc = rc ? rc : embedding_refuse(c, "embedding_similarity", all.data);
+	str_free(&all);
+	return rc;
 }
 
 /* Settings of a ranking. */
