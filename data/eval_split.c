@@ -9,13 +9,10 @@
 #include "base/mem.h"
 
 /* The sets of the rows with chosen[row] == want; each keeps its place, with fewer rows. */
-static void copy_sets(struct dataset *to, const struct dataset *d, const uint8_t *chosen, int want)
+static void cut_sets(struct dataset *to, const struct dataset *d, const uint8_t *chosen, int want)
 {
 	int64_t first = 0;
 
-	memcpy(to->sets, d->sets, sizeof(to->sets));
-	to->set_count = d->set_count;
-	to->is_weighted = d->is_weighted;
 	for (int i = 0; i < d->set_count; i++) {
 		const struct dataset_set *from = &d->sets[i];
 
@@ -37,6 +34,9 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 		return ERR_NOMEM;
 	for (int64_t row = 0; row < d->row_count; row++)
 		count += chosen[row] == want;
+	*to = *d; /* own_label_rows is an upper bound: dataset_hash_labels checks the rows */
+	to->row_count = to->token_count = to->target_count = 0;
+	to->content_hash = 0;
 	to->own_rows = mem_alloc((size_t)count, sizeof(*to->own_rows));
 	if (!to->own_rows) {
 		mem_free(to);
@@ -51,16 +51,7 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 	}
 	to->rows = to->own_rows;
 	to->store = row_store_share(d->store);
-	to->is_paired = d->is_paired;
-	to->is_judged = d->is_judged;
-	to->texts = d->texts;
-	to->mask_id = d->mask_id;
-	to->mask_pad_id = d->mask_pad_id;
-	to->hidden_ids = d->hidden_ids;
-	to->own_label_rows = d->own_label_rows; /* an upper bound; dataset_hash_labels checks the rows */
-	to->format = d->format;
-	to->counts = d->counts;
-	copy_sets(to, d, chosen, want);
+	cut_sets(to, d, chosen, want);
 	*out = to;
 	return 0;
 }

@@ -232,6 +232,9 @@ int dataset_hash_labels(uint64_t *hash, const struct dataset *d);
 void dataset_alpaca_prompt(struct str *prompt, enum dataset_alpaca alpaca, const char *instruction,
         size_t instruction_bytes, const char *input, size_t input_bytes);
 
+/* Usual columns of the labels of words, ending with NULL. */
+extern const char *const dataset_tag_names[];
+
 /* "alpaca", ... */
 const char *dataset_format_name(enum dataset_format format);
 

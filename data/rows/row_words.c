@@ -10,9 +10,8 @@
 #include "data/tokenizer/tokenizer.h"
 
 /* Usual names of the columns, in the order in which they are looked for. */
-static const char *const word_names[] = {"tokens", "words", NULL}, *const tag_names[] = {"ner_tags", "tags",
-                                                                           "labels", "pos_tags", "chunk_tags",
-                                                                           NULL};
+static const char *const word_names[] = {"tokens", "words", NULL};
+const char *const dataset_tag_names[] = {"ner_tags", "tags", "labels", "pos_tags", "chunk_tags", NULL};
 
 /* The list that the user named, or the first one with a usual name. */
 static const json_t *list_find(const char **key, struct dataset_builder *b, const json_t *record,
@@ -109,7 +108,7 @@ int row_words_read(struct dataset_builder *b, const json_t *record)
 	const char *word_key, *tag_key;
 	const json_t *ids = row_field(b->names, record, ROW_FIELD_INPUT_IDS, NULL),
 	             *words = list_find(&word_key, b, record, ROW_FIELD_TEXT, word_names),
-	             *tags = list_find(&tag_key, b, record, ROW_FIELD_LABEL, tag_names);
+	             *tags = list_find(&tag_key, b, record, ROW_FIELD_LABEL, dataset_tag_names);
 	int64_t dropped = b->d->counts.dropped;
 	int rc = 0;
 

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/rows/dataset.h"
 #include "data/source/files.h"
 #include "data/source/records.h"
 #include "data/source/sets.h"
@@ -14,9 +15,7 @@
 
 enum { NAMES_MAX = 10000 };
 
-static const char *const text_keys[] = {"label", "labels", NULL}, *const word_keys[] = {"ner_tags", "tags",
-                                                                          "labels", "pos_tags", "chunk_tags",
-                                                                          NULL};
+static const char *const text_keys[] = {"label", "labels", NULL};
 
 /* What is known so far: names as keys, and whether one of them is no number. */
 struct found {
@@ -130,7 +129,7 @@ static int number_them(json_t **by_id, const json_t *found)
 int label_names_read(json_t **by_id, const struct config *c)
 {
 	int is_of_tokens = objective_of_config(c).type->labels.is_of_tokens;
-	struct found f = {.names = json_object(), .keys = is_of_tokens ? word_keys : text_keys};
+	struct found f = {.names = json_object(), .keys = is_of_tokens ? dataset_tag_names : text_keys};
 	struct data_sets sets = {0};
 	int rc = f.names ? 0 : ERR_NOMEM;
 
