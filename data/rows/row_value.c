@@ -67,6 +67,7 @@ static int around_find(struct dataset_builder *b)
 int row_text_append(
         struct token_list *to, struct row_span *own, struct dataset_builder *b, const struct token_list *text)
 {
+	int64_t after;
 	int rc = around_find(b);
 
 	*own = (struct row_span){to->count, 0};
@@ -78,7 +79,6 @@ int row_text_append(
 	own->first = to->count;
 	if (!rc)
 		rc = token_list_extend(to, text->ids, own->count);
-	return rc ? rc
-	          : token_list_extend(
-	                    to, b->around->ids + b->around_before, b->around->count - b->around_before);
+	after = b->around->count - b->around_before;
+	return rc || !after ? rc : token_list_extend(to, b->around->ids + b->around_before, after);
 }
