@@ -52,7 +52,8 @@ static inline int disk_mount(int kib)
 	snprintf(options, sizeof(options), "size=%dk,mode=777", kib);
 	if (!mount("disk", path, "tmpfs", 0, options))
 		return 1;
-	print_message("SKIPPED: this machine lets nobody mount a tmpfs here (%s)\n", strerror(errno));
+	print_message(
+	        "SKIPPED full disks: this machine lets nobody mount a tmpfs here (%s)\n", strerror(errno));
 	return 0;
 }
 

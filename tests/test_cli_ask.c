@@ -34,7 +34,7 @@ static int ask_terminal(struct str *out, const char *before, const char *answers
 	pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
 
 	if (pid < 0) { /* a chroot without /dev/pts */
-		print_message("SKIPPED: no pseudo terminals here\n");
+		print_message("SKIPPED test_cli_ask: no pseudo terminals here\n");
 		skip();
 	}
 	if (!pid) {

@@ -79,7 +79,7 @@ static void test_affinity(void **state)
 		int code = run_limited(refuse_affinity, errors[i], "topo", "--json");
 
 		if (code == 125)
-			print_message("SKIPPED: no seccomp here\n");
+			print_message("SKIPPED test_cli_limits: no seccomp here\n");
 		else if (code)
 			fail_msg("exit code %d: %s", code, ferry_said());
 	}

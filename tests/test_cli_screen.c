@@ -58,7 +58,7 @@ static void show(struct str *out, const char *arguments)
 	pid_t pid = forkpty(&terminal, NULL, NULL, &size);
 
 	if (pid < 0) { /* a chroot without /dev/pts */
-		print_message("SKIPPED: no pseudo terminals here\n");
+		print_message("SKIPPED test_cli_screen: no pseudo terminals here\n");
 		skip();
 	}
 	if (!pid) {
@@ -136,7 +136,8 @@ static void test_long_step(void **state)
 		last = now;
 	}
 	if (lines < 4) {
-		print_message("SKIPPED: a step of 400 micro-batches takes less than two seconds here\n");
+		print_message("SKIPPED test_long_step: a step of 400 micro-batches takes less than two "
+		              "seconds here\n");
 		skip();
 	}
 	if (first > 360 || last <= first)

@@ -393,7 +393,7 @@ static void test_nothing_is_left(void **state)
 		_exit(nothing_is_left());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-		print_message("SKIPPED: no mount namespaces here\n");
+		print_message("SKIPPED test_comm_fail: no mount namespaces here\n");
 		skip();
 	}
 	assert_int_equal(status, 0);

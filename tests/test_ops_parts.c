@@ -74,11 +74,11 @@ static void parts_check(struct ops_case *c, struct parts_case *v, parts_op *make
 		case_run(c, &op);
 		from = is_reversed ? begin : begin + n;
 	}
-	for (int n = 0; n < PART_ARRAYS && v->whole[n]; n++)
-		for (int64_t i = 0; i < v->whole[n]->count; i++) {
-			case_forget(v->whole[n]);
+	for (int n = 0; n < PART_ARRAYS && v->whole[n]; n++) {
+		case_forget(v->whole[n]);
+		for (int64_t i = 0; i < v->whole[n]->count; i++)
 			case_check_bits(c, v->parts[n], i, tensor_bits(v->whole[n], i), "part");
-		}
+	}
 	case_end(c);
 }
 
