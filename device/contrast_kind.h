@@ -55,7 +55,8 @@ enum contrast_score { SCORE_NONE, SCORE_ONE, SCORE_SIDE, SCORE_ONE_OR_TEXTS, SCO
 	ROW(COSENT, "cosent", NULL, SCORE_ONE, 0, 1, 2, SIMILARITY_COSINE, SIMILARITY_PRODUCTS)              \
 	ROW(ANGLE, "angle", "angle_loss", SCORE_ONE_OR_TEXTS, 0, 1, 2, SIMILARITY_COSINE, SIMILARITY_COSINE) \
 	ROW(COSINE, "cosine", "cosine_similarity", SCORE_ONE, 0, 0, 2, SIMILARITY_COSINE, SIMILARITY_COSINE) \
-	ROW(CONTRASTIVE, "contrastive", NULL, SCORE_ONE, 0.5, 0, 2, SIMILARITY_COSINE, SIMILARITY_DISTANCES) \
+	ROW(CONTRASTIVE, "contrastive", NULL, SCORE_SIDE, 0.5, 0, 2, SIMILARITY_COSINE,                      \
+	        SIMILARITY_DISTANCES)                                                                        \
 	ROW(ONLINE_CONTRASTIVE, "online_contrastive", NULL, SCORE_SIDE, 0.5, 1, 2, SIMILARITY_COSINE,        \
 	        SIMILARITY_DISTANCES)                                                                        \
 	ROW(TRIPLET, "triplet", NULL, SCORE_NONE, 5, 0, 3, SIMILARITY_EUCLIDEAN, SIMILARITY_DISTANCES)       \

@@ -168,6 +168,8 @@ static void test_refusals(void **state)
 	                "\"score\" is much; expected a number"},
 	        {"{\"a\":\"x\",\"b\":\"y\",\"score\":0.5}", "embedding_loss=online_contrastive",
 	                "\"score\" is 0.5; expected 0 or 1"},
+	        {"{\"a\":\"x\",\"b\":\"y\",\"score\":4}", "embedding_loss=contrastive",
+	                "\"score\" is 4; expected 0 or 1"},
 	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl field_positive=c field_anchor=a",
 	                "no column \"c\" (set by field_positive)"},
 	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mnrl field_anchor=q",
