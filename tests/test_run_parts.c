@@ -95,6 +95,11 @@ static void test_ranks(void **state)
 	assert_same_runs("whole", "parts", "two ranks");
 	train("parts", RANKS "vram_budget=3MiB load=rank0_only");
 	assert_same_runs("whole", "parts", "two ranks, read by one");
+	/* there, parts of trained experts would change bits: the whole block must fit */
+	assert_ferry(5, NULL,
+	        "train model=%s data=%s output_dir=%s/no " COMMON
+	        "ranks=2 gradient_accumulation_steps=2 optimizer_state=8bit " FEW,
+	        mixture.dir, mixture.data, work_dir);
 }
 
 int main(void)
