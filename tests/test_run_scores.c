@@ -134,6 +134,8 @@ static void test_embedder(void **state)
 	        "cosine_ndcg@10", "cosine_map@100", NULL},
 	                         *const scored[] = {"pearson_cosine", "spearman_cosine", NULL},
 	                         *const nearer[] = {"cosine_accuracy", NULL};
+	char keys[500];
+	json_t *same;
 
 	(void)state;
 	write_file("pairs.jsonl",
@@ -154,6 +156,13 @@ static void test_embedder(void **state)
 	assert_non_null(strstr(ferry_said(), "its loss is 0; set per_device_eval_batch_size=16"));
 	ranks_check("speaker", "scored.jsonl", "embedding_loss=cosent", scored);
 	ranks_check("speaker", "triplets.jsonl", "embedding_loss=triplet", nearer);
+	/* an anchor of two rows is one, and both of its texts are right */
+	write_file("same.jsonl", "{\"anchor\":\"good day\",\"positive\":\"good day\"}\n"
+	                         "{\"anchor\":\"good day\",\"positive\":\"bad night\"}\n");
+	snprintf(keys, sizeof(keys), "speaker data=%s/same.jsonl embedding_loss=mnrl", work_dir);
+	same = evaluate(keys);
+	assert_true(json_number_value(json_object_get(same, "cosine_accuracy@1")) == 1);
+	json_decref(same);
 }
 
 static int64_t rows_bytes(int rows)
