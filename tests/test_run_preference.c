@@ -191,8 +191,8 @@ static void test_other_evaluation(void **state)
 	                             "train[:5]"));
 }
 
-/* Pairs of a mixed set that both ranks evaluate have one reference: before anything is learned the loss is
- * ln 2. */
+/* Pairs of a mixed set that an evaluation draws again, on one rank or two, have one reference: before the
+ * model learns the loss is ln 2. Resumed with other weights, pairs that were not drawn have one too. */
 static void test_mixed_evaluation(void **state)
 {
 	char more[900];
@@ -207,6 +207,16 @@ static void test_mixed_evaluation(void **state)
 		train("mixed", more);
 		assert_near(metric_of("mixed", 1, "eval_loss"), log(2), 1e-5);
 	}
+	snprintf(more, sizeof(more),
+	        "eval_data=%s:1,%s/few.jsonl:5 eval_steps=1 max_steps=1 learning_rate=1e-12 save_steps=1 "
+	        "compute_dtype=fp32",
+	        pairs, work_dir);
+	train("mixed", more);
+	assert_ferry(0, NULL,
+	        "train %s/mixed/config.yaml resume_from_checkpoint=auto max_steps=2 overwrite_output_dir=off "
+	        "eval_data=%s:5,%s/few.jsonl:1",
+	        work_dir, pairs, work_dir);
+	assert_near(metric_of("mixed", 2, "eval_loss"), log(2), 1e-5);
 }
 
 /* N ranks are one rank to rounding, and each row's reference is computed by one of them. */

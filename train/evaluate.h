@@ -7,7 +7,7 @@
 /* Converts a micro-batch for the engine; borrows the arrays. */
 void host_batch_of(struct host_batch *to, const struct micro_batch *from);
 
-/* Computes the loss over all of these rows, s->eval or s->pass (with mixed sets over those of the first
+/* Computes the loss over all of these rows, s->eval or a pass of s (with mixed sets over those of the first
  * epoch), summed in double, in order. Calls row_fn for each row if not NULL. Collective: each rank runs its
  * rows, and all get the sums. ERR_STOPPED: s->is_stopped saw a signal, on any rank. */
 struct evaluation {

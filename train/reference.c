@@ -50,13 +50,13 @@ static struct session_rows *rows_of(struct session *s, int side)
 /* The rows that an evaluation of the side runs through, each once. */
 static struct session_rows *pass_of(struct session *s, int side)
 {
-	return side == SIDE_TRAIN ? &s->pass : &s->eval;
+	return side == SIDE_TRAIN ? &s->pass : s->eval_pass.data ? &s->eval_pass : &s->eval;
 }
 
 /* ---- computing ---- */
 
 struct reference_rows {
-	double *reference, *ranks; /* ranks: how many have the row */
+	double *reference;
 	double (*value)(const float *losses, int64_t count);
 };
 
@@ -65,30 +65,17 @@ static int row_add(void *context, int64_t row, const float *losses, int64_t coun
 	const struct reference_rows *rows = context;
 
 	rows->reference[row] = rows->value(losses, count);
-	rows->ranks[row] = 1;
 	return 0;
 }
 
-static int values_sum(double *values, int64_t count)
+/* Each rank has its rows; those of others are zero. */
+static int share(double *values, int64_t count)
 {
 	enum { PIECE = 1 << 20 };
 	int rc = 0;
 
 	for (int64_t at = 0; at < count && !rc; at += PIECE)
 		rc = world_sum(values + at, (int)min_i64(PIECE, count - at));
-	return rc;
-}
-
-/* Each rank has its rows; those of others are zero. Of mixed sets several ranks may have a row. */
-static int share(const struct reference_rows *rows, int64_t count)
-{
-	int rc = values_sum(rows->reference, count);
-
-	if (!rc)
-		rc = values_sum(rows->ranks, count);
-	for (int64_t row = 0; row < count && !rc; row++)
-		if (rows->ranks[row] > 1)
-			rows->reference[row] /= rows->ranks[row];
 	return rc;
 }
 
@@ -125,21 +112,17 @@ enum { UNITS_MANY = 500 }; /* a pass over them takes time, and says so */
 static int compute(struct session *s, int side)
 {
 	struct session_rows *rows = rows_of(s, side);
-	struct reference_rows to = {rows->reference,
-	        mem_alloc((size_t)rows->data->row_count, sizeof(*to.ranks)),
-	        objective_of_config(s->config).type->row_value};
+	struct reference_rows to = {rows->reference, objective_of_config(s->config).type->row_value};
 	int64_t count = dataset_unit_count(rows->data);
 	const char *unit = dataset_unit(rows->data);
 	struct evaluation e;
-	int rc = world_agree(to.ranks ? 0 : ERR_NOMEM);
+	int rc;
 
-	if (!rc && !world_self()->rank && count >= UNITS_MANY)
+	if (!world_self()->rank && count >= UNITS_MANY)
 		log_info("reference: a pass over %" PRId64 " %ss before the first step", count, unit);
+	rc = evaluate(s, pass_of(s, side), &e, row_add, &to);
 	if (!rc)
-		rc = evaluate(s, pass_of(s, side), &e, row_add, &to);
-	if (!rc)
-		rc = share(&to, rows->data->row_count);
-	mem_free(to.ranks);
+		rc = share(rows->reference, rows->data->row_count);
 	if (!rc)
 		rc = check_finite(rows);
 	if (!rc && !world_self()->rank)
@@ -461,7 +444,7 @@ int reference_read(struct session *s, const json_t *training, const char *dir)
 	rc = world_agree(world_self()->rank ? 0 : read_file(s, training, dir));
 	for (int side = 0; side < SIDE_COUNT && !rc; side++)
 		if (rows_of(s, side)->data)
-			rc = values_sum(rows_of(s, side)->reference, rows_of(s, side)->data->row_count);
+			rc = share(rows_of(s, side)->reference, rows_of(s, side)->data->row_count);
 	return rc ? rc : world_agree(describe(s));
 }
 

@@ -100,17 +100,19 @@ int sample_add_sizes(struct session *s, struct engine_options *o)
 
 int sample_run_sizes(struct session *s, struct engine_options *o)
 {
-	o->policy.rope_positions = max_i64(
-	        s->train.limits.doc_tokens, max_i64(s->eval.limits.doc_tokens, s->pass.limits.doc_tokens));
-	o->train = session_rows_sizes(&s->train);
-	if (s->eval.data)
-		o->eval = session_rows_sizes(&s->eval);
-	if (s->pass.data) {
-		struct engine_sizes pass = session_rows_sizes(&s->pass);
+	const struct session_rows *evaluated[] = {&s->eval, &s->pass, &s->eval_pass};
 
-		o->eval.max_tokens = max_i64(o->eval.max_tokens, pass.max_tokens);
-		o->eval.max_targets = max_i64(o->eval.max_targets, pass.max_targets);
-		o->eval.max_documents = max_i64(o->eval.max_documents, pass.max_documents);
+	o->policy.rope_positions = s->train.limits.doc_tokens;
+	o->train = session_rows_sizes(&s->train);
+	for (size_t i = 0; i < sizeof(evaluated) / sizeof(*evaluated); i++) {
+		const struct engine_sizes sizes = session_rows_sizes(evaluated[i]);
+
+		if (!evaluated[i]->data)
+			continue;
+		o->policy.rope_positions = max_i64(o->policy.rope_positions, evaluated[i]->limits.doc_tokens);
+		o->eval.max_tokens = max_i64(o->eval.max_tokens, sizes.max_tokens);
+		o->eval.max_targets = max_i64(o->eval.max_targets, sizes.max_targets);
+		o->eval.max_documents = max_i64(o->eval.max_documents, sizes.max_documents);
 	}
 	return sample_add_sizes(s, o);
 }

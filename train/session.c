@@ -258,7 +258,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 {
 	const struct config *c = s->config;
 	int is_held_back = /* read as it is: no weights */
-	        r == &s->pass || (r == &s->eval && (s->train.data ? !c->eval_data : c->eval_split > 0));
+	        r == &s->pass || r == &s->eval_pass ||
+	        (r == &s->eval && (s->train.data ? !c->eval_data : c->eval_split > 0));
 	int rc = data_config_pack(&r->packing, is_held_back ? NULL : &r->mix, c, r->data);
 
 	if (rc)
@@ -438,6 +439,11 @@ int session_open_rows(struct session *s)
 		        -1);
 	if (!rc && s->eval.data)
 		rc = rows_prepare(&s->eval, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
+	if (!rc && s->pass.data && s->eval.mix.set_count) {
+		s->eval_pass.data = s->eval.data;
+		rc = rows_prepare(
+		        &s->eval_pass, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
+	}
 	if (!rc && s->eval.data && c->verb != VERB_EMBED)
 		lone_evaluated_report(&s->eval, c);
 	return rc;
@@ -569,8 +575,9 @@ void session_close(struct session *s)
 	choice_free(&s->choice);
 	device_close(s->device);
 	pool_close(s->pool);
-	s->pass.data = NULL; /* the training's */
+	s->pass.data = s->eval_pass.data = NULL; /* those of train and eval */
 	rows_close(&s->pass);
+	rows_close(&s->eval_pass);
 	rows_close(&s->train);
 	rows_close(&s->eval);
 	tokenizer_close(s->tokenizer);

@@ -77,6 +77,7 @@ struct session {
 	/* Where the reference has to be computed: train's rows, each once, in the micro-batches of the first
 	 * epoch if no weights draw rows again. Its data are train's. */
 	struct session_rows pass;
+	struct session_rows eval_pass; /* the same of eval's, where weights draw rows again; else empty */
 	int writes_date; /* 1: a template that rows of chats were rendered with may write the date */
 	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;
