@@ -154,6 +154,7 @@ static inline void link_job_begin(void)
 	assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
 	setenv("OMPI_MCA_pml", "ob1", 0);
 	setenv("OMPI_MCA_btl", "self,vader", 0);
+	launcher_apart();
 	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
 	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 }

@@ -33,6 +33,7 @@ static inline int ranks_begin(const char *test)
 	setenv(JOB_MARK, mark, 1);
 	for (size_t i = 0; i < sizeof(transport) / sizeof(*transport); i++)
 		setenv(transport[i][0], transport[i][1], 0);
+	launcher_apart();
 	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
 	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 	return 1;
