@@ -21,8 +21,9 @@ struct batch_array {
 	enum batch_per per;
 };
 
-/* What each epoch draws anew: which targets of a row count (struct batch_rule). */
+/* Which tokens of a row are targets (struct batch_rule), and what each epoch draws anew of them. */
 struct batch_draws {
+	int is_own_prompt; /* of a pair's chosen row, the prompt's too */
 	uint64_t seed;
 	double share;   /* of a row's targets */
 	int32_t mask;   /* id that stands for a hidden token */
@@ -37,8 +38,8 @@ struct batch_document; /* there */
 struct batch_rule {
 	struct batch_array array[BATCH_OWN_MAX]; /* up to the first without a name */
 	int types; /* 1 + the array with the types of tokens (model/blocks/batch.h); 0: none */
-	int64_t (*targets)(
-	        const struct dataset *data, int64_t row); /* of the document that the row becomes */
+	/* Of the document that the row becomes. */
+	int64_t (*targets)(const struct batch_draws *draws, const struct dataset *data, int64_t row);
 	/* How many of `count` such targets an epoch draws of the row; NULL: all. */
 	int64_t (*drawn)(const struct batch_draws *draws, int64_t epoch, int64_t row, int64_t count);
 	/* Appends those targets, and the document's elements of own arrays. */

@@ -13,6 +13,6 @@ void kernel_make_preference(
 		return;
 	}
 	op->preference = (struct op_preference){kernel_take(p, s->tokens, DTYPE_F32),
-	        kernel_take(p, s->tokens, DTYPE_F32), index->first, kernel_take(p, 2 * pairs, DTYPE_F64),
-	        pairs, s->tokens, {PREFERENCE_SIGMOID, .beta = 0.1}};
+	        kernel_take(p, s->tokens, DTYPE_F32), index->first, index->first,
+	        kernel_take(p, 2 * pairs, DTYPE_F64), pairs, s->tokens, {PREFERENCE_SIGMOID, .beta = 0.1}};
 }

@@ -171,7 +171,7 @@ static int check_preference(const struct config *c)
 		int what;
 	} keys[] = {{"preference_beta", 0}, {"preference_label_smoothing", PREFERENCE_SMOOTHING},
 	        {"preference_gamma", PREFERENCE_GAMMA}, {"preference_own_weight", 0},
-	        {"preference_desirable_weight", PREFERENCE_JUDGED},
+	        {"preference_own_tokens", 0}, {"preference_desirable_weight", PREFERENCE_JUDGED},
 	        {"preference_undesirable_weight", PREFERENCE_JUDGED}};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
@@ -189,6 +189,10 @@ static int check_preference(const struct config *c)
 		         "as its paper; set it");
 	if (c->preference_loss == PREFERENCE_ROBUST && c->preference_label_smoothing == 0)
 		log_warn("preference_loss=robust is the loss of sigmoid without preference_label_smoothing");
+	if (c->preference_own_tokens == CONFIG_PREFERENCE_OWN_TOKENS_ALL && c->preference_loss &&
+	        preference_reads((enum preference_kind)c->preference_loss, PREFERENCE_REFERENCE))
+		return contradiction(c, "preference_own_tokens",
+		        "is only supported with a preference_loss without a reference: orpo, cpo or simpo");
 	if (c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE && c->preference_loss &&
 	        !c->lora_adapter)
 		log_warn("%s=base has no effect without lora_adapter",

@@ -131,10 +131,8 @@ static int own_loss(const struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *rl = dialect_kept(d, "rl_own"), *alpha = dialect_kept(d, "cpo_alpha");
 
-	if (rl && c->preference_loss == PREFERENCE_ORPO && config_trains(c))
-		log_warn("rl=orpo: TRL's ORPO adds the loss of prompt and chosen answer; ferry adds that of "
-		         "the "
-		         "answer alone, as LLaMA-Factory does");
+	if (rl && c->preference_loss == PREFERENCE_ORPO)
+		return kept_set(c, rl, "preference_own_tokens", "all");
 	if (rl && c->preference_loss == PREFERENCE_SIMPO && !config_was_set(c, "preference_own_weight"))
 		return kept_set(c, rl, "preference_own_weight", "1");
 	if (alpha && c->preference_loss && c->preference_loss != PREFERENCE_SIGMOID &&

@@ -30,7 +30,7 @@ enum { ANY_EPOCH = -1 };
 /* Targets of a row in an epoch; in ANY_EPOCH, the most. */
 static int64_t row_targets(const struct batch_source *src, int64_t row, int64_t epoch)
 {
-	int64_t count = src->rule->targets(src->data, row);
+	int64_t count = src->rule->targets(&src->draws, src->data, row);
 
 	return src->rule->drawn && epoch >= 0 ? src->rule->drawn(&src->draws, epoch, row, count) : count;
 }

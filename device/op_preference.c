@@ -11,6 +11,7 @@ int op_describe_preference(struct op_facts *f, const struct op_preference *p)
 		return ERR_RANGE;
 	READ(nll, .dtype = DTYPE_F32, .cols = p->tokens);
 	READ(first, .dtype = DTYPE_I32, .cols = 2 * p->pairs + 1);
+	READ(answer, .dtype = DTYPE_I32, .cols = 2 * p->pairs);
 	READ(reference, .dtype = DTYPE_F64, .cols = 2 * p->pairs);
 	WRITE(weight, .dtype = DTYPE_F32, .cols = p->tokens);
 	return 0;

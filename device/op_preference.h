@@ -11,14 +11,15 @@
 
 /* Weights for the gradients of token losses, from losses of pairs (device/preference.h). Text 2p is the
  * chosen one of pair p, text 2p + 1 the rejected one. For each token of a text weight[t] is minus the
- * derivative of the pair's loss by the text's log probability, which is minus the sum of its token losses in
- * double, added from the first to the last.
+ * derivative of the pair's loss by the token's log probability. A completion's is minus the sum of its token
+ * losses in double, added from the first to the last; that of a whole chosen text likewise.
  *
  * weight, nll: F32 [tokens], text after text. first: I32 [2 * pairs + 1], where each text begins in them,
- * from 0 to `tokens`; the caller guarantees that each has a token. reference: F64 [2 * pairs], log
- * probabilities. */
+ * from 0 to `tokens`. answer: I32 [2 * pairs], where its completion begins, at `first` or later; the caller
+ * guarantees that each has a token. The tokens before it count in the chosen text's own loss alone, and a
+ * rejected text has none. reference: F64 [2 * pairs], log probabilities. */
 struct op_preference {
-	dev_addr weight, nll, first, reference;
+	dev_addr weight, nll, first, answer, reference;
 	int64_t pairs, tokens;
 	struct preference loss;
 };

@@ -4,7 +4,8 @@
  * over its tokens, by the model (policy) and by a reference, the model before the training. Host and devices
  * compute these formulas in double.
  *
- * Any of them may add the chosen completion's own loss, a mean over its tokens, with a weight.
+ * Any of them may add the chosen text's own loss, a mean over the tokens of its completion, or of prompt and
+ * completion, with a weight.
  *
  * KTO judges single answers, not pairs: its loss is in objective/judged.c, and only its name is here.
  *
@@ -66,13 +67,16 @@ struct preference {
 	double beta;            /* above 0 */
 	double label_smoothing; /* in [0, 0.5): the share of pairs that are labelled the wrong way round */
 	double gamma;           /* SIMPO: the margin */
-	double own;             /* weight of the chosen completion's own loss, at least 0 */
+	double own;             /* weight of the chosen text's own loss, at least 0 */
 };
 
-/* Log probabilities of one pair; index 0: chosen, 1: rejected. */
+/* Log probabilities of one pair; index 0: chosen, 1: rejected. own: of the chosen text, as far as its own
+ * loss goes, by the policy. */
 struct preference_pair {
 	double policy[2], reference[2];
 	int64_t count[2]; /* tokens, above 0 */
+	double own;
+	int64_t own_count;
 };
 
 /* Whether the loss reads this, PREFERENCE_REFERENCE or another. */
@@ -248,16 +252,14 @@ PREFERENCE_INLINE double preference_apart(
 	return loss;
 }
 
-/* The loss of a pair. grad: its derivatives by policy[0] and policy[1]. */
+/* The loss of a pair. grad: its derivatives by policy[0] and policy[1]; own_grad: by `own`. */
 PREFERENCE_INLINE double preference_loss(
-        const struct preference *p, const struct preference_pair *pair, double grad[2])
+        const struct preference *p, const struct preference_pair *pair, double grad[2], double *own_grad)
 {
-	const double loss = preference_apart(p, pair, grad), count = (double)pair->count[0];
+	const double loss = preference_apart(p, pair, grad), count = (double)pair->own_count;
 
-	if (!(p->own > 0))
-		return loss;
-	grad[0] -= p->own / count;
-	return loss - p->own * pair->policy[0] / count;
+	*own_grad = p->own > 0 ? -(p->own / count) : 0;
+	return p->own > 0 ? loss - p->own * pair->own / count : loss;
 }
 
 #endif

@@ -37,24 +37,40 @@ static __device__ __forceinline__ double sum_in_order(const float *values, int64
 static __global__ void __launch_bounds__(PAIR_THREADS) preference_weights(struct op_preference o)
 {
 	SHARED(double, policy, 2);
+	SHARED(double, own, 1);
 	const int32_t *first = dev_ptr<const int32_t>(o.first) + 2 * (int64_t)blockIdx.x;
+	const int32_t *answer = dev_ptr<const int32_t>(o.answer) + 2 * (int64_t)blockIdx.x;
 	const double *reference = dev_ptr<const double>(o.reference) + 2 * (int64_t)blockIdx.x;
+	const float *nll = dev_ptr<const float>(o.nll);
 	const int text = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-	const int64_t begin = first[text], end = first[text + 1];
+	const int64_t begin = answer[text], end = first[text + 1];
+	const double sum = sum_in_order(nll + begin, end - begin);
 	struct preference_pair pair;
-	double sum = sum_in_order(dev_ptr<const float>(o.nll) + begin, end - begin), grad[2];
+	double grad[2], own_grad;
 	float weight;
 
+	/* the rejected text's warp takes the chosen text whole, while the other one waits */
+	if (text && answer[0] > first[0]) {
+		const double whole = sum_in_order(nll + first[0], first[1] - first[0]);
+
+		if (lane == 0)
+			own[0] = -whole;
+	} else if (!text && lane == 0 && answer[0] == first[0])
+		own[0] = -sum;
 	if (lane == 0)
 		policy[text] = -sum;
 	__syncthreads();
 	for (int i = 0; i < 2; i++) {
-		pair.count[i] = first[i + 1] - first[i];
+		pair.count[i] = first[i + 1] - answer[i];
 		pair.policy[i] = policy[i];
 		pair.reference[i] = reference[i];
 	}
-	preference_loss(&o.loss, &pair, grad);
-	weight = (float)-(text ? grad[1] : grad[0]);
+	pair.own = own[0];
+	pair.own_count = first[1] - first[0];
+	preference_loss(&o.loss, &pair, grad, &own_grad);
+	for (int64_t t = first[text] + lane; t < begin; t += WARP)
+		dev_ptr<float>(o.weight)[t] = (float)-own_grad;
+	weight = (float)-(text ? grad[1] : grad[0] + own_grad);
 	for (int64_t t = begin + lane; t < end; t += WARP)
 		dev_ptr<float>(o.weight)[t] = weight;
 }

@@ -96,7 +96,7 @@ const struct objective objective_masked = {
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [TYPE] = {"type", DTYPE_I32, PER_TOKEN}},
                 .types = TYPE + 1,
-                .targets = dataset_row_targets,
+                .targets = objective_row_targets,
                 .drawn = masked_drawn,
                 .add = masked_add},
         .is_mean_of_entropy = 1,

@@ -135,6 +135,9 @@ static inline int objective_reads_values(const struct objective_use *use)
 /* A `check` for passes of the vocabulary head. */
 int objective_needs_vocabulary(const struct model *model);
 
+/* A batch rule's `targets`: the trained tokens of the row. */
+int64_t objective_row_targets(const struct batch_draws *draws, const struct dataset *data, int64_t row);
+
 /* A batch rule's `add` for targets that are the next token, where that has a label. Its labels are own[0]. */
 void objective_add_next(struct micro_batch *mb, const struct batch_document *document);
 

@@ -10,10 +10,11 @@
 
 #include <inttypes.h>
 
-enum { LABEL, FIRST, REFERENCE }; /* arrays; FIRST: where the targets of each text begin */
+/* Arrays. FIRST: where the targets of each text begin; ANSWER: those of its completion. */
+enum { LABEL, FIRST, ANSWER, REFERENCE };
 
 static const char *const keys[] = {"preference_loss", "preference_beta", "preference_label_smoothing",
-        "preference_gamma", "preference_own_weight", NULL};
+        "preference_gamma", "preference_own_weight", "preference_own_tokens", NULL};
 
 static struct preference preference_of(const double *settings)
 {
@@ -40,12 +41,37 @@ static double row_value(const float *losses, int64_t count)
 	return sum > 0 ? -sum : 0; /* rounding may leave less than nothing */
 }
 
+static int has_prompt(const struct batch_draws *draws, int64_t row)
+{
+	return draws->is_own_prompt && row % 2 == 0;
+}
+
+static int64_t text_targets(const struct batch_draws *draws, const struct dataset *data, int64_t row)
+{
+	return has_prompt(draws, row) ? dataset_row_tokens(data, row) - 1 : dataset_row_targets(data, row);
+}
+
+/* Appends the tokens before the first trained one. */
+static void prompt_add(struct micro_batch *mb, const struct batch_document *document)
+{
+	const struct row_view *row = &document->row;
+	int32_t *label = mb->own[LABEL];
+
+	for (int64_t t = 0; row_label(row, t + 1) == DATASET_IGNORE; t++) {
+		label[mb->target_count] = row->ids[t + 1];
+		mb->target_rows[mb->target_count++] = document->first_token + (int32_t)t;
+	}
+}
+
 static void text_add(struct micro_batch *mb, const struct batch_document *document)
 {
-	int32_t *first = mb->own[FIRST];
+	int32_t *first = mb->own[FIRST], *answer = mb->own[ANSWER];
 	double *reference = mb->own[REFERENCE];
 
 	first[document->index] = (int32_t)mb->target_count;
+	if (has_prompt(document->draws, document->data_row))
+		prompt_add(mb, document);
+	answer[document->index] = (int32_t)mb->target_count;
 	objective_add_next(mb, document);
 	first[document->index + 1] = (int32_t)mb->target_count;
 	reference[document->index] = document->value;
@@ -75,6 +101,7 @@ static void head_run(struct stage_call *call, enum head_mode mode)
 		                      .preference = {.weight = weight,
 		                              .nll = call->memory->loss,
 		                              .first = batch->own[FIRST],
+		                              .answer = batch->own[ANSWER],
 		                              .reference = batch->own[REFERENCE],
 		                              .pairs = batch->documents / 2,
 		                              .tokens = batch->targets,
@@ -97,28 +124,32 @@ static void sums_add(
         double *sums, const double *settings, const struct host_batch *batch, const float *losses)
 {
 	const struct preference p = preference_of(settings);
-	const int32_t *first = batch->own[FIRST];
+	const int32_t *first = batch->own[FIRST], *answer = batch->own[ANSWER];
 	const double *reference = batch->own[REFERENCE];
 
 	for (int64_t n = 0; n + 1 < batch->documents; n += 2) {
 		struct preference_pair pair;
-		double grad[2], reward[2];
+		double grad[2], own_grad, reward[2];
 
+		pair.own = 0;
+		for (int64_t t = first[n]; t < first[n + 1]; t++)
+			pair.own -= losses[t];
+		pair.own_count = first[n + 1] - first[n];
 		for (int i = 0; i < 2; i++) {
 			double logp = 0;
 
-			for (int64_t t = first[n + i]; t < first[n + i + 1]; t++)
+			for (int64_t t = answer[n + i]; t < first[n + i + 1]; t++)
 				logp -= losses[t];
 			pair.policy[i] = logp;
 			pair.reference[i] = reference[n + i];
-			pair.count[i] = first[n + i + 1] - first[n + i];
+			pair.count[i] = first[n + i + 1] - answer[n + i];
 			if (preference_reads(p.kind, PREFERENCE_MEANS))
 				logp /= (double)pair.count[i];
 			reward[i] = p.beta * (logp - pair.reference[i]);
 			sums[SUM_REWARD + i] += reward[i];
 			sums[SUM_LOGP + i] += logp;
 		}
-		sums[SUM_LOSS] += preference_loss(&p, &pair, grad);
+		sums[SUM_LOSS] += preference_loss(&p, &pair, grad, &own_grad);
 		sums[SUM_RIGHT] += reward[0] > reward[1];
 	}
 }
@@ -153,8 +184,9 @@ const struct objective objective_pairs = {
         .rows = DATASET_PAIRS_ONLY,
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [FIRST] = {"first target", DTYPE_I32, PER_DOCUMENT_BORDER},
+                          [ANSWER] = {"first target of the answer", DTYPE_I32, PER_DOCUMENT},
                           [REFERENCE] = {"reference", DTYPE_F64, PER_DOCUMENT}},
-                .targets = dataset_row_targets,
+                .targets = text_targets,
                 .add = text_add},
         .row_documents = 2,
         .is_mean_of_rows = 1,

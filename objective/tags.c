@@ -47,7 +47,7 @@ const struct objective objective_token_classification = {
         .batch = {.array = {[LABEL] = {"label", DTYPE_I32, PER_TARGET},
                           [TYPE] = {"type", DTYPE_I32, PER_TOKEN}},
                 .types = TYPE + 1,
-                .targets = dataset_row_targets,
+                .targets = objective_row_targets,
                 .add = tags_add},
         .check = tags_check,
         .head = &objective_labels_head,

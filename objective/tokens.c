@@ -5,6 +5,12 @@
 #include <inttypes.h>
 #include <math.h>
 
+int64_t objective_row_targets(const struct batch_draws *draws, const struct dataset *data, int64_t row)
+{
+	(void)draws;
+	return dataset_row_targets(data, row);
+}
+
 void objective_add_next(struct micro_batch *mb, const struct batch_document *document)
 {
 	const struct row_view *row = &document->row;
@@ -32,7 +38,7 @@ const struct objective objective_tokens = {
         .keys = keys,
         .rows = DATASET_PAIRS_NONE,
         .batch = {.array = {{"label", DTYPE_I32, PER_TARGET}},
-                .targets = dataset_row_targets,
+                .targets = objective_row_targets,
                 .add = objective_add_next},
         .is_mean_of_entropy = 1,
         .check = objective_needs_vocabulary,

@@ -35,7 +35,7 @@ enum {
 		.types = VECTORS_TYPE + 1, .targets = vectors_targets, .add = vectors_add                    \
 	}
 
-int64_t vectors_targets(const struct dataset *data, int64_t row);
+int64_t vectors_targets(const struct batch_draws *draws, const struct dataset *data, int64_t row);
 void vectors_add(struct micro_batch *mb, const struct batch_document *document);
 
 extern const struct head_pass vectors_head;

@@ -31,8 +31,8 @@ static inline void launcher_remove(void)
 		file_remove_tree(launcher_files);
 }
 
-/* Gives the jobs of this test a directory of their own for the launcher's files. Two launchers of Open MPI 4.1
- * that start at once fail now and then: both make the directory that all jobs of a user share. */
+/* Gives the jobs of this test a directory of their own for the launcher's files. Two launchers of Open MPI
+ * 4.1 that start at once fail now and then: both make the directory that all jobs of a user share. */
 static inline void launcher_apart(void)
 {
 	if (!mkdtemp(launcher_files))

@@ -21,6 +21,9 @@ static const struct {
         {LLAMA_FACTORY "stage: dpo\npref_ftx: 0.5\n", "preference_own_weight", "0.5"},
         {AXOLOTL SET("chatml.intel") "rl: orpo\norpo_alpha: 0.2\n", "preference_loss", "orpo"},
         {AXOLOTL SET("chatml.intel") "rl: orpo\norpo_alpha: 0.2\n", "preference_beta", "0.2"},
+        {AXOLOTL SET("chatml.intel") "rl: orpo\n", "preference_own_tokens", "all"},
+        {AXOLOTL SET("chatml.intel") "rl: simpo\n", "preference_own_tokens", "answer"},
+        {LLAMA_FACTORY "stage: dpo\npref_loss: orpo\n", "preference_own_tokens", "answer"},
         {AXOLOTL SET("chatml.intel") "rl: simpo\n", "preference_own_weight", "1"},
         {AXOLOTL SET("chatml.intel") "rl: simpo\ncpo_alpha: 0.5\n", "preference_own_weight", "0.5"},
         {TRL "loss_type: sigmoid\ncpo_alpha: 1\n", "preference_loss", "cpo"},
@@ -175,8 +178,6 @@ static void test_refused(void **state)
 static const struct {
 	const char *yaml, *says, *hides;
 } said[] = {
-        {AXOLOTL SET("chatml.intel") "rl: orpo\n",
-                "rl=orpo: TRL's ORPO adds the loss of prompt and chosen answer", NULL},
         {AXOLOTL SET("chatml.intel") "rl: simpo\ncpo_alpha: 0\n", "save_total_limit", "rl=simpo"},
         {LLAMA_FACTORY "stage: sft\npref_loss: ipo\n", "pref_loss=ipo has no effect without stage=dpo", NULL},
         {LLAMA_FACTORY "stage: dpo\npref_loss: ipo\n", "learning_rate", "pref_loss"},

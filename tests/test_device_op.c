@@ -465,7 +465,8 @@ static void test_access(void **state)
 	check_access(&valid[OP_PREFERENCE], 1 * PLACE, 13 * 4, 0, 1);
 	check_access(&valid[OP_PREFERENCE], 2 * PLACE, 13 * 4, 1, 0);
 	check_access(&valid[OP_PREFERENCE], 3 * PLACE, (2 * 5 + 1) * 4, 1, 0);
-	check_access(&valid[OP_PREFERENCE], 4 * PLACE, 2 * 5 * 8, 1, 0);
+	check_access(&valid[OP_PREFERENCE], 4 * PLACE, 2 * 5 * 4, 1, 0);
+	check_access(&valid[OP_PREFERENCE], 5 * PLACE, 2 * 5 * 8, 1, 0);
 	check_access(&valid[OP_LOG_RATIO], 1 * PLACE, 2 * 5 * 4, 0, 1);
 	check_access(&valid[OP_LOG_RATIO], 4 * PLACE, 5 * 8, 1, 0);
 	check_access(&valid[OP_ADAMW], 2 * PLACE, 101 * 2, 1, 1);
@@ -568,7 +569,7 @@ static void test_cost(void **state)
 	op_cost_of(&op, &cost);
 	assert_true(cost.memory_bytes == 5 * 7 * 4 + 5 * 7 * 4 + 5 * 4 && cost.flops_f32 == 0);
 	op_cost_of(&valid[OP_PREFERENCE], &cost);
-	assert_true(cost.memory_bytes == 2 * 13 * 4 + 11 * 4 + 10 * 8 && cost.flops_f32 == 0);
+	assert_true(cost.memory_bytes == 2 * 13 * 4 + 11 * 4 + 10 * 4 + 10 * 8 && cost.flops_f32 == 0);
 	op_cost_of(&valid[OP_ADAMW], &cost);
 	assert_true(cost.memory_bytes == 101 * (2 * (2 + 2 + 4 + 4) + 2) && cost.host_bytes == 0);
 }

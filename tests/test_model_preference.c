@@ -53,14 +53,17 @@ static void assert_near(double got, double want, double bound, const char *what)
 static void check_point(const struct preference *p, const json_t *point, const char *name)
 {
 	struct preference_pair pair;
-	double grad[2], loss;
+	double grad[2], own_grad, loss;
 
 	for (size_t i = 0; i < 2; i++) {
 		pair.policy[i] = at(json_object_get(point, "policy"), i);
 		pair.reference[i] = at(json_object_get(point, "reference"), i);
 		pair.count[i] = (int64_t)at(json_object_get(point, "count"), i);
 	}
-	loss = preference_loss(p, &pair, grad);
+	pair.own = pair.policy[0];
+	pair.own_count = pair.count[0];
+	loss = preference_loss(p, &pair, grad, &own_grad);
+	grad[0] += own_grad;
 	assert_near(loss, number(point, "mean"), 1e-12, name);
 	for (size_t i = 0; i < 2; i++)
 		assert_near(grad[i], at(json_object_get(point, "gradient"), i), 1e-12, name);
@@ -165,16 +168,17 @@ static void micro_run(struct rig *r, const struct micro *m, const json_t *test, 
 	struct device_batch batch = rig_load(r, &m->rows);
 	struct stage_memory memory = rig_memory(r, 1 / (float)whole.pairs);
 	const struct preference p = preference_of(test);
-	const double settings[] = {p.kind, p.beta, p.label_smoothing, p.gamma, p.own};
+	const double settings[] = {p.kind, p.beta, p.label_smoothing, p.gamma, p.own, 0};
 	double references[2 * PAIRS_MAX], sums[OBJECTIVE_SUMS_MAX] = {0};
-	struct host_batch host = {.documents = 2 * m->pairs, .own = {NULL, m->first, references}};
+	struct host_batch host = {.documents = 2 * m->pairs, .own = {NULL, m->first, m->first, references}};
 	float losses[256];
 
 	assert_true(m->rows.targets <= 256);
 	for (int64_t i = 0; i < 2 * m->pairs; i++)
 		references[i] = at(reference, (size_t)(2 * m->first_pair + i));
 	rig_upload(r, r->own[1], m->first, (2 * m->pairs + 1) * (int64_t)sizeof(*m->first));
-	rig_upload(r, r->own[2], references, 2 * m->pairs * (int64_t)sizeof(*references));
+	rig_upload(r, r->own[2], m->first, 2 * m->pairs * (int64_t)sizeof(*m->first));
+	rig_upload(r, r->own[3], references, 2 * m->pairs * (int64_t)sizeof(*references));
 	memory.settings = settings;
 	rig_run_loaded(r, losses, &batch, memory, mode, way->acts);
 	for (int64_t t = 0; t < m->rows.targets; t++)

@@ -76,7 +76,9 @@ static real loss_apart(const struct preference *p, const struct preference_pair 
 /* y: log probabilities by the model. */
 static real loss_of(const struct preference *p, const struct preference_pair *pair, const real y[2])
 {
-	return loss_apart(p, pair, y) - (real)p->own * y[0] / pair->count[0];
+	real before = (real)pair->own - (real)pair->policy[0]; /* of the prompt */
+
+	return loss_apart(p, pair, y) - (real)p->own * (y[0] + before) / pair->own_count;
 }
 
 /* By y[text]. The steps are small against 0.05 / beta, over which discopop changes. */
@@ -140,13 +142,13 @@ static void test_known(void **state)
 	        {{PREFERENCE_CPO, 0.1, 0.1, 0, 1}, 2.618138869},
 	        {{PREFERENCE_ORPO, 0.1, 0, 0, 1}, 2.087686483},
 	};
-	const struct preference_pair pair = {{-10, -12}, {-11, -11.5}, {5, 7}};
+	const struct preference_pair pair = {{-10, -12}, {-11, -11.5}, {5, 7}, -10, 5};
 	const real y[2] = {-10, -12};
 
 	(void)state;
 	assert_int_equal(sizeof(rows) / sizeof(*rows), KINDS);
 	for (int i = 0; i < KINDS; i++) {
-		double grad[2], loss = preference_loss(&rows[i].p, &pair, grad);
+		double grad[2], own, loss = preference_loss(&rows[i].p, &pair, grad, &own);
 
 		assert_int_equal(rows[i].p.kind, kinds[i]);
 		if (!(fabs(loss - rows[i].value) < 1e-9) ||
@@ -160,33 +162,39 @@ static void test_known(void **state)
 static void test_start(void **state)
 {
 	const struct preference p = {PREFERENCE_SIGMOID, 0.3, 0, 0, 0};
-	const struct preference_pair pair = {{-10.7, -12.3}, {-10.7, -12.3}, {5, 7}};
-	double grad[2], loss = preference_loss(&p, &pair, grad);
+	const struct preference_pair pair = {{-10.7, -12.3}, {-10.7, -12.3}, {5, 7}, -10.7, 5};
+	double grad[2], own, loss = preference_loss(&p, &pair, grad, &own);
 
 	(void)state;
 	assert_true(loss == log1p(1));
-	assert_true(grad[0] == -0.15 && grad[1] == 0.15);
+	assert_true(grad[0] == -0.15 && grad[1] == 0.15 && own == 0);
 }
 
 /* ---- the op ---- */
 
 struct pairs {
 	struct ops_case c;
-	struct tensor *weight, *nll, *first, *reference;
+	struct tensor *weight, *nll, *first, *answer, *reference;
 	int64_t count, tokens;
 	struct preference loss;
 };
 
-/* Tensors for pairs whose texts have the lengths of `size`, chosen before rejected. */
-static void pairs_begin(struct pairs *s, const char *name, uint64_t seed, int64_t count, const int64_t *size)
+/* Tensors for pairs whose texts have the lengths of `size`, chosen before rejected. prompt: tokens of each
+ * before its completion; NULL: none. */
+static void pairs_prompted(struct pairs *s, const char *name, uint64_t seed, int64_t count,
+        const int64_t *size, const int64_t *prompt)
 {
 	s->count = count;
 	s->tokens = 0;
 	case_begin(&s->c, name, seed);
 	s->first = case_tensor(&s->c, 2 * count + 1, DTYPE_I32, 1);
+	s->answer = case_tensor(&s->c, 2 * count, DTYPE_I32, 1);
 	for (int64_t i = 0; i < 2 * count; i++) {
+		int64_t before = prompt ? prompt[i] : 0;
+
 		tensor_set(s->first, i, (double)s->tokens);
-		s->tokens += size[i];
+		tensor_set(s->answer, i, (double)(s->tokens + before));
+		s->tokens += before + size[i];
 	}
 	tensor_set(s->first, 2 * count, (double)s->tokens);
 	s->nll = case_tensor(&s->c, s->tokens, DTYPE_F32, 1);
@@ -194,12 +202,17 @@ static void pairs_begin(struct pairs *s, const char *name, uint64_t seed, int64_
 	s->reference = case_tensor(&s->c, 2 * count, DTYPE_F64, 1);
 }
 
+static void pairs_begin(struct pairs *s, const char *name, uint64_t seed, int64_t count, const int64_t *size)
+{
+	pairs_prompted(s, name, seed, count, size, NULL);
+}
+
 static void pairs_run(struct pairs *s)
 {
-	case_run(&s->c,
-	        &(struct op){.kind = OP_PREFERENCE,
-	                .preference = {tensor_addr(s->weight), tensor_addr(s->nll), tensor_addr(s->first),
-	                        tensor_addr(s->reference), s->count, s->tokens, s->loss}});
+	case_run(&s->c, &(struct op){.kind = OP_PREFERENCE,
+	                        .preference = {tensor_addr(s->weight), tensor_addr(s->nll),
+	                                tensor_addr(s->first), tensor_addr(s->answer),
+	                                tensor_addr(s->reference), s->count, s->tokens, s->loss}});
 }
 
 static int64_t text_begin(const struct pairs *s, int64_t text)
@@ -207,15 +220,26 @@ static int64_t text_begin(const struct pairs *s, int64_t text)
 	return (int64_t)tensor_get(s->first, text);
 }
 
+static real log_probability(const struct pairs *s, int64_t begin, int64_t end)
+{
+	real sum = 0;
+
+	for (int64_t t = begin; t < end; t++)
+		sum -= (real)tensor_get(s->nll, t);
+	return sum;
+}
+
 /* The pair as the op should see it; y: its log probabilities. */
 static void pair_read(const struct pairs *s, int64_t p, struct preference_pair *pair, real y[2])
 {
-	for (int i = 0; i < 2; i++) {
-		int64_t begin = text_begin(s, 2 * p + i), end = text_begin(s, 2 * p + i + 1);
+	int64_t whole = text_begin(s, 2 * p);
 
-		y[i] = 0;
-		for (int64_t t = begin; t < end; t++)
-			y[i] -= (real)tensor_get(s->nll, t);
+	pair->own_count = text_begin(s, 2 * p + 1) - whole;
+	pair->own = (double)log_probability(s, whole, whole + pair->own_count);
+	for (int i = 0; i < 2; i++) {
+		int64_t begin = (int64_t)tensor_get(s->answer, 2 * p + i), end = text_begin(s, 2 * p + i + 1);
+
+		y[i] = log_probability(s, begin, end);
 		pair->policy[i] = (double)y[i];
 		pair->reference[i] = tensor_get(s->reference, 2 * p + i);
 		pair->count[i] = end - begin;
@@ -228,18 +252,20 @@ static void pair_check(struct pairs *s, int64_t p)
 {
 	struct preference_pair pair;
 	real y[2], want;
-	double grad[2], loss;
+	double grad[2], own_grad, loss;
 
 	pair_read(s, p, &pair, y);
 	want = loss_of(&s->loss, &pair, y);
-	loss = preference_loss(&s->loss, &pair, grad);
+	loss = preference_loss(&s->loss, &pair, grad, &own_grad);
 	if (!(fabsl(loss - want) <= 1e-11L * (1 + fabsl(want))))
 		fail_msg("%s, seed %llu: loss is %.12g, wanted %.12Lg", s->c.name,
 		        (unsigned long long)s->c.seed, loss, want);
 	for (int i = 0; i < 2; i++) {
 		double slope = (double)slope_of(&s->loss, &pair, y, i);
-		int64_t begin = text_begin(s, 2 * p + i);
+		int64_t begin = (int64_t)tensor_get(s->answer, 2 * p + i);
 
+		for (int64_t t = text_begin(s, 2 * p + i); t < begin; t++)
+			case_check(&s->c, s->weight, t, s->loss.own / (double)pair.own_count, 1e-9, "prompt");
 		for (int64_t t = begin; t < begin + pair.count[i]; t++) {
 			case_check(
 			        &s->c, s->weight, t, -slope, 1e-9 * (s->loss.beta + fabs(slope)), "weight");
@@ -253,17 +279,19 @@ static void random_try(uint64_t seed)
 {
 	static const double betas[] = {0.1, 0.01, 2, 0.5};
 	struct pairs s = {.loss.kind = kinds[seed % KINDS]};
-	int64_t size[2 * 40], count;
+	int64_t size[2 * 40], prompt[2 * 40], count;
 	struct ops_case draw = {.seed = seed};
 
 	count = case_int(&draw, 0, 4) ? case_int(&draw, 1, 6) : 40;
-	for (int64_t i = 0; i < 2 * count; i++)
+	for (int64_t i = 0; i < 2 * count; i++) {
 		size[i] = case_int(&draw, 0, 3) ? case_size(&draw, count < 40 ? 150 : 40) : 1;
+		prompt[i] = i % 2 || case_int(&draw, 0, 2) ? 0 : case_size(&draw, 70);
+	}
 	s.loss.beta = betas[case_int(&draw, 0, 3)];
 	s.loss.label_smoothing = case_int(&draw, 0, 1) ? 0 : 0.49 * rng_uniform(seed, 9, 0);
 	s.loss.gamma = case_int(&draw, 0, 1) ? 0.5 : 1.7;
 	s.loss.own = case_int(&draw, 0, 2) ? 0 : 1.5;
-	pairs_begin(&s, kind_name(s.loss.kind), seed, count, size);
+	pairs_prompted(&s, kind_name(s.loss.kind), seed, count, size, prompt);
 	for (int64_t t = 0; t < s.tokens; t++)
 		tensor_set(s.nll, t, fabs(2 * case_normal(&s.c)));
 	for (int64_t p = 0; p < count; p++) {
@@ -353,14 +381,14 @@ static void test_extreme(void **state)
 		for (int64_t p = 0; p < 16; p++) {
 			struct preference_pair pair;
 			real y[2];
-			double grad[2];
+			double grad[2], own;
 
 			if (i < KINDS &&
 			        s.loss.kind !=
 			                PREFERENCE_ORPO) /* with the others the naive formulas overflow */
 				pair_check(&s, p);
 			pair_read(&s, p, &pair, y);
-			assert_true(isfinite(preference_loss(&s.loss, &pair, grad)));
+			assert_true(isfinite(preference_loss(&s.loss, &pair, grad, &own)));
 			if (!isfinite(tensor_get(s.weight, 2 * p)) ||
 			        !isfinite(tensor_get(s.weight, 2 * p + 1)))
 				fail_msg("%s, beta %g, pair %d: weights %g and %g", s.c.name, s.loss.beta,

@@ -198,6 +198,9 @@ static void test_refused(void **state)
 	                "eval_split=9 of 9 pairs: set a fraction below 1 or a whole number of pairs, and "
 	                "leave "
 	                "pairs to train on"},
+	        {"train data=@p.jsonl preference_loss=sigmoid preference_own_tokens=all",
+	                "preference_own_tokens=all is only supported with a preference_loss without a "
+	                "reference: orpo, cpo or simpo"},
 	        {"train data=@p.jsonl preference_label_smoothing=0.1",
 	                "preference_label_smoothing=0.1 has no effect without preference_loss"},
 	};

@@ -1,25 +1,42 @@
 /* links: cli */
 /* not: asan */
 /* Sums of whole models: test_run_preference runs there. */
-/* Whole runs of preference training beside TRL's DPOTrainer (tests/golden/make_preference_run.py). */
+/* Whole runs of preference training beside TRL's DPOTrainer (tests/golden/make_preference_run.py), and its
+ * ORPOTrainer and CPOTrainer (make_orpo_run.py). */
 #include "tests/golden_runs.h"
 
-static void train(const json_t *run, const char *more)
+static void train_by(const json_t *run, const char *batches, const char *more)
 {
-	char keys[1000] = "";
+	static const char *const own[] = {
+	        "preference_own_tokens", "preference_own_weight", "preference_gamma"};
+	struct str keys = {0};
 
 	if (json_is_true(json_object_get(run, "lora")))
-		snprintf(keys, sizeof(keys), "lora_adapter=%s/preference-run/adapter", golden);
+		str_printf(&keys, " lora_adapter=%s/preference-run/adapter", golden);
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		if (json_object_get(run, own[i]))
+			str_printf(&keys, " %s=%s", own[i], json_string_value(json_object_get(run, own[i])));
 	assert_ferry(0, NULL,
 	        "train model=%s/preference-run/model data=%s/preference-run/pairs.jsonl output_dir=%s/run "
 	        "preference_loss=%s "
 	        "preference_beta=%g "
 	        "learning_rate=%.12g max_grad_norm=%g compute_dtype=fp32 device=%s shuffle=off "
-	        "per_device_train_batch_size=2 gradient_accumulation_steps=2 max_steps=6 "
-	        "lr_scheduler_type=linear logging_steps=1 export_dtype=fp32 overwrite_output_dir=on %s %s",
+	        "%s max_steps=6 "
+	        "lr_scheduler_type=linear logging_steps=1 export_dtype=fp32 overwrite_output_dir=on%s %s",
 	        golden, golden, work_dir, json_string_value(json_object_get(run, "preference_loss")),
 	        number(run, "preference_beta"), number_at(list_of(run, "learning_rate"), 0),
-	        number(run, "max_grad_norm"), device, keys, more);
+	        number(run, "max_grad_norm"), device, batches, keys.data ? keys.data : "", more);
+	str_free(&keys);
+}
+
+static void train(const json_t *run, const char *more)
+{
+	train_by(run, "per_device_train_batch_size=2 gradient_accumulation_steps=2", more);
+}
+
+static void train_one_by_one(const json_t *run, const char *more)
+{
+	train_by(run, "per_device_train_batch_size=1 gradient_accumulation_steps=4", more);
 }
 
 static const struct {
@@ -54,9 +71,16 @@ static void test_runs(void **state)
 	golden_runs_check("preference-run/expected.json", 4, train, steps_compare);
 }
 
+/* Without a reference, with the chosen text's own loss. */
+static void test_own(void **state)
+{
+	(void)state;
+	golden_runs_check("orpo-run/expected.json", 4, train_one_by_one, steps_compare);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_own)};
 	int failed;
 
 	golden_runs_begin("trl");

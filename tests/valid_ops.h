@@ -198,7 +198,7 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_CROSS_ENTROPY] = {.kind = OP_CROSS_ENTROPY,
                 .cross_entropy = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 11, 1, DTYPE_BF16, 0, AT(6), 0.1}},
         [OP_PREFERENCE] = {.kind = OP_PREFERENCE,
-                .preference = {AT(1), AT(2), AT(3), AT(4), 5, 13, {PREFERENCE_IPO, 0.1, 0, 0, 0}}},
+                .preference = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 13, {PREFERENCE_IPO, 0.1, 0, 0, 0}}},
         [OP_LOG_RATIO] = {.kind = OP_LOG_RATIO, .log_ratio = {AT(1), AT(2), AT(3), AT(4), 5, 13}},
         [OP_DROPOUT] = {.kind = OP_DROPOUT,
                 .dropout = {AT(1), AT(2), AT(3), 5, 7, 9, 11, 12345, 0.25, 0, DTYPE_BF16, DTYPE_F32}},

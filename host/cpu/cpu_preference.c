@@ -18,21 +18,27 @@ static void preference_piece(void *context, int64_t p, int worker)
 {
 	const struct op_preference *o = context;
 	const int32_t *first = (const int32_t *)cpu_ptr(o->first) + 2 * p;
+	const int32_t *answer = (const int32_t *)cpu_ptr(o->answer) + 2 * p;
 	const double *reference = (const double *)cpu_ptr(o->reference) + 2 * p;
 	const float *nll = cpu_ptr(o->nll);
 	float *weight = cpu_ptr(o->weight);
 	struct preference_pair pair;
-	double grad[2];
+	double grad[2], own;
 
 	(void)worker;
 	for (int i = 0; i < 2; i++) {
-		pair.count[i] = first[i + 1] - first[i];
-		pair.policy[i] = -sum_of(nll + first[i], pair.count[i]);
+		pair.count[i] = first[i + 1] - answer[i];
+		pair.policy[i] = -sum_of(nll + answer[i], pair.count[i]);
 		pair.reference[i] = reference[i];
 	}
-	preference_loss(&o->loss, &pair, grad);
+	pair.own_count = first[1] - first[0];
+	pair.own = answer[0] == first[0] ? pair.policy[0] : -sum_of(nll + first[0], pair.own_count);
+	preference_loss(&o->loss, &pair, grad, &own);
+	for (int64_t t = first[0]; t < answer[0]; t++)
+		weight[t] = (float)-own;
+	grad[0] += own;
 	for (int i = 0; i < 2; i++)
-		for (int64_t t = first[i]; t < first[i + 1]; t++)
+		for (int64_t t = answer[i]; t < first[i + 1]; t++)
 			weight[t] = (float)-grad[i];
 }
 
