@@ -327,6 +327,7 @@ static void step_show(void *context, const struct metrics_step *row, double wait
 	                                   .wait_share = wait_share,
 	                                   .objective = row->objective,
 	                                   .means = &row->means,
+	                                   .row = row,
 	                                   .skipped = !row->skipped        ? NULL
 	                                              : row->target_tokens ? "not finite"
 	                                                                   : "no token to train on",

@@ -42,7 +42,39 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct progress *current;
 
 /* How much of a line is written. */
-enum detail { DETAIL_LOSS, DETAIL_RATES, DETAIL_ALL };
+enum detail { DETAIL_LOSS, DETAIL_RATES, DETAIL_MEMORY, DETAIL_ALL };
+
+/* The queues that compute waited for, those that matter. */
+static void causes_format(struct str *out, const struct metrics_step *row)
+{
+	const char *before = " (";
+	int any = 0;
+
+	for (int q = 0; q < QUEUE_COUNT; q++) {
+		if (q == QUEUE_COMPUTE || row->wait_ms[q] < 0.005 * row->step_ms)
+			continue;
+		str_printf(out, "%s%s %.0f", before, queue_name((enum queue_kind)q), row->wait_ms[q]);
+		before = ", ";
+		any = 1;
+	}
+	str_add(out, any ? " ms)" : "");
+}
+
+static void row_format(struct str *out, const struct metrics_step *row)
+{
+	const struct device_condition *c = &row->condition;
+	struct str slowed = {0};
+
+	if (row->planned_ms > 0)
+		str_printf(out, "  step %.0f ms, planned %.0f ms", row->step_ms, row->planned_ms);
+	if (!row->has_condition)
+		return;
+	str_printf(out, "  gpu %.0f MHz %.0f W %.0f C", c->sm_mhz, c->watts, c->celsius);
+	metrics_slowed(&slowed, c);
+	if (slowed.data)
+		str_printf(out, ", slowed by %s", slowed.data);
+	str_free(&slowed);
+}
 
 static void line_format(struct str *out, const struct progress_step *step, int64_t total_steps, double eta_s,
         enum detail detail)
@@ -67,16 +99,20 @@ static void line_format(struct str *out, const struct progress_step *step, int64
 		str_add(out, "  eta ");
 		quantity_seconds(out, eta_s);
 	}
-	if (step->device_bytes >= 0 && detail == DETAIL_ALL) {
+	if (step->device_bytes >= 0 && detail >= DETAIL_MEMORY) {
 		str_add(out, "  device ");
 		quantity_bytes(out, step->device_bytes);
 	}
-	if (step->host_bytes >= 0 && detail == DETAIL_ALL) {
+	if (step->host_bytes >= 0 && detail >= DETAIL_MEMORY) {
 		str_add(out, "  host ");
 		quantity_bytes(out, step->host_bytes);
 	}
-	if (isfinite(step->wait_share) && detail == DETAIL_ALL)
+	if (isfinite(step->wait_share) && detail >= DETAIL_MEMORY)
 		str_printf(out, "  wait %.0f%%", step->wait_share * 100);
+	if (!step->row || detail < DETAIL_ALL)
+		return;
+	causes_format(out, step->row);
+	row_format(out, step->row);
 }
 
 void progress_format(struct str *out, const struct progress_step *step, int64_t total_steps, double eta_s)

@@ -2,14 +2,15 @@
  *
  * On a terminal a line stays when it is KEPT_S seconds younger than the last one that stayed. So the losses
  * of slow steps are all there, and fast ones do not flood the screen. A line that is too long for the
- * terminal leaves out memory, then rates. Between these calls a thread of its own shows what the process is
- * at (base/work.h): loading, or how far a step is and the time that it will take. A log gets such a line
- * after 10 s, then every 30 s.
+ * terminal leaves out the sensors and causes, then memory, then rates. Between these calls a thread of its
+ * own shows what the process is at (base/work.h): loading, or how far a step is and the time that it will
+ * take. A log gets such a line after 10 s, then every 30 s.
  *
- * The line has the step, loss, gradient norm, learning rate, tokens per second, remaining time, memory, and
- * the share of time that compute waited. The remaining time is estimated from the steps of this process
- * since its first call. A log line (cli_log_start) takes the place of the updating line, which is then
- * drawn again below it. Only one progress may be open at a time; any thread may log.
+ * The line has the step, loss, gradient norm, learning rate, tokens per second, remaining time, memory, the
+ * share of time that compute waited and for what, the step's time beside the plan's, and the GPU's sensors.
+ * The remaining time is estimated from the steps of this process since its first call. A log line
+ * (cli_log_start) takes the place of the updating line, which is then drawn again below it. Only one progress
+ * may be open at a time; any thread may log.
  */
 #ifndef FERRY_CLI_PROGRESS_H
 #define FERRY_CLI_PROGRESS_H
@@ -33,6 +34,9 @@ struct progress_step {
 	const struct objective *objective; /* has more to say of its means; NULL: none */
 	const struct objective_means *means;
 	const char *skipped; /* reason if the step was skipped; else NULL */
+	/* Its time, the plan's time (0: none), how long compute waited for each queue, and the GPU's sensors;
+	 * NULL: not known. */
+	const struct metrics_step *row;
 };
 
 enum progress_style { PROGRESS_STYLE_AUTO, PROGRESS_STYLE_LINES, PROGRESS_STYLE_UPDATE };

@@ -94,6 +94,9 @@ struct backend {
 
 	/* Fills copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
 	void (*get_stats)(const struct device *device, struct device_stats *stats);
+
+	int (*get_condition)(
+	        struct device *device, struct device_condition *condition); /* NULL: no sensors */
 };
 
 /* One slab. device.c fills bytes, kind and runs; the backend fills the rest. */

@@ -451,3 +451,20 @@ void device_get_stats(const struct device *device, struct device_stats *stats)
 	};
 	device->backend->get_stats(device, stats);
 }
+
+int device_get_condition(struct device *device, struct device_condition *condition)
+{
+	*condition = (struct device_condition){0};
+	return device->backend->get_condition ? device->backend->get_condition(device, condition) : 0;
+}
+
+const char *device_slow_name(enum device_slow slow)
+{
+	static const char *const names[] = {
+#define DEVICE_SLOW_NAME(NAME, text) text,
+	        DEVICE_SLOW_LIST(DEVICE_SLOW_NAME)
+#undef DEVICE_SLOW_NAME
+	};
+
+	return names[slow];
+}

@@ -249,4 +249,31 @@ struct device_stats {
 /* Exact after device_sync while nothing is queued. */
 void device_get_stats(const struct device *device, struct device_stats *stats);
 
+/* What holds a GPU's clocks below their most; names for people. */
+#define DEVICE_SLOW_LIST(X)                                                                                  \
+	X(POWER, "power limit")                                                                              \
+	X(HEAT, "heat")                                                                                      \
+	X(HARDWARE, "hardware protection")                                                                   \
+	X(BRAKE, "power brake")                                                                              \
+	X(SET, "clocks set lower")                                                                           \
+	X(SYNC, "sync boost")
+enum device_slow {
+#define DEVICE_SLOW_ENUM(NAME, text) DEVICE_SLOW_##NAME,
+	DEVICE_SLOW_LIST(DEVICE_SLOW_ENUM)
+#undef DEVICE_SLOW_ENUM
+	        DEVICE_SLOW_COUNT
+};
+const char *device_slow_name(enum device_slow slow);
+
+/* A GPU's sensors since the last call: means of the clocks and the power, the highest temperature, and a bit
+ * for each enum device_slow that was seen. Numbers are 0 if unknown. */
+struct device_condition {
+	double sm_mhz, memory_mhz, watts, celsius;
+	unsigned slowed;
+};
+
+/* Returns 1, or 0 where there are no sensors: on host and meta, and without NVIDIA's management library. The
+ * first call starts a thread that reads them a few times a second. */
+int device_get_condition(struct device *device, struct device_condition *condition);
+
 #endif

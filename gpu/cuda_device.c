@@ -5,9 +5,11 @@
 #include "base/mem.h"
 #include "gpu/cuda_bounce.h"
 #include "gpu/cuda_info.h"
+#include "gpu/cuda_sensors.h"
 
 #include <inttypes.h>
 #include <signal.h>
+#include <string.h>
 
 /* ---- open and close ---- */
 
@@ -33,6 +35,8 @@ static int read_properties(struct cuda_device *d, int index)
 		        cuda_built_for, gpu.capability / 10, gpu.capability % 10, gpu.capability);
 	d->launch.capability = gpu.capability;
 	d->launch.sm_count = gpu.sm_count;
+	memcpy(d->name, gpu.name, sizeof(d->name));
+	memcpy(d->pci_bus_id, gpu.pci_bus_id, sizeof(d->pci_bus_id));
 	return 0;
 }
 
@@ -62,6 +66,7 @@ static void cuda_close(struct device *device)
 {
 	struct cuda_device *d = (struct cuda_device *)device;
 
+	cuda_sensors_close(d->sensors);
 	cuda_clock_close(d);
 	cuda_bounce_unpin(d);
 	if (d->workspace)
@@ -181,6 +186,16 @@ static void cuda_get_stats(const struct device *device, struct device_stats *sta
 	}
 }
 
+static int cuda_get_condition(struct device *device, struct device_condition *condition)
+{
+	struct cuda_device *d = (struct cuda_device *)device;
+
+	if (!d->looked_for_sensors)
+		d->sensors = cuda_sensors_open(d->pci_bus_id);
+	d->looked_for_sensors = 1;
+	return d->sensors ? cuda_sensors_read(d->sensors, condition) : 0;
+}
+
 const struct backend backend_cuda = {
         .kind = DEVICE_CUDA,
         .open = cuda_open,
@@ -203,4 +218,5 @@ const struct backend backend_cuda = {
         .sum_host = cuda_comm_sum_host,
         .free_bytes = cuda_free_bytes,
         .get_stats = cuda_get_stats,
+        .get_condition = cuda_get_condition,
 };

@@ -56,6 +56,7 @@ struct cuda_clock {
 enum { CUDA_POISON = 0xff };
 
 struct cuda_call;
+struct cuda_sensors;
 struct cuda_caller;
 struct cuda_bounce;
 
@@ -85,6 +86,9 @@ struct cuda_device {
 	int said_refused, said_instead; /* 1: the warning about refused pinning was given, the note about its
 	                                   replacement */
 	struct cuda_clock clock;
+	char name[128], pci_bus_id[32];
+	struct cuda_sensors *sensors; /* NULL: nobody asked for them yet, or there are none */
+	int looked_for_sensors;
 	int64_t opened_at_ns;      /* of the host's clock */
 	struct device_stats stats; /* the backend's part */
 	pthread_mutex_t error_lock;

@@ -4,8 +4,11 @@
 #include "base/clock.h"
 #include "gpu/cuda_bounce.h"
 #include "gpu/cuda_device.h"
+#include "gpu/cuda_probe_parts.h"
 
 #include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -21,17 +24,6 @@ enum {
 	BESIDE = 20,
 	SIDE = 1024, /* of the product that loads cuBLASLt's kernels */
 	SIDE_SMALL = 64,
-};
-
-struct probe {
-	cuda_probe_fn *found;
-	void *context;
-	int ended; /* the last result of found */
-	struct device *device;
-	int64_t copy_bytes;
-	struct stream *compute, *h2d, *d2h, *cpu;
-	dev_addr arena;
-	char *pinned, *pageable; /* slabs of 2 * copy_bytes */
 };
 
 /* What rows usually are, by estimate, and what it means if they are not. */
@@ -55,6 +47,43 @@ static const struct usual {
         {"launch_behind", 0, 25, "few host functions may wait; plans list few ahead"},
 };
 
+/* What a known card does in a row, and the share of it that is still ok. */
+static const struct by_card {
+	const char *name;
+	size_t figure;
+	double share;
+	const char *otherwise;
+} by_card[] = {
+        {"h2d", offsetof(struct cuda_card, link), 0.75,
+                "the slot has few lanes, or the memory is another socket's"},
+        {"d2h", offsetof(struct cuda_card, link), 0.75,
+                "the slot has few lanes, or the memory is another socket's"},
+        {"product_rate", offsetof(struct cuda_card, product), 0.75,
+                "look at the clock and what slowed it, and whether cuBLASLt was found"},
+        {"attention_rate", offsetof(struct cuda_card, attention), 0.6, "please report it"},
+        {"attention_grad_rate", offsetof(struct cuda_card, attention_grad), 0.6, "please report it"},
+        {"memory_rate", offsetof(struct cuda_card, memory), 0.7,
+                "another process may use the GPU, or its memory runs at a lower clock"},
+};
+
+/* The verdict of a row by the figures of its card; NULL: there are none. */
+static const char *card_verdict(char text[200], const struct cuda_card *card, const char *name, double value)
+{
+	for (size_t i = 0; card && i < sizeof(by_card) / sizeof(*by_card); i++) {
+		const struct by_card *b = &by_card[i];
+		double expected;
+
+		if (strcmp(b->name, name))
+			continue;
+		expected = *(const double *)((const char *)card + b->figure);
+		if (value >= b->share * expected)
+			return "ok";
+		snprintf(text, 200, "this card is expected to reach %.0f; %s", expected, b->otherwise);
+		return text;
+	}
+	return NULL;
+}
+
 static const char *verdict_of(const char *name, double value)
 {
 	for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
@@ -63,15 +92,22 @@ static const char *verdict_of(const char *name, double value)
 	return NULL;
 }
 
-/* Gives a row to the caller; rc < 0: the row says why it failed. Returns 0 while the caller wants more. */
-static int tell(struct probe *p, int rc, const char *name, double value, const char *unit, const char *what)
+int probe_tell(struct probe *p, int rc, const char *name, double value, const char *unit, const char *what)
 {
 	struct cuda_probe_row row = {.name = name, .unit = unit, .what = what, .value = rc ? 0 : value};
+	char text[200];
 
 	row.why = rc ? err_text() : NULL;
-	row.verdict = rc ? NULL : verdict_of(name, value);
+	row.verdict = rc ? NULL : card_verdict(text, p->card, name, value);
+	if (!rc && !row.verdict)
+		row.verdict = verdict_of(name, value);
+	return probe_tell_verdict(p, &row);
+}
+
+int probe_tell_verdict(struct probe *p, const struct cuda_probe_row *row)
+{
 	if (!p->ended)
-		p->ended = p->found(p->context, &row);
+		p->ended = p->found(p->context, row);
 	return p->ended;
 }
 
@@ -92,18 +128,18 @@ static void probe_registered(
 
 	if (at == MAP_FAILED) {
 		rc = err_set(ERR_NOMEM, "no host memory for %zu MiB", bytes >> 20);
-		tell(p, rc, names[0], 0, "GB/s", what[0]);
-		tell(p, rc, names[1], 0, "GB/s", what[1]);
+		probe_tell(p, rc, names[0], 0, "GB/s", what[0]);
+		probe_tell(p, rc, names[1], 0, "GB/s", what[1]);
 		return;
 	}
 	madvise(at, bytes, advice);
 	for (size_t i = 0; i < bytes; i += 4096)
 		at[i] = 1;
 	touched_ns = clock_now_ns();
-	tell(p, 0, names[0], gbps((double)bytes, touched_ns - begin_ns), "GB/s", what[0]);
+	probe_tell(p, 0, names[0], gbps((double)bytes, touched_ns - begin_ns), "GB/s", what[0]);
 	begin_ns = clock_now_ns();
 	rc = cuda_check(cudaHostRegister(at, bytes, cudaHostRegisterDefault), "cudaHostRegister");
-	tell(p, rc, names[1], gbps((double)bytes, clock_now_ns() - begin_ns), "GB/s", what[1]);
+	probe_tell(p, rc, names[1], gbps((double)bytes, clock_now_ns() - begin_ns), "GB/s", what[1]);
 	if (!rc)
 		cudaHostUnregister(at);
 	munmap(at, bytes);
@@ -136,7 +172,7 @@ static void probe_pinning(struct probe *p)
 	probe_registered(p, bytes, MADV_NOHUGEPAGE, small, small_what);
 	probe_registered(p, bytes, MADV_HUGEPAGE, huge, huge_what);
 	rc = pin_allocated(&pin, bytes);
-	tell(p, rc, "pin_alloc", pin, "GB/s", "cudaHostAlloc");
+	probe_tell(p, rc, "pin_alloc", pin, "GB/s", "cudaHostAlloc");
 }
 
 /* ---- copies ---- */
@@ -174,14 +210,14 @@ static void copies_tell(struct probe *p, char *slab, const char *const names[4],
 
 	copies_time(&in, &out, p, slab, 1, 1); /* the first run touches memory and wakes the GPU */
 	rc = copies_time(&in, &none, p, slab, 1, 0);
-	tell(p, rc, names[0], in, "GB/s", what[0]);
+	probe_tell(p, rc, names[0], in, "GB/s", what[0]);
 	rc = copies_time(&none, &out, p, slab, 0, 1);
-	tell(p, rc, names[1], out, "GB/s", what[1]);
+	probe_tell(p, rc, names[1], out, "GB/s", what[1]);
 	if (!names[2])
 		return;
 	rc = copies_time(&in, &out, p, slab, 1, 1);
-	tell(p, rc, names[2], in, "GB/s", what[2]);
-	tell(p, rc, names[3], out, "GB/s", what[3]);
+	probe_tell(p, rc, names[2], in, "GB/s", what[2]);
+	probe_tell(p, rc, names[3], out, "GB/s", what[3]);
 }
 
 static void probe_copies(struct probe *p)
@@ -242,13 +278,13 @@ static void probe_small(struct probe *p, int is_call)
 	if (!rc)
 		rc = device_sync(p->device);
 	if (is_call) {
-		tell(p, rc, "call", 1e-3 * (double)(at_ns[1] - at_ns[0]) / count, "us",
+		probe_tell(p, rc, "call", 1e-3 * (double)(at_ns[1] - at_ns[0]) / count, "us",
 		        "a host function between work of a stream");
 		return;
 	}
-	tell(p, rc, "launch", 1e-3 * (double)(queued_ns - begin_ns) / count, "us",
+	probe_tell(p, rc, "launch", 1e-3 * (double)(queued_ns - begin_ns) / count, "us",
 	        "the host's time to queue a kernel");
-	tell(p, rc, "kernel", 1e-3 * (double)(at_ns[1] - at_ns[0]) / count, "us",
+	probe_tell(p, rc, "kernel", 1e-3 * (double)(at_ns[1] - at_ns[0]) / count, "us",
 	        "from one small kernel to the next");
 }
 
@@ -307,11 +343,13 @@ static void probe_calls(struct probe *p)
 	double ms = 0;
 	int rc = beside_call(&ms, p, p->compute);
 
-	tell(p, rc, "kernel_beside_call", ms, "ms", "20 kernels while a host function runs for 50 ms");
+	probe_tell(p, rc, "kernel_beside_call", ms, "ms", "20 kernels while a host function runs for 50 ms");
 	rc = beside_call(&ms, p, p->h2d);
-	tell(p, rc, "h2d_beside_call", ms, "ms", "20 small copies in while a host function runs for 50 ms");
+	probe_tell(p, rc, "h2d_beside_call", ms, "ms",
+	        "20 small copies in while a host function runs for 50 ms");
 	rc = behind_calls(&ms, p);
-	tell(p, rc, "launch_behind", ms, "ms", "a launch while 200 host functions wait for one of 50 ms");
+	probe_tell(
+	        p, rc, "launch_behind", ms, "ms", "a launch while 200 host functions wait for one of 50 ms");
 }
 
 /* ---- libraries ---- */
@@ -339,8 +377,9 @@ static int product_run(struct probe *p)
 static void took(struct probe *p, int rc, int64_t begin_ns, int64_t free_bytes, const char *const names[2],
         const char *const what[2])
 {
-	tell(p, rc, names[0], 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", what[0]);
-	tell(p, rc, names[1], (double)(free_bytes - device_free_bytes(p->device)) * 0x1p-20, "MiB", what[1]);
+	probe_tell(p, rc, names[0], 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", what[0]);
+	probe_tell(p, rc, names[1], (double)(free_bytes - device_free_bytes(p->device)) * 0x1p-20, "MiB",
+	        what[1]);
 }
 
 static void probe_product(struct probe *p)
@@ -354,7 +393,8 @@ static void probe_product(struct probe *p)
 	took(p, rc, begin_ns, free_bytes, names, what);
 	begin_ns = clock_now_ns();
 	rc = product_run(p);
-	tell(p, rc, "product_again", 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", "the same again");
+	probe_tell(
+	        p, rc, "product_again", 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", "the same again");
 }
 
 /* ---- all ---- */
@@ -370,8 +410,9 @@ static int probe_open(struct probe *p, enum device_attention attention)
 
 	if (rc)
 		return rc;
-	tell(p, 0, "start", 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", "driver and GPU");
-	tell(p, 0, "memory_free", (double)device_free_bytes(p->device) * 0x1p-20, "MiB",
+	p->card = cuda_card_of(((const struct cuda_device *)p->device)->name);
+	probe_tell(p, 0, "start", 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", "driver and GPU");
+	probe_tell(p, 0, "memory_free", (double)device_free_bytes(p->device) * 0x1p-20, "MiB",
 	        "GPU memory that is free");
 	probe_pinning(p);
 	free_bytes = device_free_bytes(p->device);
@@ -412,6 +453,7 @@ int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes, enum dev
 		probe_small(&p, 1);
 		probe_calls(&p);
 		probe_product(&p);
+		probe_rates(&p);
 		rc = device_sync(p.device); /* finds a GPU that was lost meanwhile */
 	}
 	stream_close(p.compute);

@@ -327,8 +327,13 @@ static void test_progress_texts(void **state)
 static void test_progress_line(void **state)
 {
 	const struct objective_means pairs = {.metric = {[2] = 0.25, [3] = 0.75}};
+	const struct metrics_step row = {.step_ms = 1520,
+	        .planned_ms = 1480,
+	        .wait_ms = {[QUEUE_H2D] = 20, [QUEUE_CPU] = 110, [QUEUE_COMM] = 1},
+	        .has_condition = 1,
+	        .condition = {1755, 2619, 640, 71, 1U << DEVICE_SLOW_POWER}};
 	struct progress_step step = {
-	        7, 2.5, 1.25, 2e-5, 1234, (int64_t)3 << 30, 1 << 20, 0.125, NULL, NULL, NULL};
+	        7, 2.5, 1.25, 2e-5, 1234, (int64_t)3 << 30, 1 << 20, 0.125, NULL, NULL, NULL, NULL};
 	struct str s = {0};
 
 	(void)state;
@@ -337,19 +342,26 @@ static void test_progress_line(void **state)
 	        "step 7/100  loss 2.5000  grad 1.25  lr 2.00e-05  1234 tok/s  eta 1:05  device 1.0 MiB  "
 	        "host 3.0 GiB  wait 12%");
 	str_free(&s);
-	step = (struct progress_step){7, NAN, NAN, 0, NAN, -1, -1, NAN, NULL, NULL, "not finite"};
+	step = (struct progress_step){7, NAN, NAN, 0, NAN, -1, -1, NAN, NULL, NULL, "not finite", NULL};
 	progress_format(&s, &step, 100, -1);
 	assert_string_equal(s.data, "step 7/100  skipped: not finite  lr 0.00e+00");
 	str_free(&s);
-	step = (struct progress_step){7, 0.5, NAN, NAN, NAN, -1, -1, NAN, &objective_pairs, &pairs, NULL};
+	step = (struct progress_step){
+	        7, 0.5, NAN, NAN, NAN, -1, -1, NAN, &objective_pairs, &pairs, NULL, NULL};
 	progress_format(&s, &step, 100, -1);
 	assert_string_equal(s.data, "step 7/100  loss 0.5000  right 75%  margin 0.25");
+	str_free(&s);
+	step = (struct progress_step){7, 2.5, NAN, NAN, NAN, -1, -1, 0.086, NULL, NULL, NULL, &row};
+	progress_format(&s, &step, 100, -1);
+	assert_string_equal(s.data,
+	        "step 7/100  loss 2.5000  wait 9% (h2d 20, cpu 110 ms)  step 1520 ms, planned 1480 ms  "
+	        "gpu 1755 MHz 640 W 71 C, slowed by power limit");
 	str_free(&s);
 }
 
 static void test_progress_styles(void **state)
 {
-	struct progress_step step = {1, 2.5, 1, 1e-5, 10, -1, -1, 0, NULL, NULL, NULL};
+	struct progress_step step = {1, 2.5, 1, 1e-5, 10, -1, -1, 0, NULL, NULL, NULL, NULL};
 	char *path = path_in(*state, "progress"), *text;
 	struct progress *p;
 	FILE *f = fopen(path, "w");
@@ -425,7 +437,7 @@ static void test_progress_of_work(void **state)
 /* On a terminal, work that takes longer than a second is shown, and the losses before it stay. */
 static void test_progress_ticks(void **state)
 {
-	struct progress_step step = {1, 2.5, 1, 1e-5, 10, -1, -1, 0, NULL, NULL, NULL};
+	struct progress_step step = {1, 2.5, 1, 1e-5, 10, -1, -1, 0, NULL, NULL, NULL, NULL};
 	char *path = path_in(*state, "ticks"), *text;
 	struct work_state work;
 	struct progress *p;

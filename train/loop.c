@@ -175,6 +175,9 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	row.disk_wait_ms = 1e-6 * (double)disk_wait_ns(t);
 	if ((!is_due(t->step, t->log_every) && t->step != t->total_steps) || world_self()->rank)
 		return;
+	if (t->session.choice.count && t->session.choice.best >= 0)
+		row.planned_ms = t->session.choice.list[t->session.choice.best].step_ms;
+	row.has_condition = device_get_condition(t->session.device, &row.condition);
 	rows_hold(t);
 	metrics_write_step(t->metrics, &row);
 	rows_report(t);

@@ -250,6 +250,35 @@ static int experts_add(json_t *row, const struct metrics_step *s)
 	return 0;
 }
 
+/* ERR_NOMEM. */
+static int gpu_add(json_t *row, const struct metrics_step *s)
+{
+	const struct device_condition *c = &s->condition;
+	struct str slowed = {0};
+	int rc = 0;
+
+	if (s->planned_ms > 0 && json_object_set_new(row, "planned_ms", json_finite(s->planned_ms)))
+		return ERR_NOMEM;
+	if (!s->has_condition)
+		return 0;
+	metrics_slowed(&slowed, c);
+	if (json_object_set_new(row, "gpu",
+	            json_pack("{s:f,s:f,s:f,s:f,s:s}", "sm_mhz", c->sm_mhz, "memory_mhz", c->memory_mhz,
+	                    "watts", c->watts, "celsius", c->celsius, "slowed",
+	                    slowed.data ? slowed.data : "")))
+		rc = ERR_NOMEM;
+	str_free(&slowed);
+	return rc;
+}
+
+void metrics_slowed(struct str *out, const struct device_condition *c)
+{
+	for (int i = 0; i < DEVICE_SLOW_COUNT; i++)
+		if (c->slowed >> i & 1)
+			str_printf(out, "%s%s", out->len_bytes ? ", " : "",
+			        device_slow_name((enum device_slow)i));
+}
+
 void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 {
 	json_t *row = json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
@@ -268,7 +297,7 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 		json_decref(row);
 		row = NULL;
 	}
-	if (row && (means_add(row, "", s->objective, &s->means) || experts_add(row, s))) {
+	if (row && (means_add(row, "", s->objective, &s->means) || experts_add(row, s) || gpu_add(row, s))) {
 		json_decref(row);
 		row = NULL;
 	}

@@ -8,6 +8,7 @@
 #define FERRY_TRAIN_METRICS_H
 
 #include "base/json.h"
+#include "base/str.h"
 #include "device/device.h"
 #include "objective/objective.h"
 
@@ -35,6 +36,9 @@ struct metrics_step {
 	 * numbers; 0: not written. */
 	double aux_loss, expert_load, experts_used;
 	double disk_wait_ms; /* time that updates, and the loop before the step, waited for a save */
+	double planned_ms;   /* time of a step by the plan; 0: nothing was simulated, not written */
+	int has_condition;   /* 1: the GPU has sensors */
+	struct device_condition condition;
 };
 
 struct metrics_eval {
@@ -53,6 +57,9 @@ int metrics_open(struct metrics **m, const char *path, int64_t after_step);
  * warning reports the failure, and one line reports when writing works again. */
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
+
+/* Appends what slowed the GPU: "power limit, heat"; nothing if nothing did. */
+void metrics_slowed(struct str *out, const struct device_condition *condition);
 
 /* The object of an evaluation as it is written; NULL: out of memory. */
 json_t *metrics_eval_row(const struct metrics_eval *row);

@@ -260,6 +260,26 @@ static void test_probe_has_verdicts(void **state)
 		if (!strstr(v.text, line))
 			fail_msg("no \"%s: ok\" in:\n%s", *name, v.text);
 	}
+	/* this "card" is not known: its rates have no verdict, but they are there */
+	for (const char *const *name = (const char *const[]){"memory_rate", "product_rate", "attention_rate",
+	             "attention_grad_rate", NULL};
+	        *name; name++) {
+		char line[64];
+
+		snprintf(line, sizeof(line), "\n%s: none\n", *name);
+		if (!strstr(v.text, line))
+			fail_msg("no \"%s: none\" in:\n%s", *name, v.text);
+	}
+	assert_null(strstr(v.text, "sm_clock")); /* no sensors here */
+	machine.name = "NVIDIA GeForce RTX 4090";
+	machine.copy_bytes_per_ns = 18; /* a usual link, but not this card's */
+	v.text[0] = 0;
+	simt_runtime_set(&machine);
+	check_ok(cuda_probe(keep_verdict, &v, 1 << 16, DEVICE_ATTENTION_FERRY));
+	assert_non_null(strstr(v.text, "\nh2d: this card is expected to reach 25; the slot has few lanes"));
+	assert_non_null(strstr(v.text, "\nproduct_rate: this card is expected to reach 155; look at"));
+	assert_non_null(strstr(v.text, "\nkernel: ok\n"));
+	machine.name = NULL;
 	machine.copy_bytes_per_ns = 3;
 	machine.call_ns = 50000000;
 	machine.calls_block = 1;

@@ -362,6 +362,68 @@ static void test_clock(void **state)
 	json_decref(plan);
 }
 
+/* The last row of a run's metrics. */
+static json_t *last_row(const char *name)
+{
+	char path[400], *text, *line;
+	json_t *row = NULL;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, name);
+	text = read_file(path, &len);
+	line = memrchr(text, '\n', len - 1);
+	line = line ? line + 1 : text;
+	assert_int_equal(json_parse(&row, path, line, strcspn(line, "\n")), 0);
+	mem_free(text);
+	return row;
+}
+
+/* Lets the program find one of the built libraries of sensors. */
+static void sensors_use(const char *name)
+{
+	char path[600];
+
+	snprintf(path, sizeof(path), "%s_%s", getenv("FERRY_NVML"), name);
+	assert_int_equal(file_kind_of(path), FILE_DIR);
+	setenv("LD_LIBRARY_PATH", path, 1);
+}
+
+/* A step's line has the GPU's sensors where NVIDIA's library is there and can be used, and the plan's time.
+ * Without the library the line ends before them. */
+static void test_sensors(void **state)
+{
+	static const char *const without[] = {"lacks", "refuses"};
+	json_t *row, *gpu;
+
+	(void)state;
+	sensors_use("good");
+	check_train(0, "sensed", TIGHT);
+	assert_non_null(strstr(ferry_said(), "  gpu 1500 MHz 698 W 71 C, slowed by power limit, heat\n"));
+	assert_non_null(strstr(ferry_said(), " ms, planned "));
+	row = last_row("sensed");
+	gpu = json_object_get(row, "gpu");
+	assert_true(json_number_value(json_object_get(row, "planned_ms")) > 0);
+	assert_true(json_number_value(json_object_get(gpu, "sm_mhz")) == 1500);
+	assert_true(json_number_value(json_object_get(gpu, "memory_mhz")) == 2619);
+	assert_true(fabs(json_number_value(json_object_get(gpu, "watts")) - 698.5) < 1e-9);
+	assert_true(json_number_value(json_object_get(gpu, "celsius")) == 71);
+	assert_string_equal(json_string_value(json_object_get(gpu, "slowed")), "power limit, heat");
+	json_decref(row);
+	for (int i = 0; i < 3; i++) {
+		if (i < 2)
+			sensors_use(without[i]);
+		else
+			unsetenv("LD_LIBRARY_PATH");
+		check_train(0, "senseless", TIGHT "overwrite_output_dir=on");
+		assert_null(strstr(ferry_said(), "  gpu "));
+		assert_non_null(strstr(ferry_said(), " ms, planned "));
+		row = last_row("senseless");
+		assert_null(json_object_get(row, "gpu"));
+		json_decref(row);
+	}
+	check_same_model("sensed", "senseless");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -375,6 +437,7 @@ int main(void)
 	        cmocka_unit_test(test_topo_of_several),
 	        cmocka_unit_test(test_too_many_ranks),
 	        cmocka_unit_test(test_clock),
+	        cmocka_unit_test(test_sensors),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
