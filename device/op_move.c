@@ -91,18 +91,22 @@ int op_describe_scale(struct op_facts *f, const struct op_scale *p)
 
 int op_describe_columns(struct op_facts *f, const struct op_columns *p)
 {
+	int is_same = p->spread <= 1 && p->fold <= 1 && p->dst_stride == p->src_stride &&
+	              p->dst_dtype == p->src_dtype;
+	int src;
+
 	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(dst_stride, p->cols) || SIZE(src_stride, p->cols) ||
 	        COMPUTE_DTYPE(src_dtype) || COMPUTE_DTYPE(dst_dtype) || RANGE_SIZE)
 		return ERR_RANGE;
 	if (p->spread < 0 || p->fold < 0 || (p->spread > 1 && (p->fold > 1 || p->rows % p->spread)))
 		return op_refuse(f, "spread %lld and fold %lld do not fit the rows", (long long)p->spread,
 		        (long long)p->fold);
-	READ(src, .dtype = p->src_dtype,
+	src = READ(src, .dtype = p->src_dtype,
 	        .rows = p->spread > 1 ? p->rows / p->spread : size_times(p->rows, p->fold > 1 ? p->fold : 1),
 	        .stride = p->src_stride, .cols = p->cols, RANGE_ROWS(p->rows));
 	RANGE;
 	WRITE_OR_ADD(dst, p->accumulate, .dtype = p->dst_dtype, .rows = p->rows, .stride = p->dst_stride,
-	        .cols = p->cols, RANGE_ROWS(p->rows));
+	        .cols = p->cols, .may_be = is_same ? BIT(src) : 0, RANGE_ROWS(p->rows));
 	return 0;
 }
 

@@ -74,15 +74,17 @@ struct op_scale {
 	enum dtype dtype;
 };
 
-/* dst[r,c] (dst dtype) = or, with accumulate, += src[r,c]: some columns of wider rows. F32 and BF16, rounding
- * to nearest even; strides in elements. With spread s > 1 row r / s of src goes to row r, so each serves s
- * rows; with fold f > 1 row r gets the fp32 sum of rows r f to r f + f - 1. */
+/* dst[r,c] (dst dtype) = or, with accumulate, += factor * src[r,c]: some columns of wider rows. F32 and BF16,
+ * rounding to nearest even; strides in elements. With spread s > 1 row r / s of src goes to row r, so each
+ * serves s rows; with fold f > 1 row r gets the fp32 sum of rows r f to r f + f - 1. dst may be src of the
+ * same dtype and stride. */
 struct op_columns {
 	dev_addr dst, src;
 	int64_t rows, cols, dst_stride, src_stride;
 	enum dtype dst_dtype, src_dtype;
 	int accumulate;
 	int64_t spread, fold;   /* 0 counts as 1; one of them is 1 */
+	double factor;          /* 0 counts as 1 */
 	struct row_range range; /* of dst; not with spread or fold */
 };
 

@@ -14,9 +14,9 @@ namespace
 enum { COLUMNS_BLOCK = 256 };
 
 template <class TO, class FROM>
-__global__ void __launch_bounds__(COLUMNS_BLOCK)
-        columns_kernel(TO *dst, const FROM *src, int64_t rows, int64_t cols, int64_t dst_stride,
-                int64_t src_stride, int accumulate, int64_t spread, int64_t fold, rows_used used)
+__global__ void __launch_bounds__(COLUMNS_BLOCK) columns_kernel(TO *dst, const FROM *src, int64_t rows,
+        int64_t cols, int64_t dst_stride, int64_t src_stride, int accumulate, int64_t spread, int64_t fold,
+        float factor, rows_used used)
 {
 	const int64_t i = (int64_t)blockIdx.x * COLUMNS_BLOCK + threadIdx.x;
 
@@ -24,9 +24,9 @@ __global__ void __launch_bounds__(COLUMNS_BLOCK)
 		return;
 	dst += i / cols * dst_stride + i % cols;
 	src += i / cols / spread * fold * src_stride + i % cols;
-	float sum = (accumulate ? to_float(*dst) : 0) + to_float(*src);
+	float sum = (accumulate ? to_float(*dst) : 0) + factor * to_float(*src);
 	for (int64_t f = 1; f < fold; f++)
-		sum += to_float(src[f * src_stride]);
+		sum += factor * to_float(src[f * src_stride]);
 	*dst = from_float<TO>(sum);
 }
 
@@ -36,7 +36,7 @@ template <class TO, class FROM> int columns_start(const struct cuda_launch *at, 
 	        dim3((unsigned)ceil_div(o->rows * o->cols, COLUMNS_BLOCK)), COLUMNS_BLOCK, 0,
 	        dev_ptr<TO>(o->dst), dev_ptr<const FROM>(o->src), o->rows, o->cols, o->dst_stride,
 	        o->src_stride, o->accumulate, o->spread > 1 ? o->spread : 1, o->fold > 1 ? o->fold : 1,
-	        rows_used_of(&o->range));
+	        o->factor != 0 ? (float)o->factor : 1.0f, rows_used_of(&o->range));
 }
 
 } // namespace

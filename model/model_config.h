@@ -83,6 +83,16 @@ static inline int64_t delta_qkv_cols(const struct delta_config *d)
 /* What Mamba-2's scan has beside its heads. */
 struct scan_config {
 	double step_low, step_high;
+	int norm_first; /* the norm of its output comes before the gate */
+};
+
+/* Numbers that multiply parts of a layer (Falcon-H1); 0: 1. The parts of a scan's projection: the gate, x, B,
+ * C, steps. */
+enum { SCAN_PARTS = 5 };
+struct block_scales {
+	double attention_in, attention_out;
+	double scan_in, scan_out, scan[SCAN_PARTS];
+	double gate, down; /* the gate of an MLP before its activation; the MLP's output */
 };
 
 /* Columns of a scan's projection: the gate, x, B, C, and steps. */
@@ -129,8 +139,9 @@ struct block_config {
 	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
 	                       rows of q, its projection has as many of the gate */
 	struct latent_config latent;
-	struct delta_config delta;     /* with DELTA_QKV_W or SCAN_IN_W */
-	struct scan_config scan;       /* with SCAN_IN_W */
+	struct delta_config delta; /* with DELTA_QKV_W or SCAN_IN_W */
+	struct scan_config scan;   /* with SCAN_IN_W */
+	struct block_scales scales;
 	int64_t taps;                  /* of the filters of CONV_W, SCAN_CONV_W or CONV_FILTER_W */
 	struct experts_config experts; /* with ROUTER_W */
 	struct {
@@ -191,7 +202,8 @@ struct model_config {
 	int value_count, value_reader_count;
 	/* Inputs of layers: numbers for each, and rows of their table. */
 	int64_t input_columns, inputs_vocab;
-	double embed_scale;     /* multiplies the embedding's output, rounded to the compute dtype; 0: 1 */
+	double embed_scale;     /* multiplies the embedding's output; 0: 1 */
+	int embed_scale_rounds; /* it is rounded to the compute dtype first (Gemma) */
 	double residual_scale;  /* multiplies the outputs of attention and the MLP before the residual sum; 0:
 	                          1 */
 	double logit_divisor;   /* divides all logits, before their cap; 0: 1 */

@@ -48,6 +48,26 @@ static inline const char *golden_dir(const char *test)
 	return NULL;
 }
 
+/* The project's own models in the format of the golden data. */
+static inline const char *own_golden_dir(void)
+{
+	static char dir[512];
+	const char *source = getenv("FERRY_SOURCE");
+
+	snprintf(dir, sizeof(dir), "%s/tests/golden/models", source ? source : ".");
+	return dir;
+}
+
+/* A model of the golden data, or "own/NAME". Valid until the next call. */
+static inline const char *golden_place(const char *golden, const char *name)
+{
+	static char dir[590];
+	int is_own = !strncmp(name, "own/", 4);
+
+	snprintf(dir, sizeof(dir), "%s/%s", is_own ? own_golden_dir() : golden, is_own ? name + 4 : name);
+	return dir;
+}
+
 /* Runs "ferry ARGS" with stdout in *out (NULL: dropped) and stderr in work_dir/stderr. Returns the exit
  * code. */
 __attribute__((format(printf, 2, 3))) static inline int ferry_run(struct str *out, const char *fmt, ...)

@@ -119,8 +119,10 @@ static inline void mixture_model(struct run_model *m)
 
 static inline void golden_model(struct run_model *m, const char *golden, const char *name)
 {
-	snprintf(m->dir, sizeof(m->dir), "%s/%s/hf", golden, name);
-	snprintf(m->data, sizeof(m->data), "%s/%s/train.jsonl", golden, name);
+	const char *place = golden_place(golden, name);
+
+	snprintf(m->dir, sizeof(m->dir), "%s/hf", place);
+	snprintf(m->data, sizeof(m->data), "%s/train.jsonl", place);
 }
 
 /* ---- results of a run ---- */

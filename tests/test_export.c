@@ -7,7 +7,7 @@
 
 static const char *const names[] = {"llama2", "llama3", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox",
         "modern/qwen3_5", "modern/gemma4", "modern/gemma4_e", "modern/lfm2", "modern/muse_glimmer",
-        "modern/granitemoehybrid", "modern/nemotron_h"};
+        "modern/granitemoehybrid", "modern/nemotron_h", "own/falcon_h1", "own/falcon_h1_norm"};
 enum { NAME_COUNT = sizeof(names) / sizeof(*names) };
 
 static const char *golden;

@@ -171,10 +171,11 @@ static void test_pytorch(void **state)
 
 static void train(const char *model, const char *out, const char *settings)
 {
+	const char *place = golden_place(golden, model);
+
 	assert_ferry(0, NULL,
-	        "train model=%s/%s/hf data=%s/%s/train.jsonl output_dir=%s/%s overwrite_output_dir=on " TRACE
-	        "%s",
-	        golden, model, golden, model, work_dir, out, settings);
+	        "train model=%s/hf data=%s/train.jsonl output_dir=%s/%s overwrite_output_dir=on " TRACE "%s",
+	        place, place, work_dir, out, settings);
 }
 
 /* Loss and gradient norm of every step, as they were printed. */
@@ -240,6 +241,8 @@ static const struct {
         {"modern/qwen3_5", "'freeze=.*(conv1d|A_log|linear_attn\\.norm|q_norm|in_proj_z|v_proj).*'"},
         {"modern/qwen3_5", "'trainable=.*(dt_bias|in_proj_a|q_proj).*'"},
         {"modern/granitemoehybrid", "'freeze=.*(conv1d|A_log|dt_bias|mamba\\.norm|input_linear).*'"},
+        {"own/falcon_h1", "'freeze=.*(conv1d|A_log|mamba\\.D|q_proj|input_layernorm).*'"},
+        {"own/falcon_h1_norm", "'trainable=.*(dt_bias|mamba\\.norm|in_proj|k_proj|down_proj).*'"},
         {"modern/nemotron_h", "'freeze=.*(mixer\\.D|conv1d\\.bias|experts\\..*up_proj|in_proj).*'"},
         {"modern/nemotron_h", "'trainable=.*(A_log|dt_bias|mixer\\.norm|out_proj).*'"},
         {"modern/lfm2", "'freeze=.*conv\\.conv\\..*|.*(operator_norm|w1)\\..*'"},

@@ -276,7 +276,8 @@ static void test_columns(void **state)
 		struct op op = {.kind = OP_COLUMNS};
 		enum dtype to, from;
 		int64_t rows, cols, to_stride, from_stride, spread, fold, from_rows;
-		int adds;
+		double factor, all;
+		int adds, is_place;
 
 		case_begin(&c, "columns", seed);
 		rows = case_size(&c, seed % 10 ? 9 : 200);
@@ -287,11 +288,17 @@ static void test_columns(void **state)
 		to = compute_dtype(&c), from = compute_dtype(&c);
 		to_stride = cols + case_int(&c, 0, 5), from_stride = cols + case_int(&c, 0, 5);
 		adds = case_int(&c, 0, 1);
+		factor = seed % 4 ? (double)(float)case_normal(&c) : 0;
+		is_place = seed % 3 == 2 && case_int(&c, 0, 1);
+		if (is_place) {
+			spread = fold = 0, from_rows = rows, to_stride = from_stride, to = from;
+		}
 		src = case_tensor(&c, (from_rows - 1) * from_stride + cols, from, 1);
-		dst = case_tensor(&c, (rows - 1) * to_stride + cols, to, 1);
+		dst = is_place ? src : case_tensor(&c, (rows - 1) * to_stride + cols, to, 1);
 		op.columns = (struct op_columns){tensor_addr(dst), tensor_addr(src), rows, cols, to_stride,
-		        from_stride, to, from, adds, spread, .fold = fold};
+		        from_stride, to, from, adds, spread, .fold = fold, .factor = factor};
 		case_run(&c, &op);
+		all = factor != 0 ? factor : 1;
 		for (int64_t i = 0; i < (rows - 1) * to_stride + cols; i++) {
 			int64_t r = i / to_stride, col = i % to_stride;
 			double was = tensor_was(dst, i), want = col < cols && !adds ? 0 : was,
@@ -300,11 +307,14 @@ static void test_columns(void **state)
 			for (int64_t f = 0; f < (fold ? fold : 1) && col < cols; f++) {
 				int64_t row = spread ? r / spread : r * (fold ? fold : 1) + f;
 
-				want += tensor_get(src, row * from_stride + col);
-				most += fabs(tensor_get(src, row * from_stride + col));
+				double part = all * tensor_was(src, row * from_stride + col);
+
+				want += part, most += fabs(part);
 			}
 			case_check(&c, dst, i, want,
-			        (fold > 1 ? 5 : 1) * EPS_F32 * (fold > 1 ? most : fabs(want)), "dst");
+			        (fold > 1 || factor != 0 ? 5 : 1) * EPS_F32 *
+			                (fold > 1 || factor != 0 ? most : fabs(want)),
+			        "dst");
 		}
 		case_end(&c);
 	}

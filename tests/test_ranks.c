@@ -16,7 +16,8 @@ static const struct trace {
 } traces[] = {{"llama2", 4}, {"modern/gemma4", 2}, {"modern/gemma4_e", 3}, {"modern/lfm2", 3},
         {"modern/muse_glimmer", 2}, {"modern/qwen3_5", 3}, {"mixtral", 4}, {"modern/gemma4_moe", 3},
         {"modern/glm4_moe", 2}, {"more/deepseek_v3", 2}, {"modern/deepseek_v2", 3}, {"modern/qwen3_5_moe", 3},
-        {"modern/granitemoehybrid", 3}, {"modern/nemotron_h", 2}};
+        {"own/falcon_h1", 3}, {"own/falcon_h1_norm", 2}, {"modern/granitemoehybrid", 3},
+        {"modern/nemotron_h", 2}};
 
 static void test_golden_trace(void **state)
 {

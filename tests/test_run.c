@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static struct run_model models[10];
+static struct run_model models[12];
 static int model_count;
 
 /* ---- settings that change no bit ---- */
@@ -398,6 +398,8 @@ int main(void)
 
 	ferry_run_begin("run");
 	tiny_model(&models[model_count++]);
+	golden_model(&models[model_count++], golden, "own/falcon_h1");
+	golden_model(&models[model_count++], golden, "own/falcon_h1_norm");
 	if (golden) {
 		golden_model(&models[model_count++], golden, "llama3");
 		golden_model(&models[model_count++], golden, "gpt_neox");

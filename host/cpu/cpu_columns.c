@@ -16,7 +16,7 @@ static void columns_piece(void *context, int64_t piece, int worker)
 	const struct cpu_kernels *k = cpu_kernels();
 	struct cpu_rows rows = cpu_rows_piece(&o->range, o->rows, piece, COLUMNS_ROWS);
 	int64_t spread = max_i64(o->spread, 1), fold = max_i64(o->fold, 1);
-	float from[CPU_CHUNK], to[CPU_CHUNK];
+	float from[CPU_CHUNK], to[CPU_CHUNK], factor = o->factor != 0 ? (float)o->factor : 1;
 
 	(void)worker;
 	for (int64_t r = rows.begin; r < rows.end; r++)
@@ -30,12 +30,12 @@ static void columns_piece(void *context, int64_t piece, int worker)
 			float sum[CPU_CHUNK];
 
 			for (int64_t i = 0; i < n; i++)
-				sum[i] = was ? was[i] + x[i] : x[i];
+				sum[i] = was ? was[i] + factor * x[i] : factor * x[i];
 			for (int64_t f = 1; f < fold; f++) {
 				x = cpu_load(k, from, cpu_ptr(o->src), (row + f) * o->src_stride + c, n,
 				        o->src_dtype);
 				for (int64_t i = 0; i < n; i++)
-					sum[i] += x[i];
+					sum[i] += factor * x[i];
 			}
 			if (o->dst_dtype == DTYPE_F32)
 				memcpy((float *)cpu_ptr(o->dst) + at, sum, (size_t)n * sizeof(*sum));

@@ -415,6 +415,9 @@ static void forward(struct stage_call *call)
 
 	if (call_has(call, ROLE_NORM1_W))
 		norm_forward(call, &norm, attn_input(call), stream_in(call), call->tokens);
+	if (call->block->scales.attention_in != 0)
+		call_scale(call, attn_input(call), attn_input(call), call->tokens * c->C,
+		        call->block->scales.attention_in);
 	project(call, qkv);
 	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
 		attn_head_norms_forward(call);
@@ -509,8 +512,10 @@ static void backward(struct stage_call *call)
 	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
 		attn_head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);
-	if (c->parallel_residual && !call_has(call, ROLE_NORM2_W))
+	if ((c->parallel_residual && !call_has(call, ROLE_NORM2_W)) || scan_is_beside(call))
 		call_add(call, dnorm, dnorm, residual, count);
+	if (call->block->scales.attention_in != 0)
+		call_scale(call, dnorm, dnorm, count, call->block->scales.attention_in);
 	if (call_has(call, ROLE_NORM1_W))
 		norm_backward(call, &norm, dx, dnorm, stream_in(call), call->tokens, LINEAR_ADD,
 		        scratch_at(call, call->scratch.norm_partial),

@@ -18,7 +18,7 @@
  * Each stage's own part follows; those of a group share bytes. */
 struct block_scratch {
 	int64_t residual;   /* parallel_residual: [tokens, C], norm2's part of dx; without a norm2, the MLP's
-	                       part of the gradient of norm1's output */
+	                       part of the gradient of norm1's output; of a scan beside attention, its part */
 	int64_t branch;     /* [tokens, C], dx before a norm or a scale behind a branch */
 	int64_t dnorm;      /* F32 [tokens, C], gradient of the output of a norm */
 	int64_t dnorm_cast; /* BF16 compute: the same, rounded */
@@ -177,12 +177,22 @@ dev_addr norm_weight_of(struct stage_call *call, enum tensor_role role, dev_addr
 double norm_offset_of(const struct stage_call *call, enum tensor_role role);
 int64_t norm_sink_count(const struct model *model); /* F32 elements of a sink; 0 if every norm trains */
 
+/* A scan beside attention reads attention's input, and both are added to the stream. */
+static inline int scan_is_beside(const struct stage_call *call)
+{
+	return call->block && call->block->has[ROLE_SCAN_IN_W] && call->block->has[ROLE_O_W];
+}
+
+/* What the branch of a stage is multiplied by before it joins the stream; 1: nothing. */
+double branch_scale(const struct stage_call *call);
+int block_scales_branches(const struct stage_call *call); /* 1: some stage of the block does that */
+
 /* Where a branch leaves its output: `kept`, in activations, if a norm follows, else stream_out. branch_end
- * adds the stream to it, through that norm and residual_scale, if the model has them. */
+ * adds the stream to it, through that norm and branch_scale, if the model has them. */
 dev_addr branch_at(const struct stage_call *call, const struct norm_place *post, dev_addr kept);
 void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr branch);
 
-/* The gradient of a branch's output, computed from dx: through residual_scale and the norm after the branch,
+/* The gradient of a branch's output, computed from dx: through branch_scale and the norm after the branch,
  * if the model has them. That norm's input is x. */
 dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post, dev_addr x);
 

@@ -43,12 +43,12 @@ static int embed_backward_reads(const struct stage_call *call)
 	return call_has(call, ROLE_EMBED_NORM_W);
 }
 
-/* Rounds the factor to the compute dtype, as transformers does. */
+/* Where transformers has the factor as a tensor, it is rounded to the compute dtype. */
 static void scale(struct stage_call *call, dev_addr dst, dev_addr src)
 {
 	float factor = (float)call->c->embed_scale;
 
-	if (call->dtype == DTYPE_BF16)
+	if (call->c->embed_scale_rounds && call->dtype == DTYPE_BF16)
 		factor = bf16_to_f32(bf16_from_f32(factor));
 	call_scale(call, dst, src, call->tokens * call->c->C, (double)factor);
 }

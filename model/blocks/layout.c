@@ -49,9 +49,9 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 		                                            : norm_scratch_count(tokens, b->H, b->D));
 	partial =
 	        max_i64(partial, norm_scratch_count(tokens, 1, max_i64(b->latent.q_rank, b->latent.kv_rank)));
-	s.residual = layout_take(&end, c->parallel_residual ? tokens * c->C : 0, e);
+	s.residual = layout_take(&end, c->parallel_residual || scan_is_beside(call) ? tokens * c->C : 0, e);
 	s.branch = layout_take(&end,
-	        b->has[ROLE_POST_NORM1_W] || b->has[ROLE_POST_NORM2_W] || c->residual_scale != 0
+	        b->has[ROLE_POST_NORM1_W] || b->has[ROLE_POST_NORM2_W] || block_scales_branches(call)
 	                ? tokens * c->C
 	                : 0,
 	        e);

@@ -182,12 +182,21 @@ static void first_backward(struct stage_call *call, dev_addr dnorm)
 		call_add(call, dx, dx, dnorm, call->tokens * c->C);
 }
 
+/* The gate, or its gradient. */
+static void gate_scale(struct stage_call *call)
+{
+	if (call->block->scales.gate != 0)
+		call_scale(call, acts(call)->gate, acts(call)->gate, call->tokens * call->block->F,
+		        call->block->scales.gate);
+}
+
 static void gate_product(struct stage_call *call)
 {
 	struct linear gate = gate_of(call);
 
 	linear_forward(call, &gate, rows_at(call, acts(call)->gate, call->block->F), call->dtype,
 	        rows_at(call, norm2_output(call), call->c->C));
+	gate_scale(call);
 }
 
 static void gate_forward(struct stage_call *call)
@@ -289,6 +298,7 @@ static void gate_product_backward(struct stage_call *call)
 	dev_addr dnorm = scratch_at(call, call->scratch.dnorm);
 	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast);
 
+	gate_scale(call);
 	linear_backward_weight(call, &gate, dy, rows_at(call, norm2_output(call), c->C));
 	linear_backward_input(call, &gate, rows_at(call, dnorm, c->C), DTYPE_F32, LINEAR_ADD, dy);
 	if (call->dtype != DTYPE_F32)

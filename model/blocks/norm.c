@@ -85,6 +85,35 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 	                              .accumulate_dx = sum == LINEAR_ADD}});
 }
 
+static double or_one(double scale)
+{
+	return scale != 0 ? scale : 1;
+}
+
+double branch_scale(const struct stage_call *call)
+{
+	const struct block_scales *s = &call->block->scales;
+	double all = or_one(call->c->residual_scale);
+
+	switch (call->model->stages[call->stage].kind) {
+	case STAGE_ATTN:
+		return all * or_one(s->attention_out);
+	case STAGE_SCAN:
+		return all * or_one(s->scan_out);
+	case STAGE_DOWN:
+		return all * or_one(s->down);
+	default:
+		return all;
+	}
+}
+
+int block_scales_branches(const struct stage_call *call)
+{
+	const struct block_scales *s = &call->block->scales;
+
+	return call->c->residual_scale != 0 || s->attention_out != 0 || s->scan_out != 0 || s->down != 0;
+}
+
 dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post, dev_addr x)
 {
 	dev_addr branch = scratch_at(call, call->scratch.branch), dy = call->memory->dx;
@@ -95,8 +124,8 @@ dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post,
 		        scratch_at(call, call->scratch.norm_sink));
 		return dy;
 	}
-	if (call->c->residual_scale != 0) {
-		call_scale(call, branch, dy, call->tokens * call->c->C, call->c->residual_scale);
+	if (branch_scale(call) != 1) {
+		call_scale(call, branch, dy, call->tokens * call->c->C, branch_scale(call));
 		dy = branch;
 	}
 	if (!call_has(call, post->weight))
@@ -123,7 +152,7 @@ void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr
 		        branch, call->tokens);
 	if (dev_is_none(out) || call->c->norm_after_sum)
 		return;
-	if (call->c->residual_scale != 0)
-		call_scale(call, out, out, count, call->c->residual_scale);
+	if (branch_scale(call) != 1)
+		call_scale(call, out, out, count, branch_scale(call));
 	call_add(call, out, out, stream_in(call), count);
 }

@@ -212,7 +212,7 @@ static void recur_backward(struct stage_call *call, const struct recurrent *r)
 	                              .scratch = own_scratch_at(call, r->scratch.work)}});
 }
 
-/* ---- the norm ---- */
+/* ---- the norm and the gate ---- */
 
 #define NORM_ARGUMENTS(call, r)                                                                              \
 	.x = (r)->out, .gate = (r)->gate, .weight = weight_of(call, (r)->facts->norm),                       \
@@ -220,15 +220,26 @@ static void recur_backward(struct stage_call *call, const struct recurrent *r)
 	.groups = norm_groups(call, (r)->facts), .cols = value_cols(call) / norm_groups(call, (r)->facts),   \
 	.weight_groups = (r)->facts->rule == DELTA_SCAN ? norm_groups(call, (r)->facts) : 1,                 \
 	.x_stride = value_cols(call), .gate_stride = (r)->gate_stride, .y_stride = value_cols(call),         \
-	.order = (r)->facts->rule == DELTA_SCAN ? GATE_BEFORE_NORM : GATE_AFTER_NORM, .dtype = (call)->dtype
+	.order = (r)->facts->rule == DELTA_SCAN && !(call)->block->scan.norm_first ? GATE_BEFORE_NORM        \
+	                                                                           : GATE_AFTER_NORM,        \
+	.dtype = (call)->dtype
+
+/* Of a scan without a norm. */
+#define GATE_ARGUMENTS(call, r)                                                                              \
+	.x = (r)->out, .gate = (r)->gate, .rows = (call)->tokens, .groups = 1, .cols = value_cols(call),     \
+	.x_stride = value_cols(call), .y_stride = value_cols(call), .gate_stride = (r)->gate_stride,         \
+	.gate_group_stride = value_cols(call), .act = ACT_SILU, .dtype = (call)->dtype
 
 struct rows recurrent_hidden(struct stage_call *call, const struct recurrent *r)
 {
 	dev_addr hidden = own_scratch_at(call, r->scratch.hidden);
 
-	call_op(call, &(struct op){.kind = OP_GATED_NORM,
-	                      .gated_norm = {NORM_ARGUMENTS(call, r), .y = hidden,
-	                              .epsilon = call->c->norm_epsilon}});
+	if (!call_has(call, r->facts->norm))
+		call_op(call, &(struct op){.kind = OP_GATE, .gate = {GATE_ARGUMENTS(call, r), .y = hidden}});
+	else
+		call_op(call, &(struct op){.kind = OP_GATED_NORM,
+		                      .gated_norm = {NORM_ARGUMENTS(call, r), .y = hidden,
+		                              .epsilon = call->c->norm_epsilon}});
 	return rows_at(call, hidden, value_cols(call));
 }
 
@@ -237,6 +248,12 @@ static void norm_gate_backward(struct stage_call *call, const struct recurrent *
 {
 	dev_addr hidden = own_scratch_at(call, r->scratch.hidden);
 
+	if (!call_has(call, r->facts->norm)) {
+		call_op(call, &(struct op){.kind = OP_GATE_GRAD,
+		                      .gate_grad = {GATE_ARGUMENTS(call, r), .dx = hidden, .dgate = r->dgate,
+		                              .dy = hidden}});
+		return;
+	}
 	call_op(call, &(struct op){.kind = OP_GATED_NORM_GRAD,
 	                      .gated_norm_grad = {NORM_ARGUMENTS(call, r), .dx = hidden, .dgate = r->dgate,
 	                              .dweight = grad_or_sink(call, r, r->facts->norm, 0), .dy = hidden,

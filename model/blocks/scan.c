@@ -8,7 +8,7 @@ static const struct recurrent_facts facts = {DELTA_SCAN, ROLE_SCAN_CONV_W, ROLE_
 /* What forward keeps. */
 struct scan_layout {
 	int64_t rstd, mean; /* F32 [tokens] */
-	int64_t norm;       /* [tokens, C] normalised x */
+	int64_t norm;       /* [tokens, C] normalised x; beside attention, which has it, only if it differs */
 	int64_t mixed;      /* [tokens, I] the projection: gate, x, B, C, steps */
 	int64_t conv;       /* [tokens, W] x, B, C behind the convolution */
 	int64_t out;        /* [tokens, heads value_dim] the scan's output */
@@ -20,15 +20,29 @@ static int64_t value_cols(const struct stage_call *call)
 	return delta_value_cols(&call->block->delta);
 }
 
+/* Beside attention: what its input is multiplied by here. */
+static double input_scale(const struct stage_call *call)
+{
+	const struct block_scales *s = &call->block->scales;
+
+	return (s->scan_in != 0 ? s->scan_in : 1) / (s->attention_in != 0 ? s->attention_in : 1);
+}
+
+static int shares_input(const struct stage_call *call)
+{
+	return scan_is_beside(call) && input_scale(call) == 1;
+}
+
 static struct scan_layout layout_of(const struct stage_call *call)
 {
 	const struct block_config *b = call->block;
-	int64_t e = call->element_bytes, tokens = call->tokens, end = 0;
+	int64_t e = call->element_bytes, tokens = call->tokens, end = 0,
+	        normed = scan_is_beside(call) ? 0 : tokens;
 	struct scan_layout l;
 
-	l.rstd = layout_take(&end, tokens, 4);
-	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? tokens : 0, 4);
-	l.norm = layout_take(&end, tokens * call->c->C, e);
+	l.rstd = layout_take(&end, normed, 4);
+	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? normed : 0, 4);
+	l.norm = layout_take(&end, shares_input(call) ? 0 : tokens * call->c->C, e);
 	l.mixed = layout_take(&end, tokens * scan_in_cols(&b->delta), e);
 	l.conv = layout_take(&end, tokens * delta_qkv_cols(&b->delta), e);
 	l.out = layout_take(&end, tokens * value_cols(call), e);
@@ -138,18 +152,84 @@ static struct recurrent recurrent_of(const struct stage_call *call)
 	        .gate_stride = stride};
 }
 
+/* ---- the input ---- */
+
+static dev_addr input_at(const struct stage_call *call)
+{
+	return shares_input(call) ? attn_input(call) : acts_at(call, layout(call)->norm);
+}
+
+static void input_make(struct stage_call *call)
+{
+	struct norm_place norm = norm1_of(call);
+
+	if (!scan_is_beside(call))
+		norm_forward(call, &norm, input_at(call), stream_in(call), call->tokens);
+	else if (!shares_input(call))
+		call_scale(
+		        call, input_at(call), attn_input(call), call->tokens * call->c->C, input_scale(call));
+}
+
+/* Where its gradient is made, and takes it on to the stream. Attention's backward, which follows, adds that
+ * of a scan beside it to its own. */
+static dev_addr dinput_at(const struct stage_call *call)
+{
+	if (scan_is_beside(call))
+		return scratch_at(call, call->scratch.residual);
+	return scratch_at(call, call->dtype == DTYPE_F32 ? call->scratch.dnorm : call->scratch.dnorm_cast);
+}
+
+static void input_backward(struct stage_call *call)
+{
+	struct norm_place norm = norm1_of(call);
+	dev_addr dinput = dinput_at(call);
+
+	if (!scan_is_beside(call))
+		norm_backward(call, &norm, call->memory->dx, dinput, stream_in(call), call->tokens,
+		        LINEAR_ADD, scratch_at(call, call->scratch.norm_partial),
+		        scratch_at(call, call->scratch.norm_sink));
+	else if (!shares_input(call))
+		call_scale(call, dinput, dinput, call->tokens * call->c->C, input_scale(call));
+}
+
+/* Multiplies the parts of the projection, or of its gradient. */
+static void parts_scale(struct stage_call *call, dev_addr mixed)
+{
+	const struct delta_config *d = &call->block->delta;
+	const int64_t columns[SCAN_PARTS] = {delta_value_cols(d), delta_value_cols(d),
+	        d->key_heads * d->key_dim, d->key_heads * d->key_dim, d->value_heads};
+
+	for (int i = 0; i < SCAN_PARTS; i++) {
+		double factor = call->block->scales.scan[i];
+
+		if (factor != 0)
+			call_op(call, &(struct op){.kind = OP_COLUMNS,
+			                      .columns = {.dst = mixed,
+			                              .src = mixed,
+			                              .rows = call->tokens,
+			                              .cols = columns[i],
+			                              .dst_stride = scan_in_cols(d),
+			                              .src_stride = scan_in_cols(d),
+			                              .dst_dtype = call->dtype,
+			                              .src_dtype = call->dtype,
+			                              .factor = factor}});
+		mixed = dev_at(mixed, columns[i] * call->element_bytes);
+	}
+}
+
 /* ---- forward and backward ---- */
 
 static void forward(struct stage_call *call)
 {
-	dev_addr normed = acts_at(call, layout(call)->norm), branch;
 	struct recurrent r = recurrent_of(call);
-	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
+	struct norm_place post = post_norm_of(call);
 	struct linear input = input_of(call), output = output_of(call);
+	dev_addr branch;
 
-	norm_forward(call, &norm, normed, stream_in(call), call->tokens);
+	input_make(call);
 	linear_forward(call, &input, rows_at(call, mixed_at(call), input.out), call->dtype,
-	        rows_at(call, normed, call->c->C));
+	        rows_at(call, input_at(call), call->c->C));
+	parts_scale(call, mixed_at(call));
 	recurrent_forward(call, &r);
 	branch = branch_at(call, &post, DEV_NONE);
 	if (dev_is_none(branch))
@@ -161,10 +241,8 @@ static void forward(struct stage_call *call)
 
 static void backward(struct stage_call *call)
 {
-	dev_addr dnorm =
-	        scratch_at(call, call->dtype == DTYPE_F32 ? call->scratch.dnorm : call->scratch.dnorm_cast);
 	struct recurrent r = recurrent_of(call);
-	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
+	struct norm_place post = post_norm_of(call);
 	struct linear input = input_of(call), output = output_of(call);
 	struct rows dy = rows_at(call, branch_gradient(call, &post, DEV_NONE), call->c->C);
 	struct rows hidden = recurrent_hidden(call, &r), dmixed = rows_at(call, dmixed_at(call), input.out);
@@ -172,12 +250,11 @@ static void backward(struct stage_call *call)
 	linear_backward_weight(call, &output, dy, hidden);
 	linear_backward_input(call, &output, hidden, call->dtype, LINEAR_WRITE, dy);
 	recurrent_backward(call, &r);
-	linear_backward_weight(
-	        call, &input, dmixed, rows_at(call, acts_at(call, layout(call)->norm), call->c->C));
+	parts_scale(call, dmixed.base);
+	linear_backward_weight(call, &input, dmixed, rows_at(call, input_at(call), call->c->C));
 	linear_backward_input(
-	        call, &input, rows_at(call, dnorm, call->c->C), call->dtype, LINEAR_WRITE, dmixed);
-	norm_backward(call, &norm, call->memory->dx, dnorm, stream_in(call), call->tokens, LINEAR_ADD,
-	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
+	        call, &input, rows_at(call, dinput_at(call), call->c->C), call->dtype, LINEAR_WRITE, dmixed);
+	input_backward(call);
 }
 
 static void scan_forward(struct stage_call *call)

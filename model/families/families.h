@@ -72,6 +72,7 @@
 	ROW(roberta)                                                                                         \
 	ROW(xlm_roberta)                                                                                     \
 	ROW(falcon)                                                                                          \
+	ROW(falcon_h1)                                                                                       \
 	ROW(gptj)                                                                                            \
 	ROW(gpt_neox)
 
@@ -118,15 +119,15 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        TENSOR(DELTA_B_W, "linear_attn.in_proj_b.weight"),                                           \
 	        TENSOR(DELTA_A_W, "linear_attn.in_proj_a.weight"),                                           \
 	        LLAMA_ATTENTION_BIASED("attention_bias", 0), LLAMA_HEAD_NORMS
-/* Below `mixer`; the flags of the convolution's bias and of those of the projections. */
-#define MAMBA2(mixer, conv_bias, conv_otherwise, bias)                                                       \
+/* Below `mixer`; the flags of the biases: of the convolution, of the projections in and out. */
+#define MAMBA2(mixer, conv_bias, conv_otherwise, in_bias, out_bias)                                          \
 	TENSOR(SCAN_DT_BIAS, mixer ".dt_bias"), TENSOR(SCAN_A_LOG, mixer ".A_log"),                          \
 	        TENSOR(SCAN_D, mixer ".D"), TENSOR(SCAN_CONV_W, mixer ".conv1d.weight"),                     \
 	        TENSOR_IF(SCAN_CONV_B, mixer ".conv1d.bias", conv_bias, conv_otherwise),                     \
 	        TENSOR(SCAN_IN_W, mixer ".in_proj.weight"),                                                  \
-	        TENSOR_IF(SCAN_IN_B, mixer ".in_proj.bias", bias, 0),                                        \
+	        TENSOR_IF(SCAN_IN_B, mixer ".in_proj.bias", in_bias, 0),                                     \
 	        TENSOR(SCAN_NORM_W, mixer ".norm.weight"), TENSOR(SCAN_OUT_W, mixer ".out_proj.weight"),     \
-	        TENSOR_IF(SCAN_OUT_B, mixer ".out_proj.bias", bias, 0)
+	        TENSOR_IF(SCAN_OUT_B, mixer ".out_proj.bias", out_bias, 0)
 #define QWEN_EXPERTS                                                                                         \
 	TENSOR(ROUTER_W, "mlp.gate.weight"), TENSOR(EXPERTS_GATE_UP_W, "mlp.experts.gate_up_proj"),          \
 	        TENSOR(EXPERTS_DOWN_W, "mlp.experts.down_proj")

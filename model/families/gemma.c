@@ -16,6 +16,7 @@ static void gemma_read(struct config_reader *r, struct model_config *c)
 {
 	config_refuse_flag(r, "use_bidirectional_attention");
 	c->embed_scale = sqrt((double)c->C);
+	c->embed_scale_rounds = 1;
 	if (c->act == ACT_GELU)
 		c->act = ACT_GELU_TANH;
 }

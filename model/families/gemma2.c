@@ -27,6 +27,7 @@ void gemma2_read_scales(struct config_reader *r, struct model_config *c)
 	double scalar = 256;
 
 	c->embed_scale = sqrt((double)c->C);
+	c->embed_scale_rounds = 1;
 	config_read_num(r, "query_pre_attn_scalar", &scalar);
 	if (!r->err)
 		config_check_positive(r, "query_pre_attn_scalar", scalar);

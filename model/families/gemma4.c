@@ -296,6 +296,7 @@ static void gemma4_read(struct config_reader *r, struct model_config *c)
 	config_read_flag(r, "attention_k_eq_v", &shares_k);
 	c->norm_of[ROLE_V_NORM_W].is_plain = 1;
 	c->embed_scale = sqrt((double)c->C);
+	c->embed_scale_rounds = 1;
 	c->attention_scale = 1;
 	gemma2_read_cap(r, "final_logit_softcapping", &c->logit_cap);
 	for (int64_t l = 0; l < c->L && !r->err; l++) {

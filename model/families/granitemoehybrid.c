@@ -18,7 +18,7 @@ static const struct family_tensor granitemoehybrid_tensors[] = {
         TENSOR(SHARED_DOWN_W, "shared_mlp.output_linear.weight"),
         TENSOR(GATE_UP_W, "shared_mlp.input_linear.weight"),
         TENSOR(DOWN_W, "shared_mlp.output_linear.weight"),
-        MAMBA2("mamba", "mamba_conv_bias", 1, "mamba_proj_bias"),
+        MAMBA2("mamba", "mamba_conv_bias", 1, "mamba_proj_bias", "mamba_proj_bias"),
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_NORM_HEAD,
 };
@@ -36,7 +36,7 @@ static void read_scan(struct config_reader *r, const struct model_config *c, str
 	config_read_size(r, "mamba_expand", &expand);
 	config_read_size(r, "mamba_n_heads", &heads);
 	b->taps = 4;
-	b->scan = (struct scan_config){0, INFINITY};
+	b->scan = (struct scan_config){0, INFINITY, 0};
 	b->delta = (struct delta_config){1, heads, 256, expand * c->C / heads};
 	config_read_scan(r, b, &keys);
 	config_read_step_limit(r, b);

@@ -13,7 +13,7 @@ static const struct family_tensor nemotron_h_tensors[] = {
         TENSOR(EMBED, "embeddings.weight"),
         TENSOR(NORM1_W, "norm.weight"),
         TENSOR(NORM2_W, "norm.weight"),
-        MAMBA2("mixer", "use_conv_bias", 1, "use_bias"),
+        MAMBA2("mixer", "use_conv_bias", 1, "use_bias", "use_bias"),
         TENSOR(Q_W, "mixer.q_proj.weight"),
         TENSOR(K_W, "mixer.k_proj.weight"),
         TENSOR(V_W, "mixer.v_proj.weight"),
@@ -87,7 +87,7 @@ static void read_scan(struct config_reader *r, struct block_config *b)
 	        .act = "mamba_hidden_act"};
 
 	b->taps = 4;
-	b->scan = (struct scan_config){0.001, INFINITY};
+	b->scan = (struct scan_config){0.001, INFINITY, 0};
 	b->delta = (struct delta_config){8, 128, 128, 64};
 	config_read_scan(r, b, &keys);
 	config_read_num(r, "time_step_min", &b->scan.step_low);

@@ -87,6 +87,10 @@ BASE["nemotron_h"] = dict(
     vocab_size=37, hidden_size=16, intermediate_size=20, hybrid_override_pattern="M*-E", num_hidden_layers=4, num_attention_heads=4,
     num_key_value_heads=2, head_dim=4, max_position_embeddings=32, mamba_num_heads=4, mamba_head_dim=6, n_groups=2, ssm_state_size=5,
     n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6, moe_shared_expert_intermediate_size=10)
+BASE["falcon_h1"] = dict(
+    BASE["mistral"], mamba_d_ssm=24, mamba_n_heads=4, mamba_d_state=6, embedding_multiplier=3.0, lm_head_multiplier=0.3,
+    mlp_multipliers=[0.7, 1.4], ssm_multipliers=[0.6, 1.7, 0.4, 1.3, 0.8], attention_out_multiplier=0.6, key_multiplier=0.5,
+    attention_in_multiplier=1.25, ssm_in_multiplier=0.9, ssm_out_multiplier=1.5, pad_token_id=None)
 BASE["falcon"] = dict(BASE["llama"])
 del BASE["falcon"]["intermediate_size"]
 

@@ -242,6 +242,7 @@ SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "q
                                                     "gpt_bigcode", "opt", "falcon", "olmo",
                                                     "nanochat")] + [
     ("granitemoehybrid with few keys", "granitemoehybrid", dict(num_hidden_layers=2, vocab_size=1000, num_local_experts=2)),
+    ("falcon_h1 with few keys", "falcon_h1", dict(num_hidden_layers=2, vocab_size=1000)),
     ("nemotron_h with few keys", "nemotron_h", dict(vocab_size=1000, n_routed_experts=2)),
     ("lfm2 with few keys", "lfm2", dict(num_hidden_layers=2, vocab_size=1000, layer_types=["conv", "full_attention"])),
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),

@@ -311,6 +311,18 @@ MORE = [
     ("nemotron_h without experts, no conv bias, one group, biases of MLPs", "nemotron_h", dict(
         hybrid_override_pattern="M-M*", use_conv_bias=False, n_groups=1, conv_kernel=2, mlp_bias=True, mlp_hidden_act="silu",
         layer_norm_epsilon=0.01)),
+    ("falcon_h1 plain", "falcon_h1", {}),
+    ("falcon_h1 norm before the gate, groups, all biases, step limit", "falcon_h1", dict(
+        mamba_rms_norm=True, mamba_n_groups=2, attention_bias=True, mlp_bias=True, mamba_proj_bias=True, projectors_bias=True,
+        time_step_limit=[0.4, 0.9], mamba_d_conv=3, rope_theta=100.0)),
+    ("falcon_h1 norm behind the gate, no conv bias, tied, wide heads", "falcon_h1", dict(
+        mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_n_groups=2, mamba_conv_bias=False, tie_word_embeddings=True,
+        head_dim=6, mamba_d_ssm=None, mamba_d_head=8, num_key_value_heads=None, pad_token_id=3)),
+    ("falcon_h1 without multipliers", "falcon_h1", dict(
+        mlp_multipliers=None, ssm_multipliers=ABSENT, attention_in_multiplier=ABSENT, ssm_in_multiplier=ABSENT,
+        ssm_out_multiplier=1.0, key_multiplier=ABSENT, attention_out_multiplier=ABSENT, embedding_multiplier=ABSENT,
+        lm_head_multiplier=ABSENT, projectors_bias=True)),
+    ("falcon_h1 equal multipliers of inputs", "falcon_h1", dict(attention_in_multiplier=0.75, ssm_in_multiplier=0.75)),
     ("lfm2 plain", "lfm2", {}),
     ("lfm2 bias, 8 taps, untied by the older key, no pad", "lfm2", dict(
         conv_bias=True, conv_L_cache=8, tie_embedding=False, pad_token_id=None)),
