@@ -1,5 +1,6 @@
 /* Makes the benchmarked ops, and has the table of cases. */
 #include "bench/kernel_cases.h"
+#include "bench/kernel_attention.h"
 #include "bench/kernel_experts.h"
 #include "bench/kernel_losses.h"
 #include "bench/kernel_magnitude.h"
@@ -215,7 +216,7 @@ static void make_norm(
 	        .dtype = dtype};
 }
 
-/* ---- attention: variant 1 has a window of a quarter of a document ---- */
+/* ---- rotary positions ---- */
 
 static void make_rope(struct op *op, struct kernel_place *p, const struct bench_scale *s,
         const struct kernel_index *index, enum dtype dtype, int variant)
@@ -230,103 +231,6 @@ static void make_rope(struct op *op, struct kernel_place *p, const struct bench_
 	        .rotary = s->head_dim,
 	        .table_rows = s->document_tokens,
 	        .direction = variant ? ROPE_BACKWARD : ROPE_FORWARD,
-	        .dtype = dtype};
-}
-
-static double attention_scale(const struct bench_scale *s)
-{
-	return s->head_dim >= 128 ? 0.08838834764831845 : s->head_dim >= 64 ? 0.125 : 0.17677669529663687;
-}
-
-static void make_attention(struct op *op, struct kernel_place *p, const struct bench_scale *s,
-        const struct kernel_index *index, enum dtype dtype, int variant)
-{
-	int64_t stride = side_of(s, SIDE_QKV), width = s->heads * s->head_dim,
-	        documents = (s->tokens + s->document_tokens - 1) / s->document_tokens,
-	        window = variant ? s->document_tokens / 4 : 0, e = dtype_bytes(dtype);
-	dev_addr qkv = kernel_take(p, s->tokens * stride, dtype),
-	         out = kernel_take(p, s->tokens * width, dtype),
-	         lse = kernel_take(p, s->tokens * s->heads, DTYPE_F32), k = dev_at(qkv, width * e),
-	         v = dev_at(k, s->kv_heads * s->head_dim * e), dqkv;
-
-	if (op->kind == OP_ATTENTION) {
-		op->attention = (struct op_attention){.out = out,
-		        .lse = lse,
-		        .q = qkv,
-		        .k = k,
-		        .v = v,
-		        .doc_start = index->doc_start,
-		        .doc_end = index->doc_end,
-		        .tokens = s->tokens,
-		        .documents = documents,
-		        .document_tokens = s->document_tokens,
-		        .heads = s->heads,
-		        .kv_heads = s->kv_heads,
-		        .head_dim = s->head_dim,
-		        .window = window,
-		        .qkv_stride = stride,
-		        .q_head_stride = s->head_dim,
-		        .kv_head_stride = s->head_dim,
-		        .out_stride = width,
-		        .scale = attention_scale(s),
-		        .dtype = dtype};
-		return;
-	}
-	dqkv = kernel_take(p, s->tokens * stride, dtype);
-	op->attention_grad = (struct op_attention_grad){.dq = dqkv,
-	        .dk = dev_at(dqkv, width * e),
-	        .dv = dev_at(dqkv, (width + s->kv_heads * s->head_dim) * e),
-	        .dout = kernel_take(p, s->tokens * width, dtype),
-	        .out = out,
-	        .lse = lse,
-	        .q = qkv,
-	        .k = k,
-	        .v = v,
-	        .doc_start = index->doc_start,
-	        .doc_end = index->doc_end,
-	        .scratch =
-	                kernel_take(p, attention_scratch_count(s->tokens, s->heads, s->head_dim), DTYPE_F32),
-	        .tokens = s->tokens,
-	        .documents = documents,
-	        .document_tokens = s->document_tokens,
-	        .heads = s->heads,
-	        .kv_heads = s->kv_heads,
-	        .head_dim = s->head_dim,
-	        .window = window,
-	        .qkv_stride = stride,
-	        .q_head_stride = s->head_dim,
-	        .kv_head_stride = s->head_dim,
-	        .out_stride = width,
-	        .scale = attention_scale(s),
-	        .dtype = dtype};
-}
-
-/* The next token of one text with a document's length. */
-static void make_attention_cached(struct op *op, struct kernel_place *p, const struct bench_scale *s,
-        const struct kernel_index *index, enum dtype dtype)
-{
-	int64_t stride = side_of(s, SIDE_QKV), width = s->heads * s->head_dim, e = dtype_bytes(dtype);
-	int64_t row_count = attention_cache_row_count(s->kv_heads, s->head_dim);
-	int64_t rows = s->document_tokens < s->tokens ? s->document_tokens : s->tokens;
-	dev_addr qkv = kernel_take(p, stride, dtype), k = dev_at(qkv, width * e);
-
-	op->attention_cached = (struct op_attention_cached){.out = kernel_take(p, width, dtype),
-	        .cache = kernel_take(p, rows * row_count, dtype),
-	        .q = qkv,
-	        .k = k,
-	        .v = dev_at(k, s->kv_heads * s->head_dim * e),
-	        .doc_start = index->doc_start,
-	        .doc_end = index->doc_end,
-	        .tokens = 1,
-	        .cache_rows = rows,
-	        .heads = s->heads,
-	        .kv_heads = s->kv_heads,
-	        .head_dim = s->head_dim,
-	        .qkv_stride = stride,
-	        .q_head_stride = s->head_dim,
-	        .kv_head_stride = s->head_dim,
-	        .out_stride = width,
-	        .scale = attention_scale(s),
 	        .dtype = dtype};
 }
 
@@ -443,6 +347,10 @@ static const struct kernel_case cases[] = {
         {"attention_grad", OP_ATTENTION_GRAD, DTYPE_BF16, 0, KERNEL_PRODUCT},
         {"attention window", OP_ATTENTION, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_grad window", OP_ATTENTION_GRAD, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"attention bias", OP_ATTENTION, DTYPE_BF16, 2, KERNEL_PRODUCT},
+        {"attention_grad bias", OP_ATTENTION_GRAD, DTYPE_BF16, 2, KERNEL_PRODUCT},
+        {"relative", OP_RELATIVE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"relative_grad", OP_RELATIVE_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"attention_cached, a token", OP_ATTENTION_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
         {"pool_max", OP_POOL_MAX, DTYPE_BF16, 0, KERNEL_COPY},
         {"pool_max_grad", OP_POOL_MAX_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
@@ -548,12 +456,8 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_ROPE:
 		make_rope(op, place, scale, index, k->dtype, k->variant);
 		break;
-	case OP_ATTENTION:
-	case OP_ATTENTION_GRAD:
-		make_attention(op, place, scale, index, k->dtype, k->variant);
-		break;
-	case OP_ATTENTION_CACHED:
-		make_attention_cached(op, place, scale, index, k->dtype);
+		OP_ATTENTION_LIST(CASE)
+		kernel_make_attention(op, place, scale, index, k->dtype, k->variant);
 		break;
 		OP_RECURRENT_LIST(CASE)
 		kernel_make_recurrent(op, place, scale, index, k->dtype);

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 
 OP_ATTENTION_LIST(OP_DESCRIBED)
 
@@ -12,6 +13,57 @@ OP_ATTENTION_LIST(OP_DESCRIBED)
 int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
 {
 	return size_times(size_times(tokens, heads), size_plus(head_dim, 1));
+}
+
+int64_t attention_bias_scratch_count(int64_t tokens, int64_t heads)
+{
+	int64_t tiles = (tokens - 1) / ATTENTION_BIAS_SIDE + 1;
+
+	return size_times(size_times(2 * tiles - 1, 2 * ATTENTION_BIAS_SIDE * ATTENTION_BIAS_PARTS), heads);
+}
+
+/* ---- distances ---- */
+
+/* Rows of one side, and those of them that have one distance each. */
+static int64_t side_rows(const struct relative_rule *rule)
+{
+	return rule->both_sides ? rule->rows / 2 : rule->rows;
+}
+
+const char *relative_rule_problem(const struct relative_rule *rule)
+{
+	int64_t rows = side_rows(rule);
+
+	if (rule->rows > RELATIVE_ROWS_MAX)
+		return "has more than 128 rows";
+	if (rows < 2 || (rule->both_sides && rule->rows % 2))
+		return "has too few rows, or an odd number for two sides";
+	if (rule->distance <= rows / 2 || rule->distance > 1 << 20)
+		return "has a largest distance that is not above a quarter of its rows, or beyond 2^20";
+	return NULL;
+}
+
+/* As transformers computes it: in float. */
+static int64_t row_of(const struct relative_rule *rule, int64_t distance)
+{
+	int64_t rows = side_rows(rule), exact = rows / 2, row;
+
+	if (distance < exact)
+		return distance;
+	row = exact + (int64_t)(logf((float)distance / (float)exact) /
+	                        (float)log((double)rule->distance / (double)exact) * (float)(rows - exact));
+	return row < rows ? row : rows - 1;
+}
+
+struct relative_side relative_side_of(const struct relative_rule *rule)
+{
+	struct relative_side side = {.rows = (int)side_rows(rule)};
+	int row = 0;
+
+	for (int64_t d = 0; d <= rule->distance && row < side.rows; d++)
+		while (row < side.rows && row_of(rule, d) >= row)
+			side.first[row++] = (int32_t)d;
+	return side;
 }
 
 /* ---- pairs of tokens that see each other ---- */
@@ -51,6 +103,8 @@ static double pairs_of(enum attention_mask mask, int64_t tokens, int64_t documen
 	        COMPUTE_DTYPE(dtype) || check_scores(f, p->scale, p->score_cap))
 #define CHECK_DOCUMENTS (SIZE(documents, 0) || SIZE(document_tokens, 0) || check_mask(f, p->mask))
 
+#define CHECK_BIAS check_bias(f, p->score_cap, p->bias)
+
 #define LIKE_Q                                                                                               \
 	.dtype = p->dtype, .rows = p->tokens, .stride = p->qkv_stride, .groups = p->heads,                   \
 	.group_stride = p->q_head_stride, .cols = p->head_dim
@@ -60,6 +114,7 @@ static double pairs_of(enum attention_mask mask, int64_t tokens, int64_t documen
 #define LIKE_OUT                                                                                             \
 	.dtype = p->dtype, .rows = p->tokens, .stride = p->out_stride,                                       \
 	.cols = size_times(p->heads, p->head_dim)
+#define LIKE_BIAS .rows = p->heads, .cols = size_times(2, p->tokens), .optional = 1
 #define STAT .dtype = DTYPE_F32, .rows = p->tokens, .cols = p->heads
 
 static int check_heads(const struct op_facts *f, int64_t heads, int64_t kv_heads)
@@ -86,6 +141,12 @@ static int check_scores(const struct op_facts *f, double scale, double score_cap
 	return 0;
 }
 
+static int check_bias(const struct op_facts *f, double score_cap, dev_addr bias)
+{
+	return score_cap > 0 && !dev_is_none(bias) ? op_refuse(f, "score_cap and bias exclude each other")
+	                                           : 0;
+}
+
 /* `count` products of tokens x tokens x head_dim for each head. */
 static void products(struct op_facts *f, int count, const struct op_attention *p)
 {
@@ -97,7 +158,7 @@ static void products(struct op_facts *f, int count, const struct op_attention *p
 
 int op_describe_attention(struct op_facts *f, const struct op_attention *p)
 {
-	if (CHECK_SHAPE || CHECK_DOCUMENTS)
+	if (CHECK_SHAPE || CHECK_DOCUMENTS || CHECK_BIAS)
 		return ERR_RANGE;
 	READ(q, LIKE_Q);
 	READ(k, LIKE_KV);
@@ -105,6 +166,7 @@ int op_describe_attention(struct op_facts *f, const struct op_attention *p)
 	READ(doc_start, .dtype = DTYPE_I32, .cols = p->tokens);
 	READ(doc_end, .dtype = DTYPE_I32, .cols = p->tokens);
 	READ(sink, .dtype = p->dtype, .cols = p->heads, .optional = 1);
+	READ(bias, .dtype = p->dtype, LIKE_BIAS);
 	WRITE(out, LIKE_OUT);
 	WRITE(lse, STAT);
 	products(f, 2, p); /* scores, and their product with v */
@@ -113,10 +175,12 @@ int op_describe_attention(struct op_facts *f, const struct op_attention *p)
 
 int op_describe_attention_grad(struct op_facts *f, const struct op_attention_grad *p)
 {
-	if (CHECK_SHAPE || CHECK_DOCUMENTS)
+	if (CHECK_SHAPE || CHECK_DOCUMENTS || CHECK_BIAS)
 		return ERR_RANGE;
 	if (dev_is_none(p->sink) != dev_is_none(p->dsink))
 		return op_refuse(f, "sink and dsink go together");
+	if (dev_is_none(p->bias) && !dev_is_none(p->dbias))
+		return op_refuse(f, "dbias without bias");
 	READ(dout, LIKE_OUT);
 	READ(out, LIKE_OUT);
 	READ(lse, STAT);
@@ -126,11 +190,15 @@ int op_describe_attention_grad(struct op_facts *f, const struct op_attention_gra
 	READ(doc_start, .dtype = DTYPE_I32, .cols = p->tokens);
 	READ(doc_end, .dtype = DTYPE_I32, .cols = p->tokens);
 	READ(sink, .dtype = p->dtype, .cols = p->heads, .optional = 1);
+	READ(bias, .dtype = p->dtype, LIKE_BIAS);
 	WRITE(dq, LIKE_Q);
 	WRITE(dk, LIKE_KV);
 	WRITE(dv, LIKE_KV);
 	UPDATE(dsink, .dtype = DTYPE_F32, .cols = p->heads, .optional = 1);
-	WRITE(scratch, .dtype = DTYPE_F32, .cols = attention_scratch_count(p->tokens, p->heads, p->head_dim));
+	UPDATE(dbias, .dtype = DTYPE_F32, LIKE_BIAS);
+	WRITE(scratch, .dtype = DTYPE_F32,
+	        .cols = size_plus(attention_scratch_count(p->tokens, p->heads, p->head_dim),
+	                dev_is_none(p->dbias) ? 0 : attention_bias_scratch_count(p->tokens, p->heads)));
 	products(f, 5,
 	        &(struct op_attention){.tokens = p->tokens,
 	                .document_tokens = p->document_tokens,
@@ -165,5 +233,33 @@ int op_describe_attention_cached(struct op_facts *f, const struct op_attention_c
 	f->is_attention = 1;
 	f->flops_dtype = p->dtype;
 	f->flops = 4.0 * (double)p->tokens * (double)rows * (double)(p->heads * p->head_dim);
+	return 0;
+}
+
+#define CHECK_RELATIVE                                                                                       \
+	(SIZE(tokens, 1) || SIZE(heads, 1) || SIZE(table_rows, p->rule.rows) || check_rule(f, &p->rule))
+
+static int check_rule(const struct op_facts *f, const struct relative_rule *rule)
+{
+	const char *problem = relative_rule_problem(rule);
+
+	return problem ? op_refuse(f, "the rule of distances %s", problem) : 0;
+}
+
+int op_describe_relative(struct op_facts *f, const struct op_relative *p)
+{
+	if (CHECK_RELATIVE || COMPUTE_DTYPE(dtype))
+		return ERR_RANGE;
+	READ(table, .dtype = p->dtype, .rows = p->table_rows, .cols = p->heads);
+	WRITE(out, .dtype = p->dtype, .rows = p->heads, .cols = size_times(2, p->tokens));
+	return 0;
+}
+
+int op_describe_relative_grad(struct op_facts *f, const struct op_relative_grad *p)
+{
+	if (CHECK_RELATIVE)
+		return ERR_RANGE;
+	READ(dout, .dtype = DTYPE_F32, .rows = p->heads, .cols = size_times(2, p->tokens));
+	UPDATE(dtable, .dtype = DTYPE_F32, .rows = p->table_rows, .cols = p->heads);
 	return 0;
 }

@@ -6,8 +6,8 @@
  * which add nothing to any product. Other ops go through plain fp32 arithmetic (cuda_attention_plain.cu):
  * F32, wider heads, scales that are not positive, too little shared memory.
  *
- * Each kernel of tiles exists twice. With ANY it takes every mask, score caps and sinks; without, only causal
- * attention, and has their registers and instructions for itself.
+ * Each kernel of tiles exists three times: for causal attention alone, which has their registers and
+ * instructions for itself; with ANY for every mask, score caps and sinks; and ANY_BIASED with a bias too.
  *
  * A row of a tile takes D + 8 elements, 16 bytes more than its data. So the pitch is an odd number of 16-byte
  * chunks, and the 8 rows of one 8x8 matrix of ldmatrix fall on 8 different groups of banks. The addresses of
@@ -23,6 +23,9 @@ extern "C" {
 #include "device/op_attention.h"
 }
 
+/* Values of the kernels' ANY. */
+enum { ANY_NOT, ANY_MASK, ANY_BIASED };
+
 /* Strides in elements, scale_log2 = scale / ln 2. */
 struct attention_shape {
 	const int32_t *doc_start, *doc_end;
@@ -35,6 +38,8 @@ struct attention_shape {
 	float score_cap; /* 0: none */
 	/* tiles: cap_top = score_cap / scale, cap_log2 = 2 / (cap_top ln 2), cap_slope = 1 / cap_top; or 0 */
 	float cap_top, cap_log2, cap_slope;
+	const void *bias; /* NULL: none; bias_factor = 1 / scale, as tiles scale scores last */
+	float bias_factor;
 };
 
 /* The first key that query i sees, and one past the last; it sees all between. Neither decreases with i. */
@@ -278,9 +283,49 @@ static __device__ __forceinline__ float cap_slope(float s, const attention_shape
 	return fmaf(-t, t, 1.0f);
 }
 
+/* Where the bias of a head has this distance, or the nearest one that exists: tiles reach beyond the tokens,
+ * where masks hide all. */
+static __device__ __forceinline__ int64_t bias_at(const attention_shape &p, int head, int distance)
+{
+	return (int64_t)head * 2 * p.tokens + min(max(p.tokens + distance, 0), 2 * p.tokens - 1);
+}
+
+/* Adds the bias to scores that are not scaled yet. `first` is the distance of the thread's first score, and a
+ * score of a later row or column is `row_step` and `column_step` away: 1 for keys, -1 for queries. */
+template <int M, int N>
+static __device__ __forceinline__ void bias_scores(
+        float (&s)[M][N][4], const attention_shape &p, int head, int first, int row_step, int column_step)
+{
+	const bf16 *bias = (const bf16 *)p.bias;
+
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int c = 0; c < 4; c++) {
+				int distance = first + row_step * (m * 16 + c / 2 * 8) +
+				               column_step * (n * 8 + c % 2);
+
+				s[m][n][c] = fmaf(to_float(bias[bias_at(p, head, distance)]), p.bias_factor,
+				        s[m][n][c]);
+			}
+}
+
+/* What ANY does to scores before a mask. */
+template <int ANY, int M, int N>
+static __device__ __forceinline__ void any_scores(
+        float (&s)[M][N][4], const attention_shape &p, int head, int first, int row_step, int column_step)
+{
+	if (ANY)
+		cap_scores(s, p);
+	if (ANY == ANY_BIASED)
+		bias_scores(s, p, head, first, row_step, column_step);
+}
+
 /* Sets scores to -inf where a query (row) does not see a key (column). `row` is the thread's first query,
  * `key` its first key. */
-template <bool ANY, int M, int N>
+template <int ANY, int M, int N>
 static __device__ __forceinline__ void mask_scores(
         float (&s)[M][N][4], const attention_shape &p, int row, int key)
 {
@@ -311,11 +356,15 @@ int attention_plain_grad(
 int attention_sink_grad(
         const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p);
 
+/* Adds to dbias, if the op has one, from delta in scratch. */
+int attention_bias_grad(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p);
+
 /* 1 if tiles can compute the op, provided that shared memory has room for them. */
 int attention_fits_tiles(const struct op_attention *o);
 
-/* 1 if they need ANY for it. */
-int attention_needs_any(const attention_shape &p, const struct op_attention *o);
+/* Their ANY for it. */
+int attention_any(const attention_shape &p, const struct op_attention *o);
 
 /* o: struct op_attention or op_attention_grad. 0, or ERR_UNSUPPORTED: token indices beyond 30 bits. */
 int attention_shape_set(attention_shape *p, const struct op_attention *o);

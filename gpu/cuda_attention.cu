@@ -100,7 +100,7 @@ template <int D, int M, int TK> struct forward_tiles {
 	static constexpr int SHARED_BYTES = (TQ + 2 * TK) * PITCH<D> * (int)sizeof(bf16);
 };
 
-template <int D, int M, int TK, bool ANY>
+template <int D, int M, int TK, int ANY>
 static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2) attention_kernel(
         const attention_shape p, bf16 *__restrict__ out, float *__restrict__ lse, const bf16 *__restrict__ q,
         const bf16 *__restrict__ k, const bf16 *__restrict__ v, const bf16 *__restrict__ sink)
@@ -155,8 +155,7 @@ static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2) at
 			tile_load<D, TK, THREADS>(k_tile, k + kv_at, p.qkv_stride, p.tokens - k0 - TK, p);
 		cp_async_commit();
 		if (sees) {
-			if (ANY)
-				cap_scores(s, p);
+			any_scores<ANY>(s, p, head, k0 + lane % 4 * 2 - row0 - lane / 4, -1, 1);
 			if (k0 + TK > warp_all_end || k0 < warp_all)
 				mask_scores<ANY>(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
 			softmax_step(state, s, o, p.scale_log2);
@@ -190,8 +189,10 @@ static int attention_start(
         const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p)
 {
 	using tiles = forward_tiles<D, M, TK>;
-	const auto kernel = attention_needs_any(p, o) ? attention_kernel<D, M, TK, true>
-	                                              : attention_kernel<D, M, TK, false>;
+	const int any = attention_any(p, o);
+	const auto kernel = any == ANY_BIASED ? attention_kernel<D, M, TK, ANY_BIASED>
+	                    : any             ? attention_kernel<D, M, TK, ANY_MASK>
+	                                      : attention_kernel<D, M, TK, ANY_NOT>;
 	int64_t blocks = ceil_div(p.tokens, tiles::TQ) * p.heads;
 
 	if (tiles::SHARED_BYTES > at->shared_bytes_max || blocks > INT32_MAX)
@@ -229,6 +230,8 @@ int attention_shape_set(attention_shape *p, const struct op_attention *o)
 		p->cap_log2 = (float)(2 * 1.4426950408889634 * o->scale / o->score_cap);
 		p->cap_slope = (float)(o->scale / o->score_cap);
 	}
+	p->bias = dev_is_none(o->bias) ? NULL : dev_ptr<void>(o->bias);
+	p->bias_factor = (float)(1 / o->scale);
 	p->aligned = o->qkv_stride % 8 == 0 && o->out_stride % 8 == 0 &&
 	             (o->heads == 1 || (o->q_head_stride % 8 == 0 && o->head_dim % 8 == 0)) &&
 	             (o->kv_heads == 1 || o->kv_head_stride % 8 == 0);
@@ -242,9 +245,11 @@ int attention_fits_tiles(const struct op_attention *o)
 	return o->dtype == DTYPE_BF16 && o->scale > 0 && o->head_dim <= 256;
 }
 
-int attention_needs_any(const attention_shape &p, const struct op_attention *o)
+int attention_any(const attention_shape &p, const struct op_attention *o)
 {
-	return p.bidirectional || p.score_cap > 0 || !dev_is_none(o->sink);
+	if (p.bias)
+		return ANY_BIASED;
+	return p.bidirectional || p.score_cap > 0 || !dev_is_none(o->sink) ? ANY_MASK : ANY_NOT;
 }
 
 extern "C" int cuda_attention(const struct cuda_launch *at, const struct op_attention *o)

@@ -76,7 +76,7 @@ template <int D, int M, int TK, int K_BUFFERS> struct dq_tiles {
 };
 
 /* Turns scores s into ds = p (dp - delta), with p = exp2(s scale_log2 - lse), times the slope of the cap. */
-template <bool ANY, int M, int N>
+template <int ANY, int M, int N>
 static __device__ __forceinline__ void dq_scores(float (&s)[M][N][4], const float (&dp)[M][N][4],
         const float (&lse_log2)[M][2], const float (&delta)[M][2], const attention_shape &p)
 {
@@ -93,7 +93,7 @@ static __device__ __forceinline__ void dq_scores(float (&s)[M][N][4], const floa
 			}
 }
 
-template <int D, int M, int TK, int K_BUFFERS, bool ANY>
+template <int D, int M, int TK, int K_BUFFERS, int ANY>
 static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS, 2)
         attention_dq_kernel(const attention_shape p, bf16 *__restrict__ dq, const grad_inputs in)
 {
@@ -158,8 +158,7 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 			        v_tile, v + next * p.qkv_stride, p.qkv_stride, next_count, p);
 		cp_async_commit();
 		if (sees) {
-			if (ANY)
-				cap_scores(s, p);
+			any_scores<ANY>(s, p, head, k0 + lane % 4 * 2 - row0 - lane / 4, -1, 1);
 			if (next > warp_all_end || k0 < warp_all)
 				mask_scores<ANY>(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
 			dq_scores<ANY>(s, dp, lse_log2, delta, p);
@@ -260,7 +259,7 @@ static __device__ __forceinline__ void dkv_probabilities(
 }
 
 /* Turns scores s into ds = w (dp - delta), times the slope of the cap. */
-template <bool ANY, int M, int N>
+template <int ANY, int M, int N>
 static __device__ __forceinline__ void dkv_scores(float (&s)[M][N][4], const float (&w)[M][N][4],
         const float (&dp)[M][N][4], const float *delta, const attention_shape &p)
 {
@@ -277,7 +276,7 @@ static __device__ __forceinline__ void dkv_scores(float (&s)[M][N][4], const flo
 	}
 }
 
-template <int D, int M, int TQ, int Q_BUFFERS, bool ANY>
+template <int D, int M, int TQ, int Q_BUFFERS, int ANY>
 static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS, 2) attention_dkv_kernel(
         const attention_shape p, bf16 *__restrict__ dk, bf16 *__restrict__ dv, const grad_inputs in)
 {
@@ -330,8 +329,7 @@ static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS
 		zero(s);
 		product_rows<D, P>(s, k_tile + warp_row * P + lane_rows<P>(lane),
 		        q_tile + warp_query * P + lane_columns<P>(lane));
-		if (ANY)
-			cap_scores(s, p);
+		any_scores<ANY>(s, p, head, row - i0 - warp_query - lane % 4 * 2, 1, -1);
 		if (i0 < all_first || i0 + TQ > all_end)
 			dkv_mask(s, in_place(i0) + warp_query + lane % 4 * 2, first, end);
 		dkv_probabilities(w, s, lse, p);
@@ -395,6 +393,7 @@ struct op_attention attention_forward_of(const struct op_attention_grad *g)
 	o.kv_head_stride = g->kv_head_stride;
 	o.out_stride = g->out_stride;
 	o.sink = g->sink;
+	o.bias = g->bias;
 	o.scale = g->scale;
 	o.score_cap = g->score_cap;
 	o.mask = g->mask;
@@ -423,6 +422,8 @@ static int plain_start(
 
 	if (!rc)
 		rc = attention_sink_grad(at, o, p);
+	if (!rc)
+		rc = attention_bias_grad(at, o, p);
 	return rc ? rc : attention_plain_grad(at, o, p);
 }
 
@@ -446,6 +447,8 @@ static int tiles_start(const struct cuda_launch *at, const struct op_attention_g
 	if (!rc)
 		rc = attention_sink_grad(at, o, p);
 	if (!rc)
+		rc = attention_bias_grad(at, o, p);
+	if (!rc)
 		rc = cuda_start(at, "attention_grad", dq_kernel, dim3((unsigned)q_blocks), DQ::THREADS,
 		        DQ::SHARED_BYTES, p, dev_ptr<bf16>(o->dq), in);
 	if (!rc)
@@ -462,11 +465,16 @@ static int grad_start(
 	using DKV = dkv_tiles<D, K_M, TQ, Q_BUFFERS>;
 	const struct op_attention forward = attention_forward_of(o);
 
-	if (attention_needs_any(p, &forward))
-		return tiles_start<DQ, DKV>(at, o, p, attention_dq_kernel<D, Q_M, TK, K_BUFFERS, true>,
-		        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, true>);
-	return tiles_start<DQ, DKV>(at, o, p, attention_dq_kernel<D, Q_M, TK, K_BUFFERS, false>,
-	        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, false>);
+	const int any = attention_any(p, &forward);
+
+	if (any == ANY_BIASED)
+		return tiles_start<DQ, DKV>(at, o, p, attention_dq_kernel<D, Q_M, TK, K_BUFFERS, ANY_BIASED>,
+		        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, ANY_BIASED>);
+	if (any)
+		return tiles_start<DQ, DKV>(at, o, p, attention_dq_kernel<D, Q_M, TK, K_BUFFERS, ANY_MASK>,
+		        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, ANY_MASK>);
+	return tiles_start<DQ, DKV>(at, o, p, attention_dq_kernel<D, Q_M, TK, K_BUFFERS, ANY_NOT>,
+	        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, ANY_NOT>);
 }
 
 extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op_attention_grad *o)

@@ -2,7 +2,7 @@
 #include "gpu/attention.cuh"
 
 /* For F32 (tensor cores would round to tf32), and for ops that the tiles of attention.cuh cannot compute: any
- * head_dim, any strides, any mask, score caps and sinks.
+ * head_dim, any strides, any mask, score caps, sinks and biases.
  *
  * 256 threads hold 64 x 64 scores, 4 x 4 each, computed from 32 columns of head_dim at a time. A block
  * computes 64 columns of its result. So the scores of a head of 128 are computed twice, and no array depends
@@ -160,11 +160,15 @@ static __device__ __forceinline__ void plain_zero(float (&o)[SPAN][SPAN])
 			o[i][j] = 0;
 }
 
-/* A score from the product of q and k. */
-static __device__ __forceinline__ float plain_score(float product, const attention_shape &p)
+/* The score of a query and a key that it sees, from their product. */
+template <class T>
+static __device__ __forceinline__ float plain_score(
+        float product, const attention_shape &p, int head, int query, int key)
 {
 	float s = product * p.scale;
 
+	if (p.bias)
+		return s + to_float(((const T *)p.bias)[bias_at(p, head, key - query)]);
 	return p.score_cap > 0 ? p.score_cap * tanhf(s / p.score_cap) : s;
 }
 
@@ -225,8 +229,9 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_kernel(c
 			for (int j = 0; j < SPAN; j++) {
 				int key = k0 + x + 16 * j;
 
-				s[i][j] =
-				        key >= first[i] && key < end[i] ? plain_score(s[i][j], p) : -INFINITY;
+				s[i][j] = key >= first[i] && key < end[i]
+				                  ? plain_score<T>(s[i][j], p, head, q0 + y * SPAN + i, key)
+				                  : -INFINITY;
 				top = fmaxf(top, s[i][j]);
 			}
 			top = row_max(top);
@@ -310,7 +315,7 @@ static __device__ __forceinline__ void plain_tile(float (&s)[SPAN][SPAN], float 
 		for (int j = 0; j < SPAN; j++) {
 			int key = k0 + x + 16 * j;
 			bool sees = row < p.tokens && key >= first && key < end;
-			float score = plain_score(s[i][j], p);
+			float score = plain_score<T>(s[i][j], p, head, last, key);
 
 			s[i][j] = sees ? expf(score - lse) : 0.0f;
 			ds[i][j] = sees ? s[i][j] * (ds[i][j] - delta) : 0.0f;
@@ -433,6 +438,100 @@ int attention_sink_grad(
 	if (dev_is_none(o->sink))
 		return 0;
 	return o->dtype == DTYPE_F32 ? sink_grad_start<float>(at, o, p) : sink_grad_start<bf16>(at, o, p);
+}
+
+/* ---- the gradient of a bias ---- */
+
+/* Tiles of scores with the same distance share a block, which adds their gradients up element by element, in
+ * ascending order of queries. So the sum has no atomic addition, and the same bits each time. Then a thread
+ * each adds the elements of one distance. Several blocks have a part of the queries each, because short
+ * documents leave few diagonals with work. parts_sum: [part, diagonal, head, 2 SIDE]. */
+static_assert((int)SIDE == (int)ATTENTION_BIAS_SIDE, "attention_bias_scratch_count");
+
+template <class T>
+static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_dbias(
+        const attention_shape p, float *__restrict__ parts_sum, const plain_inputs<T> in)
+{
+	SHARED_DYNAMIC(float, parts);
+	float *square = parts + PARTS_COUNT;
+	int head = (int)blockIdx.x % p.heads, diagonal = (int)blockIdx.x / p.heads, me = (int)threadIdx.x;
+	int tiles = (p.tokens - 1) / SIDE + 1, each = (tiles - 1) / ATTENTION_BIAS_PARTS + 1;
+	int n_end = min(((int)blockIdx.y + 1) * each, tiles);
+	float s[SPAN][SPAN], ds[SPAN][SPAN], sum[SPAN][SPAN];
+
+	plain_zero(sum);
+	for (int n = (int)blockIdx.y * each; n < n_end; n++) {
+		int q0 = n * SIDE, q_last = min(q0 + SIDE, p.tokens) - 1;
+		int k0 = (n + diagonal - (tiles - 1)) * SIDE;
+
+		if (k0 < 0 || k0 >= p.tokens || k0 >= key_end(p, q_last) || k0 + SIDE <= first_key(p, q0))
+			continue;
+		plain_tile(s, ds, parts, p, in, head, q0, k0);
+#pragma unroll
+		for (int i = 0; i < SPAN; i++)
+#pragma unroll
+			for (int j = 0; j < SPAN; j++)
+				sum[i][j] += ds[i][j];
+	}
+	plain_put(square, sum);
+	__syncthreads();
+	if (me < 2 * SIDE) { /* distance me - SIDE within the tiles */
+		float total = 0;
+
+		for (int row = max(SIDE - me, 0); row < min(2 * SIDE - me, (int)SIDE); row++)
+			total += square[row * SIDE_PITCH + row + me - SIDE];
+		parts_sum[((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * 2 * SIDE + me] = total;
+	}
+}
+
+/* A thread adds the parts of a distance, which lies in two diagonals of tiles, or in one. */
+static __global__ void __launch_bounds__(PLAIN_THREADS) attention_bias_sum(
+        const attention_shape p, float *__restrict__ dbias, const float *__restrict__ parts_sum)
+{
+	int n = (int)(blockIdx.x * PLAIN_THREADS + threadIdx.x), head = (int)blockIdx.y;
+	int tiles = (p.tokens - 1) / SIDE + 1, diagonals = 2 * tiles - 1;
+	int from = n - p.tokens + tiles * SIDE, low = from / SIDE - 1;
+	float total = 0;
+
+	if (n < 1 || n >= 2 * p.tokens)
+		return;
+	for (int part = 0; part < ATTENTION_BIAS_PARTS; part++)
+		for (int diagonal = low; diagonal <= low + 1; diagonal++) {
+			int64_t at = ((int64_t)part * diagonals + diagonal) * p.heads + head;
+
+			/* distance in the tiles + SIDE; that of the tiles is (diagonal - tiles + 1) SIDE */
+			if (diagonal >= 0 && diagonal < diagonals)
+				total += parts_sum[at * 2 * SIDE + from - diagonal * SIDE];
+		}
+	dbias[(int64_t)head * 2 * p.tokens + n] += total;
+}
+
+template <class T>
+static int bias_grad_start(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
+{
+	float *delta = dev_ptr<float>(o->scratch),
+	      *parts = delta + attention_scratch_count(p.tokens, p.heads, p.head_dim);
+	unsigned diagonals = 2 * (unsigned)ceil_div(p.tokens, SIDE) - 1;
+	plain_inputs<T> in = {dev_ptr<T>(o->dout), dev_ptr<T>(o->q), dev_ptr<T>(o->k), dev_ptr<T>(o->v),
+	        dev_ptr<float>(o->lse), delta};
+	int rc = cuda_start(at, "attention_grad", attention_plain_dbias<T>,
+	        dim3(diagonals * (unsigned)p.heads, ATTENTION_BIAS_PARTS), PLAIN_THREADS, PLAIN_GRAD_BYTES, p,
+	        parts, in);
+
+	if (rc)
+		return rc;
+	return cuda_start(at, "attention_grad", attention_bias_sum,
+	        dim3((unsigned)ceil_div(2 * p.tokens, PLAIN_THREADS), (unsigned)p.heads), PLAIN_THREADS, 0, p,
+	        dev_ptr<float>(o->dbias), (const float *)parts);
+}
+
+int attention_bias_grad(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
+{
+	if (dev_is_none(o->dbias))
+		return 0;
+	return o->dtype == DTYPE_F32 ? bias_grad_start<float>(at, o, p) : bias_grad_start<bf16>(at, o, p);
 }
 
 template <class T>

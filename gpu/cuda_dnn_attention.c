@@ -117,6 +117,7 @@ static struct op_attention_grad both(const struct op *op)
 	        .kv_head_stride = o->kv_head_stride,
 	        .out_stride = o->out_stride,
 	        .sink = o->sink,
+	        .bias = o->bias,
 	        .scale = o->scale,
 	        .score_cap = o->score_cap,
 	        .mask = o->mask,
@@ -140,10 +141,10 @@ static struct dnn_sort sort_of(const struct op_attention_grad *o, enum op_kind k
 	        .is_grad = kind == OP_ATTENTION_GRAD};
 }
 
-/* The graphs have the causal mask only, and neither cap nor sink. */
+/* The graphs have the causal mask only, and neither cap nor sink nor bias. */
 static int has_graph(const struct op_attention_grad *o)
 {
-	return o->mask == MASK_CAUSAL && o->score_cap == 0 && dev_is_none(o->sink);
+	return o->mask == MASK_CAUSAL && o->score_cap == 0 && dev_is_none(o->sink) && dev_is_none(o->bias);
 }
 
 /* bf16, all addresses and strides multiples of 16 bytes, positions in int32. The number of documents times
@@ -328,9 +329,9 @@ static int refuse(struct cuda_dnn *d, const struct op_attention_grad *o)
 	if (!d->said_refused++)
 		log_warn("attention=cudnn: %s on ferry's own kernel",
 		        o->dtype != DTYPE_BF16 ? "attention in fp32 runs"
-		        : !has_graph(o)        ? "attention with a score cap, with sinks or not causal runs"
-		                               : "micro-batches with documents of different lengths, or with "
-		                                 "heads of a size that is no multiple of 8, run");
+		        : !has_graph(o) ? "attention with a score cap, sinks or a bias, or not causal, runs"
+		                        : "micro-batches with documents of different lengths, or with "
+		                          "heads of a size that is no multiple of 8, run");
 	return 1;
 }
 
@@ -375,7 +376,7 @@ int cuda_dnn_attention_plan(int64_t *workspace_bytes, const struct op *op, const
 
 	if (!rc && !has_graph(&o))
 		rc = err_set(
-		        ERR_UNSUPPORTED, "attention by cuDNN is causal and has neither score cap nor sink");
+		        ERR_UNSUPPORTED, "attention by cuDNN is causal and has no score cap, sink or bias");
 	if (part)
 		s = sort_of_part(&s, *part);
 	if (!rc)

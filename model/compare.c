@@ -36,6 +36,8 @@ static const struct field model_fields[] = {
         MODEL("final_logit_softcapping", REAL, logit_cap),
         MODEL("the first row of learned positions", I64, position_offset),
         MODEL("pad_token_id", I64, pad_id),
+        MODEL("the rows of distances between tokens", I64, relative.rows),
+        MODEL("the largest distance between tokens", I64, relative.distance),
         MODEL("output_router_logits", INT, balance_asked),
         MODEL("router_aux_loss_coef", REAL, balance_coef),
         MODEL("the activation in a head of classes", INT, pool_act),

@@ -1,6 +1,23 @@
 /* Sizes that config.json gives to the shapes of tensors. */
 #include "model/tables.h"
 
+/* Of layers with a recurrent state. */
+static int64_t recurrent_dim(const struct block_config *b, enum model_dim dim)
+{
+	switch (dim) {
+	case DIM_SCAN_IN:
+		return scan_in_cols(&b->delta);
+	case DIM_DELTA_QKV:
+		return delta_qkv_cols(&b->delta);
+	case DIM_DELTA_V:
+		return delta_value_cols(&b->delta);
+	case DIM_DELTA_HEADS:
+		return b->delta.value_heads;
+	default:
+		return b->delta.value_dim;
+	}
+}
+
 int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role, int layer)
 {
 	const struct block_config *b = layer >= 0 ? &c->block[layer] : NULL;
@@ -22,6 +39,10 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 		return model_pool_dim(c, dim, role);
 	case DIM_HEADS:
 		return b->H;
+	case DIM_ALL_HEADS:
+		return c->H;
+	case DIM_DISTANCES:
+		return c->relative_rows;
 	case DIM_Q:
 		return b->H * (b->latent.kv_rank ? b->latent.value : b->D);
 	case DIM_Q_LOW:
@@ -67,15 +88,11 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 	case DIM_SHARED_TWICE:
 		return 2 * b->experts.shared;
 	case DIM_SCAN_IN:
-		return scan_in_cols(&b->delta);
 	case DIM_DELTA_QKV:
-		return delta_qkv_cols(&b->delta);
 	case DIM_DELTA_V:
-		return delta_value_cols(&b->delta);
 	case DIM_DELTA_HEADS:
-		return b->delta.value_heads;
 	case DIM_DELTA_HEAD:
-		return b->delta.value_dim;
+		return recurrent_dim(b, dim);
 	case DIM_CONV_IN:
 		return 3 * c->C;
 	case DIM_TAPS:

@@ -8,6 +8,7 @@
 
 #include "device/act_kind.h"
 #include "device/attention_mask.h"
+#include "device/relative_rule.h"
 #include "device/rope_pairs.h"
 #include "device/route_rule.h"
 #include "model/pooling.h"
@@ -134,8 +135,9 @@ struct block_config {
 	                   document */
 	int rope;       /* index of the rotary setting for q and k; -1: none */
 	enum attention_mask mask;
-	double clip;        /* q, k and v, before rotation, are kept within it; 0: any value (clip_qkv) */
-	double score_cap;   /* of attention's scores (device/op_attention.h); 0: none */
+	double clip;      /* q, k and v, before rotation, are kept within it; 0: any value (clip_qkv) */
+	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
+	int has_bias;     /* 1: the last value that attention reads is a bias by distance (model/values.h) */
 	int attention_gate; /* 1: attention's output is multiplied by the sigmoid of a gate; behind each head's
 	                       rows of q, its projection has as many of the gate */
 	struct latent_config latent;
@@ -202,8 +204,10 @@ struct model_config {
 	int value_count, value_reader_count;
 	/* Inputs of layers: numbers for each, and rows of their table. */
 	int64_t input_columns, inputs_vocab;
-	double embed_scale;     /* multiplies the embedding's output; 0: 1 */
-	int embed_scale_rounds; /* it is rounded to the compute dtype first (Gemma) */
+	double embed_scale;            /* multiplies the embedding's output; 0: 1 */
+	int embed_scale_rounds;        /* it is rounded to the compute dtype first (Gemma) */
+	int64_t relative_rows;         /* of RELATIVE, at least as many as the rule has */
+	struct relative_rule relative; /* from distances to these rows */
 	double residual_scale;  /* multiplies the outputs of attention and the MLP before the residual sum; 0:
 	                          1 */
 	double logit_divisor;   /* divides all logits, before their cap; 0: 1 */

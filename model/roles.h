@@ -35,6 +35,7 @@
  * POST_NORM1 and POST_NORM2 after them, before the sum, or over the sum with norm_after_sum. The sigmoid of
  * ATTN_GATE's product multiplies attention's output. SINKS are one more
  * score of each head, without a value (device/op_attention.h).
+ * RELATIVE has a number of each head for distances between tokens, which all attention adds to its scores.
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
  * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses, or EXPERTS_UP of experts without a
@@ -53,6 +54,7 @@
 	ROW(TYPE, MODEL, EMBEDDING, TABLE, EMBED, TYPES, HIDDEN)                                             \
 	ROW(EMBED_NORM_W, MODEL, NORMS, NORM, EMBED, HIDDEN, ONE)                                            \
 	ROW(EMBED_NORM_B, MODEL, NORMS, BIAS, EMBED, HIDDEN, ONE)                                            \
+	ROW(RELATIVE, MODEL, ATTENTION, TABLE, EMBED, DISTANCES, ALL_HEADS)                                  \
 	ROW(INPUTS_TABLE, MODEL, EMBEDDING, TABLE, INPUTS, INPUTS_VOCAB, INPUTS)                             \
 	ROW(INPUTS_W, MODEL, EMBEDDING, MATRIX, INPUTS, INPUTS, HIDDEN)                                      \
 	ROW(INPUTS_NORM_W, MODEL, NORMS, NORM, INPUTS, INPUT, ONE)                                           \
@@ -389,6 +391,8 @@ enum model_dim {
 	DIM_DENSE_OUT,
 	DIM_DENSE_IN,
 	DIM_HEADS,
+	DIM_ALL_HEADS,
+	DIM_DISTANCES,
 	DIM_Q,
 	DIM_Q_LOW,
 	DIM_KV_LOW,

@@ -35,6 +35,17 @@ int config_value_read(struct model_config *c, int value, struct stage_place read
 	return 0;
 }
 
+int config_value_bias(struct model_config *c)
+{
+	int value = config_value_add(c, 2 * c->H, (struct stage_place){STAGE_EMBED, -1}), rc = 0;
+
+	for (int l = 0; l < c->L && value >= 0 && !rc; l++) {
+		c->block[l].has_bias = 1;
+		rc = config_value_read(c, value, (struct stage_place){STAGE_ATTN, l});
+	}
+	return value < 0 ? value : rc;
+}
+
 static int is_at(const struct model_stage *stage, struct stage_place place)
 {
 	return stage->kind == place.kind && stage->layer == place.layer;

@@ -24,7 +24,7 @@ struct setting {
 	int64_t misfit;   /* offset in elements of all tensors from an alignment of 16 bytes */
 	enum attention_mask mask;
 	double score_cap;
-	int has_sink;
+	int has_sink, has_bias;
 };
 
 static inline void document_set(struct ops_case *c, struct attention *a, int64_t at, int64_t length)
@@ -112,7 +112,7 @@ static inline double *take(int64_t count)
 	return x;
 }
 
-static inline void attention_alloc(struct attention *a, int has_sink)
+static inline void attention_alloc(struct attention *a, int has_sink, int has_bias)
 {
 	int64_t qkv = a->tokens * a->qkv_stride, out = a->tokens * a->out_stride;
 
@@ -121,13 +121,15 @@ static inline void attention_alloc(struct attention *a, int has_sink)
 	a->out = take(out), a->dout = take(out), a->lse = take(a->tokens * a->heads);
 	if (has_sink)
 		a->sink = take(a->heads), a->dsink = take(a->heads);
+	if (has_bias)
+		a->bias = take(2 * a->heads * a->tokens), a->dbias = take(2 * a->heads * a->tokens);
 	a->p = take(a->heads * a->tokens * a->tokens), a->ds = take(a->heads * a->tokens * a->tokens);
 }
 
 static inline void attention_free(struct attention *a)
 {
 	double *all[] = {a->q, a->k, a->v, a->dq, a->dk, a->dv, a->out, a->dout, a->lse, a->p, a->ds, a->sink,
-	        a->dsink};
+	        a->dsink, a->bias, a->dbias};
 
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		mem_free(all[i]);

@@ -17,6 +17,7 @@ struct attention {
 	enum attention_mask mask;
 	const int32_t *doc_start, *doc_end;
 	double *sink, *dsink; /* [heads], or NULL = none */
+	double *bias, *dbias; /* [heads, 2 tokens], or NULL = none */
 	double *q, *k, *v, *out, *lse, *dout, *dq, *dk, *dv;
 	double *p, *ds; /* [heads, tokens, tokens] */
 };
@@ -53,6 +54,8 @@ static inline double score_of(const struct attention *a, int64_t h, int64_t i, i
 	for (int64_t d = 0; d < a->head_dim; d++)
 		s += a->q[q_at(a, i, h, d)] * a->k[kv_at(a, j, h, d)];
 	s *= a->scale;
+	if (a->bias)
+		s += a->bias[(2 * h + 1) * a->tokens + j - i];
 	return a->score_cap > 0 ? a->score_cap * tanh(s / a->score_cap) : s;
 }
 
@@ -85,7 +88,7 @@ static inline void reference_forward(struct attention *a)
 		}
 }
 
-/* dq, dk, dv, dsink must be zero; needs p and lse of reference_forward. */
+/* dq, dk, dv, dsink, dbias must be zero; needs p and lse of reference_forward. */
 static inline void reference_backward(struct attention *a)
 {
 	for (int64_t h = 0; h < a->heads; h++)
@@ -105,6 +108,8 @@ static inline void reference_backward(struct attention *a)
 				if (!sees(a, i, j))
 					continue;
 				ds[j] = p[j] * (ds[j] - mean) * a->scale;
+				if (a->bias)
+					a->dbias[(2 * h + 1) * a->tokens + j - i] += ds[j] / a->scale;
 				if (a->score_cap > 0)
 					ds[j] *= 1 - pow(score_of(a, h, i, j) / a->score_cap, 2);
 				for (int64_t d = 0; d < a->head_dim; d++) {

@@ -13,7 +13,8 @@ static const struct {
 } cases[] = {{"bert", "classification"}, {"distilbert", "classification"}, {"modernbert", "classification"},
         {"modernbert_odd", "classification"}, {"bert_tokens", "token_classification"},
         {"roberta_tokens", "token_classification"}, {"distilbert_tokens", "token_classification"},
-        {"modernbert_tokens", "token_classification"}, {"qwen2_tokens", "token_classification"}};
+        {"modernbert_tokens", "token_classification"}, {"mpnet", "classification"},
+        {"mpnet_tokens", "token_classification"}, {"qwen2_tokens", "token_classification"}};
 enum { CASES = sizeof(cases) / sizeof(*cases) };
 
 static char *golden_path(const char *name, const char *file)

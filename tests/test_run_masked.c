@@ -11,8 +11,8 @@
 	     "weight_decay=0 max_grad_norm=0 adam_epsilon=1e-5 "
 #define PIECES "per_device_train_batch_size=2 gradient_accumulation_steps=2 "
 
-static const char *const cases[] = {
-        "bert", "bert_untied", "roberta", "xlm_roberta", "distilbert", "modernbert", "modernbert_odd"};
+static const char *const cases[] = {"bert", "bert_untied", "roberta", "xlm_roberta", "distilbert", "mpnet",
+        "modernbert", "modernbert_odd"};
 enum { CASES = sizeof(cases) / sizeof(*cases) };
 
 static char *golden_path(const char *name, const char *file)

@@ -88,7 +88,7 @@ static inline void attention_columns(const struct attention_keys *keys, int64_t 
  * elements apart, heads kv_head_stride. lse may be DEV_NONE. */
 struct attention_forward {
 	struct attention_keys seen;
-	dev_addr out, lse, q, k, v, sink;
+	dev_addr out, lse, q, k, v, sink, bias;
 	int64_t heads, kv_heads, head_dim;
 	int64_t q_stride, q_head_stride, k_stride, kv_head_stride, out_stride;
 	double scale, score_cap;
@@ -104,6 +104,18 @@ static inline float attention_sink(const struct cpu_kernels *k, dev_addr sink, i
 	float buffer;
 
 	return *cpu_load(k, &buffer, cpu_ptr(sink), h, 1, dtype);
+}
+
+/* Adds the bias of head h to the scores of query i and `count` keys from j on. */
+static inline void attention_add_bias(const struct cpu_kernels *k, float *scores, dev_addr bias,
+        int64_t tokens, int64_t h, int64_t i, int64_t j, int64_t count, enum dtype dtype)
+{
+	float buffer[ATTENTION_K];
+
+	if (!dev_is_none(bias) && count > 0)
+		k->add(scores, scores,
+		        cpu_load(k, buffer, cpu_ptr(bias), (2 * h + 1) * tokens + j - i, count, dtype),
+		        count);
 }
 
 /* Rows of one head as fp32: in place, or widened into buffer. */

@@ -181,6 +181,9 @@ static void tile_softmax(const struct attention_forward *o, const struct attenti
 			begin = end = r->begin;
 		if (o->score_cap > 0)
 			k->soft_cap(row + begin, row + begin, (float)o->score_cap, end - begin);
+		attention_add_bias(k, row + begin, o->bias, o->seen.tokens,
+		        t->block->h + i * t->block->next_head, row_query(t->block, i), t->k0 + begin,
+		        end - begin, o->dtype);
 		softmax_row(k, row + r->begin, t->acc + i * d, &max[i], &sum[i], begin - r->begin,
 		        end - r->begin, r->end - r->begin, d);
 	}
@@ -338,6 +341,7 @@ int cpu_attention(struct cpu_context *cx, const struct op_attention *o)
 	        .k = o->k,
 	        .v = o->v,
 	        .sink = o->sink,
+	        .bias = o->bias,
 	        .heads = o->heads,
 	        .kv_heads = o->kv_heads,
 	        .head_dim = o->head_dim,

@@ -17,7 +17,9 @@ OP_ATTENTION_LIST(CPU_DECLARE)
  *
  * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout, ds = p (dout v^T - delta) scale,
  * dq = ds k,  dk = ds^T q. If a score is s = cap tanh(scale q.k / cap), ds has the factor 1 - (s / cap)^2
- * too. A sink has p = exp(sink - lse) in each row and no value, hence dsink = -sum(p delta). */
+ * too. A sink has p = exp(sink - lse) in each row and no value, hence dsink = -sum(p delta). The gradient of
+ * the bias of a distance is the sum of ds / scale over its pairs. One worker adds those of a head, in the
+ * order of one pass; beside two passes that is a third. */
 struct attention_grad_run {
 	struct op_attention_grad op;
 	struct attention_keys seen;
@@ -33,8 +35,9 @@ struct attention_grad_run {
  * they are bf16, and packed rows of k and v follow them. */
 struct grad_buffers {
 	float *p, *ds, *q, *dout, *k, *v;
-	float *sums; /* dk and dv of a block of keys, or dq of a block of queries; in one pass dq, dk and dv
+	float *sums;  /* dk and dv of a block of keys, or dq of a block of queries; in one pass dq, dk and dv
 	                of a head */
+	float *dbias; /* of the tile's head, where distance 0 lies; NULL: not wanted */
 };
 
 /* One side of a tile: rows of q and dout of a query head, or of k and v. bf16 if run->bf16 is set, else fp32.
@@ -56,6 +59,7 @@ static void grad_buffers_init(struct grad_buffers *b, const struct attention_gra
 	b->q = b->v + ATTENTION_K * d;
 	b->dout = b->q + ATTENTION_Q * d;
 	b->sums = b->dout + ATTENTION_Q * d;
+	b->dbias = NULL;
 }
 
 /* Loads rows of a head for the products. bf16 rows are copied next to each other, because rows at a distance
@@ -164,6 +168,20 @@ static void grad_add(const struct attention_grad_run *run, float *sum, const flo
 		cpu_sgemm(sum, tile, x, m, d, n, d, ATTENTION_K, x_stride, layout, MATMUL_NORMAL, 1, 1);
 }
 
+/* Adds the gradients of scores to those of the bias, from distance `first` on. */
+static void bias_add(
+        const struct grad_buffers *b, const float *ds, int64_t first, int64_t count, double factor)
+{
+	for (int64_t n = 0; b->dbias && n < count; n++)
+		b->dbias[first + n] += ds[n] * (float)factor;
+}
+
+/* Where the gradient of the bias of head h has distance 0; NULL: it is not wanted. */
+static float *dbias_of(const struct op_attention_grad *o, int64_t h)
+{
+	return dev_is_none(o->dbias) ? NULL : (float *)cpu_ptr(o->dbias) + (2 * h + 1) * o->tokens;
+}
+
 /* Computes p and ds of one tile [queries, ATTENTION_K], from keys->first on. Both are 0 where a query does
  * not see a key. */
 static void grad_tile(const struct attention_grad_run *run, struct grad_buffers *b,
@@ -189,11 +207,14 @@ static void grad_tile(const struct attention_grad_run *run, struct grad_buffers 
 			k->soft_cap(p + begin, p + begin, cap, end - begin);
 			memcpy(capped, p + begin, (size_t)(end - begin) * sizeof *p);
 		}
+		attention_add_bias(k, p + begin, o->bias, o->tokens, h, queries->begin + i,
+		        keys->begin + begin, end - begin, o->dtype);
 		k->exp_scaled(p + begin, p + begin, lse[at], 1, end - begin);
 		k->softmax_grad(
 		        ds + begin, p + begin, ds + begin, run->delta[at], (float)o->scale, end - begin);
 		if (cap > 0)
 			k->soft_cap_grad(ds + begin, capped, cap, end - begin);
+		bias_add(b, ds + begin, keys->begin + begin - queries->begin - i, end - begin, 1 / o->scale);
 		memset(p + end, 0, (size_t)(keys->count - end) * sizeof *p);
 		memset(ds + end, 0, (size_t)(keys->count - end) * sizeof *ds);
 	}
@@ -292,6 +313,7 @@ static void head_piece(void *context, int64_t g, int worker)
 	memset(dk, 0, (size_t)(2 * count) * sizeof *dk);
 	for (int64_t h = g * group; h < (g + 1) * group; h++) {
 		memset(dq, 0, (size_t)count * sizeof *dq);
+		b.dbias = dbias_of(o, h);
 		for (int64_t k0 = 0; k0 < o->tokens; k0 += ATTENTION_K) {
 			struct rows keys;
 
@@ -351,6 +373,30 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 	grad_store(o, o->dv, at, dv, keys.count);
 }
 
+/* The gradient of a head's bias, where no pass has all tiles of the head. */
+static void bias_piece(void *context, int64_t h, int worker)
+{
+	const struct attention_grad_run *run = context;
+	const struct op_attention_grad *o = &run->op;
+	struct grad_buffers b;
+
+	grad_buffers_init(&b, run, worker);
+	b.dbias = dbias_of(o, h);
+	for (int64_t k0 = 0; k0 < o->tokens; k0 += ATTENTION_K) {
+		struct rows keys, queries, seen;
+		int64_t q_end, q0;
+
+		load_keys(&keys, run, &b, h / (o->heads / o->kv_heads), k0);
+		q_end = attention_query_end(&run->seen, keys.begin + keys.count - 1);
+		q0 = attention_first_query(&run->seen, keys.begin) / ATTENTION_Q * ATTENTION_Q;
+		for (; q0 < q_end; q0 += ATTENTION_Q) {
+			load_queries(&queries, run, &b, h, q0);
+			if (keys_clip(&seen, run, &keys, &queries))
+				grad_tile(run, &b, &queries, &seen, h);
+		}
+	}
+}
+
 /* 1 if whole kv heads divide well among the workers and the sums of a head are small enough for scratch. */
 static int fits_one_pass(const struct op_attention_grad *o, int64_t workers)
 {
@@ -390,5 +436,7 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	}
 	cpu_run(cx, run.q_blocks * o->heads, dq_piece, &run);
 	cpu_run(cx, run.k_blocks * o->kv_heads, dkv_piece, &run);
+	if (!dev_is_none(o->dbias))
+		cpu_run(cx, o->heads, bias_piece, &run);
 	return 0;
 }

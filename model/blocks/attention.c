@@ -53,7 +53,10 @@ static struct attn_scratch scratch_of(const struct stage_call *call)
 
 	s.dmixed = layout_take(&end, call->tokens * b->H * b->D, e);
 	s.dqkv = layout_take(&end, call->tokens * qkv_place_of(call).stride, e);
-	s.attention = layout_take(&end, attention_scratch_count(call->tokens, b->H, b->D), 4);
+	s.attention = layout_take(&end,
+	        attention_scratch_count(call->tokens, b->H, b->D) +
+	                (b->has_bias ? attention_bias_scratch_count(call->tokens, b->H) : 0),
+	        4);
 	s.dsink = layout_take(&end, call_has_frozen(call, ROLE_SINKS) ? b->H : 0, 4);
 	s.latent = latent_scratch_of(call, &end);
 	s.bytes = end;
@@ -202,10 +205,18 @@ static dev_addr turned_at(const struct stage_call *call)
 	return acts_at(call, call_has(call, ROLE_Q_NORM_W) ? layout(call)->qk : layout(call)->qkv);
 }
 
-/* The number of values that the stage makes or reads. */
-static int attn_value_count(const struct stage_call *call)
+/* The bias by distance, the last of the values that the stage reads; NULL: there is none. */
+static const struct stage_value *bias_of(const struct stage_call *call)
 {
-	return call->model->stages[call->stage].value_count;
+	int count = call->model->stages[call->stage].value_count;
+
+	return call->block->has_bias ? value_of(call, count - 1) : NULL;
+}
+
+/* The number of values for keys and values that the stage makes or reads. */
+static int kv_value_count(const struct stage_call *call)
+{
+	return call->model->stages[call->stage].value_count - call->block->has_bias;
 }
 
 static dev_addr v_at(const struct stage_call *call)
@@ -227,7 +238,8 @@ static double scale_of(const struct stage_call *call)
 #define ATTENTION_ARGUMENTS(call, place)                                                                     \
 	.out = acts_at(call, layout(call)->mixed), .lse = acts_at(call, layout(call)->lse),                  \
 	.q = column_at(call, turned_at(call), (place).q), .k = column_at(call, turned_at(call), (place).k),  \
-	.v = v_at(call), .sink = weight_of(call, ROLE_SINKS), .doc_start = (call)->batch->doc_start,         \
+	.v = v_at(call), .sink = weight_of(call, ROLE_SINKS),                                                \
+	.bias = bias_of(call) ? bias_of(call)->at : DEV_NONE, .doc_start = (call)->batch->doc_start,         \
 	.doc_end = (call)->batch->doc_end, .tokens = (call)->tokens, .documents = (call)->batch->documents,  \
 	.document_tokens = (call)->memory->rope_positions, .heads = (call)->block->H,                        \
 	.kv_heads = (call)->block->KV, .head_dim = (call)->block->D, .window = (call)->block->window,        \
@@ -276,9 +288,14 @@ static void attend_cached(struct stage_call *call)
 static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmixed)
 {
 	struct qkv_place place = qkv_place_of(call);
+	const struct stage_value *bias = bias_of(call);
 
+	if (bias && bias->writes_grad)
+		call_op(call, &(struct op){.kind = OP_FILL,
+		                      .fill = {bias->grad, 2 * call->tokens * call->block->H * 4, 0}});
 	call_op(call, &(struct op){.kind = OP_ATTENTION_GRAD,
-	                      .attention_grad = {.dq = column_at(call, dqkv, place.q),
+	                      .attention_grad = {.dbias = bias ? bias->grad : DEV_NONE,
+	                              .dq = column_at(call, dqkv, place.q),
 	                              .dk = column_at(call, dqkv, place.k),
 	                              .dv = column_at(call, dqkv, place.v),
 	                              .dsink = grad_or(
@@ -356,7 +373,7 @@ static void share_kv(struct stage_call *call)
 	int64_t width = call->block->KV * call->block->D;
 	dev_addr own[2] = {column_at(call, turned_at(call), place.k), v_at(call)}, shared;
 
-	for (int i = 0; i < 2 && attn_value_count(call); i++) {
+	for (int i = 0; i < 2 && kv_value_count(call); i++) {
 		shared = column_at(call, value_of(call, 0)->at, i * width);
 		if (attn_reads_kv(call))
 			call_columns(call, own[i], place.stride, call->dtype, shared, 2 * width, call->dtype,
@@ -373,7 +390,7 @@ static void share_kv_backward(struct stage_call *call, dev_addr dqkv)
 	struct qkv_place place = qkv_place_of(call);
 	int64_t width = call->block->KV * call->block->D, column[2] = {place.k, place.v};
 
-	for (int i = 0; i < 2 && attn_value_count(call) && !dev_is_none(value_of(call, 0)->grad); i++) {
+	for (int i = 0; i < 2 && kv_value_count(call) && !dev_is_none(value_of(call, 0)->grad); i++) {
 		dev_addr sum = dev_at(value_of(call, 0)->grad, i * width * 4),
 		         own = column_at(call, dqkv, column[i]);
 

@@ -1,4 +1,5 @@
-/* Forward and backward of the embedding of tokens and of learned positions, and of the norm behind it. */
+/* Forward and backward of the embedding of tokens and of learned positions, of the norm behind it, and of a
+ * bias by distance for attention. */
 #include "model/blocks/block.h"
 
 #include "base/num.h"
@@ -153,6 +154,30 @@ static void embed_forward(struct stage_call *call)
 	struct embed_layout l = embed_layout_of(call);
 
 	embed(call, &l, call->memory->y);
+	if (call_has(call, ROLE_RELATIVE))
+		call_op(call, &(struct op){.kind = OP_RELATIVE,
+		                      .relative = {.out = value_of(call, 0)->at,
+		                              .table = weight_of(call, ROLE_RELATIVE),
+		                              .tokens = call->tokens,
+		                              .heads = call->c->H,
+		                              .table_rows = call->c->relative_rows,
+		                              .rule = call->c->relative,
+		                              .dtype = call->dtype}});
+}
+
+/* From the sum of the gradients of all layers' attention. */
+static void relative_backward(struct stage_call *call)
+{
+	dev_addr grad = grad_of(call, ROLE_RELATIVE);
+
+	if (!dev_is_none(grad) && !dev_is_none(value_of(call, 0)->grad))
+		call_op(call, &(struct op){.kind = OP_RELATIVE_GRAD,
+		                      .relative_grad = {.dtable = grad,
+		                              .dout = value_of(call, 0)->grad,
+		                              .tokens = call->tokens,
+		                              .heads = call->c->H,
+		                              .table_rows = call->c->relative_rows,
+		                              .rule = call->c->relative}});
 }
 
 static void embed_backward(struct stage_call *call)
@@ -172,6 +197,8 @@ static void embed_backward(struct stage_call *call)
 		        call->batch->position, -1, dx);
 	if (call_has(call, ROLE_TYPE))
 		gather_backward(call, grad_of(call, ROLE_TYPE), c->types, call->batch->type, -1, dx);
+	if (call_has(call, ROLE_RELATIVE))
+		relative_backward(call);
 }
 
 const struct stage_type stage_embed = {.forward = embed_forward,

@@ -71,6 +71,7 @@
 	ROW(modernbert)                                                                                      \
 	ROW(roberta)                                                                                         \
 	ROW(xlm_roberta)                                                                                     \
+	ROW(mpnet)                                                                                           \
 	ROW(falcon)                                                                                          \
 	ROW(falcon_h1)                                                                                       \
 	ROW(gptj)                                                                                            \

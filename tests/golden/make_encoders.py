@@ -25,6 +25,7 @@ ODD = dict(MODERN, num_hidden_layers=3, global_attn_every_n_layers=2, local_atte
 QWEN = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, intermediate_size=24,
             vocab_size=VOCAB, max_position_embeddings=24, initializer_range=0.3, pad_token_id=0)
 IDS = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
+LONG = 150  # tokens: distances that share the last row of MPNet's table
 
 # class, kind, settings
 CASES = {
@@ -36,13 +37,16 @@ CASES = {
     "distilbert_tokens": ("DistilBert", "TokenClassification", DISTIL),
     "modernbert_tokens": ("ModernBert", "TokenClassification", ODD),
     "qwen2_tokens": ("Qwen2", "TokenClassification", QWEN),
+    "mpnet": ("MPNet", "SequenceClassification", dict(BERT, max_position_embeddings=26, **IDS)),
+    "mpnet_tokens": ("MPNet", "TokenClassification", dict(BERT, max_position_embeddings=LONG + 2,
+                                                          relative_attention_num_buckets=34, **IDS)),
     "modernbert_odd": ("ModernBert", "SequenceClassification", ODD),
 }
 LABELS = 3
 
 
-def row_of(kind, generator):
-    count = int(torch.randint(3, 18, (1,), generator=generator))
+def row_of(kind, generator, longest):
+    count = int(torch.randint(3, longest, (1,), generator=generator))
     ids = torch.randint(5, VOCAB, (count,), generator=generator).tolist()
     row = {"input_ids": ids}
     if kind == "SequenceClassification":
@@ -77,7 +81,7 @@ def make(name):
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    rows = [row_of(kind, generator) for _ in range(STEPS * BATCH)]
+    rows = [row_of(kind, generator, LONG if name == "mpnet_tokens" else 18) for _ in range(STEPS * BATCH)]
     (folder / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     model = getattr(transformers, f"{family}For{kind}").from_pretrained(folder, attn_implementation="eager").eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.999), eps=1e-5, weight_decay=0.0)

@@ -29,6 +29,8 @@ CASES = {
     "roberta": ("Roberta", dict(BERT, hidden_act="relu", bos_token_id=2, eos_token_id=3)),
     "xlm_roberta": ("XLMRoberta", dict(BERT, bos_token_id=2, eos_token_id=3)),
     "distilbert": ("DistilBert", DISTIL),
+    "mpnet": ("MPNet", dict(BERT, vocab_size=VOCAB, max_position_embeddings=28, pad_token_id=1,
+                            bos_token_id=2, eos_token_id=3)),
     "modernbert": ("ModernBert", MODERN),
     "modernbert_odd": ("ModernBert", dict(MODERN, norm_bias=True, attention_bias=True, classifier_bias=True,
                                           decoder_bias=False, classifier_activation="silu")),
@@ -59,7 +61,7 @@ def module(name):
     return value
 
 
-def hide(ids, row, epoch):
+def hide(ids, row, epoch, pad):
     """ids and labels of a row in an epoch."""
     key = mix(mix(SEED) ^ mix((module("masked words") + epoch) & BITS))
     number, seen, labels = 0, list(ids), [-100] * len(ids)
@@ -72,7 +74,8 @@ def hide(ids, row, epoch):
             continue
         labels[t] = own
         of_ten = bits(token, 1) * 10 >> 32
-        another = 1 + (bits(token, 2) * (VOCAB - 1) >> 32)  # any but [PAD]
+        another = bits(token, 2) * (VOCAB - 1) >> 32
+        another += another >= pad  # any but [PAD]
         seen[t] = SPECIAL.index("[MASK]") if of_ten < 8 else another if of_ten < 9 else own
     return seen, labels
 
@@ -84,8 +87,10 @@ def batch_of(rows, pad):
             "labels": torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])}
 
 
-def tokenizer_make(folder):
-    words = {word: i for i, word in enumerate(SPECIAL + [f"w{i}" for i in range(VOCAB - len(SPECIAL))])}
+def tokenizer_make(folder, pad):
+    special = list(SPECIAL)
+    special[0], special[pad] = special[pad], special[0]
+    words = {word: i for i, word in enumerate(special + [f"w{i}" for i in range(VOCAB - len(SPECIAL))])}
     t = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     t.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     t.post_processor = tokenizers.processors.TemplateProcessing(
@@ -110,7 +115,7 @@ def make(name):
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    tokenizer = tokenizer_make(folder)
+    tokenizer = tokenizer_make(folder, config.pad_token_id)
     texts = [" ".join(f"w{int(i)}" for i in torch.randint(0, VOCAB - 4, (int(n),), generator=generator))
              for n in torch.randint(3, 20, (ROWS,), generator=generator)]  # w35 is unknown
     (folder / "train.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
@@ -118,12 +123,12 @@ def make(name):
     model = getattr(transformers, f"{family}ForMaskedLM").from_pretrained(folder, attn_implementation="eager").eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.999), eps=1e-5, weight_decay=0.0)
     steps = [(epoch, list(range(at, min(at + BATCH, ROWS)))) for epoch in range(3) for at in range(0, ROWS, BATCH)]
-    everything = batch_of([hide(ids, row, 0) for row, ids in enumerate(rows)], config.pad_token_id)
+    everything = batch_of([hide(ids, row, 0, config.pad_token_id) for row, ids in enumerate(rows)], config.pad_token_id)
     with torch.no_grad():
         ref = {"eval": model(**everything).loss.item(), "hidden": int((everything["labels"] >= 0).sum()),
                "loss": [], "grad_norm": []}
     for epoch, step in steps[:STEPS]:
-        loss = model(**batch_of([hide(rows[row], row, epoch) for row in step], config.pad_token_id)).loss
+        loss = model(**batch_of([hide(rows[row], row, epoch, config.pad_token_id) for row in step], config.pad_token_id)).loss
         optimizer.zero_grad()
         loss.backward()
         grads = [p.grad for p in model.parameters() if p.grad is not None]

@@ -1,15 +1,16 @@
 """Makes tests/golden/modules: small directories of sentence-transformers, their vectors, and 20 steps of training.
 
-    python tests/golden/make_modules.py        sentence-transformers 6, transformers 5
+    python tests/golden/make_modules.py [CASE...]        sentence-transformers 6, transformers 5
 """
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 from sentence_transformers import SentenceTransformer, models
 from tokenizers import Tokenizer, models as tokenizer_models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel, MPNetTokenizer, PreTrainedTokenizerFast
 
 HERE = pathlib.Path(__file__).parent / "modules"
 WORDS = "a bad boat cat day dog egg for good green house in is it long night of on red rain sun the to water".split()
@@ -20,10 +21,23 @@ CASES = {
     "max": ("max", ["N"]),
     "weighted": ("weightedmean", [(6, nn.GELU(), True)]),
     "sides": (("mean", "cls"), ["N", (10, nn.Tanh(), False), (5, nn.Identity(), True), "N"]),
+    "mpnet": ("mean", ["N"]),
     "all": (("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"),
             [(12, nn.ReLU(), True), (7, nn.SiLU(), False), (7, nn.Sigmoid(), True)]),
 }
 OLD_FORM = {"all"}  # settings as versions before 6 write them
+
+
+SIZES = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12, hidden_dropout_prob=0.0,
+             attention_probs_dropout_prob=0.0, initializer_range=0.5)
+
+
+def mpnet(folder):
+    words = ["<s>", "<pad>", "</s>", "[UNK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz",
+             *("##" + c for c in "abcdefghijklmnopqrstuvwxyz"), "<mask>"]
+    vocab = {w: i for i, w in enumerate(words)}
+    MPNetTokenizer(vocab, model_max_length=24).save_pretrained(folder)
+    MPNetModel(MPNetConfig(vocab_size=len(vocab), max_position_embeddings=26, **SIZES)).save_pretrained(folder)
 
 
 def transformer(folder):
@@ -38,9 +52,7 @@ def transformer(folder):
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
                             sep_token="[SEP]", model_max_length=24).save_pretrained(folder)
-    config = BertConfig(vocab_size=len(vocab), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-                        intermediate_size=12, max_position_embeddings=24, hidden_dropout_prob=0.0,
-                        attention_probs_dropout_prob=0.0, initializer_range=0.5)
+    config = BertConfig(vocab_size=len(vocab), max_position_embeddings=24, **SIZES)
     BertModel(config).save_pretrained(folder)
 
 
@@ -84,11 +96,10 @@ def loss_of(model, rows):
 
 
 def main():
-    shutil.rmtree(HERE, ignore_errors=True)
-    HERE.mkdir()
+    HERE.mkdir(exist_ok=True)
     torch.manual_seed(3)
     generator = torch.Generator().manual_seed(4)
-    base = HERE / "base"
+    base, other = HERE / "base", HERE / "other"
     transformer(base)
 
     def text():
@@ -97,10 +108,14 @@ def main():
     pairs = [(text(), text()) for _ in range(80)]
     (HERE / "train.jsonl").write_text("".join(json.dumps({"anchor": a, "positive": b}) + "\n" for a, b in pairs))
     (HERE / "texts.jsonl").write_text("".join(json.dumps({"text": a}) + "\n" for a, _ in pairs[:6]))
-    ref = {}
-    for name, (modes, layers) in CASES.items():
-        model = build(base, modes, layers)
+    mpnet(other)
+    chosen = sys.argv[1:] or list(CASES)
+    ref = json.loads((HERE / "ref.json").read_text()) if sys.argv[1:] else {}
+    for name in chosen:
+        modes, layers = CASES[name]
+        model = build(other if name == "mpnet" else base, modes, layers)
         folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
         model.save(str(folder), create_model_card=False)
         if name in OLD_FORM:
             make_old(folder)
@@ -118,6 +133,7 @@ def main():
         ref[name] = {"vectors": vectors, "losses": losses,
                      "after": model.encode([a for a, _ in pairs[:6]], convert_to_numpy=True).tolist()}
     shutil.rmtree(base)
+    shutil.rmtree(other)
     for path in HERE.glob("*/README.md"):
         path.unlink()
     (HERE / "ref.json").write_text(json.dumps(ref) + "\n")
