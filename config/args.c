@@ -155,16 +155,65 @@ int argument_options(int argc, char *const argv[])
 	return count;
 }
 
+/* Whether "--name a b" may be a list. Where bare words are files, those that are none are elements. */
+static int takes_list(const char *name, enum verb verb)
+{
+	const struct config_key *key = config_key_find(name);
+
+	if (verb != VERB_TRAIN && verb != VERB_PLAN && verb != VERB_CONFIG)
+		return 0;
+	return !key || config_type_is_text(key->type) || key->type == TYPE_ENUM || key->type == TYPE_SET;
+}
+
+/* Files that exist are elements of data alone. */
+static int is_element(const char *name, const char *text)
+{
+	const struct config_key *key = config_key_find(name);
+
+	return *text != '-' && !is_yaml_name(text) && !name_length(text) &&
+	       (!key || key->path == CONFIG_PATH_DATA || file_kind_of(text) != FILE_REGULAR);
+}
+
+/* Joins the words behind "--name value" that belong to it. *room: for the text. Returns their number. */
+static int elements_take(struct argument *a, char **room, enum verb verb, int argc, char *const argv[])
+{
+	int count = 0;
+
+	if (a->kind != ARGUMENT_SETTING || !takes_list(a->name, verb))
+		return 0;
+	while (count < argc && is_element(a->name, argv[count])) {
+		int bytes = sprintf(*room, "%s,%s", count ? "" : a->text, argv[count]);
+
+		if (!count)
+			a->text = *room;
+		*room += bytes;
+		a->is_list = 1;
+		count++;
+	}
+	*room += count > 0;
+	return count;
+}
+
 int argument_split(struct argument **list, int *count, enum verb verb, int argc, char *const argv[])
 {
 	int options = argument_options(argc, argv), err = 0, used;
+	size_t bytes = 0;
+	char *room;
 
+	for (int i = 0; i < argc; i++)
+		bytes += strlen(argv[i]) + 1;
 	*count = 0;
-	*list = mem_alloc((size_t)argc, sizeof(**list));
+	*list = mem_alloc((size_t)argc * sizeof(**list) + bytes, 1);
 	if (!*list)
 		return ERR_NOMEM;
-	for (int i = 0; i < options && !err; i += used)
-		err = argument(&(*list)[(*count)++], &used, verb, argc - i, argv + i);
+	room = (char *)(*list + argc); /* for joined words */
+	for (int i = 0; i < options && !err; i += used) {
+		struct argument *a = &(*list)[(*count)++];
+
+		err = argument(a, &used, verb, argc - i, argv + i);
+		if (!err && used == 2)
+			used += elements_take(a, &room, verb, options - i - 2, argv + i + 2);
+	}
 	for (int i = options + 1; i < argc && !err; i++)
 		operand(&(*list)[(*count)++], verb, argv[i]);
 	if (err) {
@@ -172,4 +221,38 @@ int argument_split(struct argument **list, int *count, enum verb verb, int argc,
 		*list = NULL;
 	}
 	return err;
+}
+
+/* ---- words that are no files ---- */
+
+const char *argument_file_key(const char *path)
+{
+	static const struct {
+		const char *end, *key;
+	} kinds[] = {{".csv", "data"}, {".tsv", "data"}, {".jsonl", "data"}, {".parquet", "data"},
+	        {".txt", "data"}, {".md", "data"}, {".gz", "data"}, {".zst", "data"},
+	        {".safetensors", "model"}, {".gguf", "model"}};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (str_ends_with(path, kinds[i].end))
+			return kinds[i].key;
+	return NULL;
+}
+
+int argument_not_a_file(const struct argument *a, int err)
+{
+	enum file_kind kind = file_kind_of(a->text);
+	const char *key = argument_file_key(a->text);
+
+	if (kind == FILE_NONE && config_key_find(a->text))
+		return err_set(err, "%s needs a value; write %s=VALUE", a->text, a->text);
+	if (kind == FILE_NONE)
+		return err_set(err, "%s: no such file; settings are written key=value or --key value%s",
+		        a->text, strpbrk(a->text, "/.=") ? "" : "; quote a text that contains spaces");
+	if (kind == FILE_DIR)
+		return err_set(err,
+		        "%s is a directory; expected a configuration file (.yaml); for a model write "
+		        "model=%s",
+		        a->text, a->text);
+	return key ? err_set(err, "%s is not a configuration file; write %s=%s", a->text, key, a->text) : err;
 }

@@ -18,6 +18,8 @@
 /* ROW(name): struct dialect dialect_<name>. After parsing they finish in this order. The last ones are words
  * that many share. */
 #define DIALECT_LIST(ROW)                                                                                    \
+	ROW(ms_swift)                                                                                        \
+	ROW(mlx)                                                                                             \
 	ROW(peft)                                                                                            \
 	ROW(preference)                                                                                      \
 	ROW(transformers)                                                                                    \
@@ -25,6 +27,7 @@
 	ROW(torchtune)                                                                                       \
 	ROW(llama_factory)                                                                                   \
 	ROW(llama_factory_v1)                                                                                \
+	ROW(unsloth)                                                                                         \
 	ROW(surogate)                                                                                        \
 	ROW(deepspeed)                                                                                       \
 	ROW(accelerate)                                                                                      \

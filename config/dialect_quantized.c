@@ -55,7 +55,7 @@ static const char *format_of(const struct dialect_state *d, const struct dialect
 		return NULL;
 	if (config_name_equal(name, "load_in_8bit"))
 		return "int8";
-	if (config_name_equal(name, "quantization_bit") && !config_name_in(asked->text, "4"))
+	if (config_name_in(name, "quantization_bit quant_bits") && !config_name_in(asked->text, "4"))
 		return config_name_in(asked->text, "8") ? "int8" : NULL;
 	return type && config_name_equal(type->text, "fp4") ? "fp4" : "nf4";
 }

@@ -237,6 +237,20 @@ static int not_of_verb(const struct config_key *key, const char *name, enum verb
 	        config_keys_verb(verb), config_keys_verb(verb));
 }
 
+static int list_error(const struct config_layer *layer, const char *as, int line)
+{
+	struct str place = {0};
+	int err;
+
+	config_place(&place, layer, line);
+	err = str_check(&place);
+	if (!err)
+		err = err_set(
+		        ERR_INPUT, "%s%s takes one value, not a list", place.data ? place.data : "", as);
+	str_free(&place);
+	return err;
+}
+
 int config_refuse_list(
         const struct config_layer *layer, const struct config_key *key, const char *as, int line)
 {
@@ -245,7 +259,7 @@ int config_refuse_list(
 	if (key->type == TYPE_ENUM &&
 	        strcmp(as, key->name) != 0) /* other trainers have lists: TRL's loss_type */
 		return 0;
-	return err_set(ERR_INPUT, "%s:%d: %s takes one value, not a list", layer->file, line, as);
+	return list_error(layer, as, line);
 }
 
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
@@ -318,9 +332,25 @@ static int list_setting(struct parser *p, const struct yaml_item *item)
 	return err;
 }
 
-static int item_setting(struct parser *p, const struct yaml_doc *doc, const struct yaml_item *item)
+/* A setting that may be a list. */
+static int value_setting(struct parser *p, const struct yaml_item *item)
 {
 	const struct config_key *key = config_key_find(item->path);
+	int err;
+
+	if (item->is_list && key && (key->type == TYPE_PATTERN || key->type == TYPE_TEXTS))
+		return list_setting(p, item);
+	if (item->is_list && key && key->path != CONFIG_PATH_NONE && key->path != CONFIG_PATH_DATA &&
+	        strchr(item->text, ','))
+		return list_error(&p->layer, item->path, item->line);
+	p->layer.is_list = item->is_list;
+	err = setting(p, item->path, item->text, item->line, item->is_null);
+	p->layer.is_list = 0;
+	return err;
+}
+
+static int item_setting(struct parser *p, const struct yaml_doc *doc, const struct yaml_item *item)
+{
 	struct str text = {0};
 	int err;
 
@@ -333,16 +363,7 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 		str_free(&text);
 		return err;
 	}
-	if (item->is_list && key && (key->type == TYPE_PATTERN || key->type == TYPE_TEXTS))
-		return list_setting(p, item);
-	if (item->is_list && key && key->path != CONFIG_PATH_NONE && key->path != CONFIG_PATH_DATA &&
-	        strchr(item->text, ','))
-		return err_set(ERR_INPUT, "%s:%d: %s takes one value, not a list", p->layer.file, item->line,
-		        item->path);
-	p->layer.is_list = item->is_list;
-	err = setting(p, item->path, item->text, item->line, item->is_null);
-	p->layer.is_list = 0;
-	return err;
+	return value_setting(p, item);
 }
 
 static int read_file(struct parser *p, const char *path)
@@ -417,41 +438,6 @@ static int plain_list(struct parser *p, const struct argument *list, int count)
 	return err;
 }
 
-/* The key that a file of this name belongs to; NULL for a configuration file. */
-static const char *file_key(const char *path)
-{
-	static const struct {
-		const char *end, *key;
-	} kinds[] = {{".csv", "data"}, {".tsv", "data"}, {".jsonl", "data"}, {".parquet", "data"},
-	        {".txt", "data"}, {".md", "data"}, {".gz", "data"}, {".zst", "data"},
-	        {".safetensors", "model"}, {".gguf", "model"}};
-
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-		if (str_ends_with(path, kinds[i].end))
-			return kinds[i].key;
-	return NULL;
-}
-
-/* Explains a word that is neither a setting nor a configuration file. The current error comes from reading it
- * as a file. */
-static int not_a_file(const struct argument *a, int err)
-{
-	enum file_kind kind = file_kind_of(a->text);
-	const char *key = file_key(a->text);
-
-	if (kind == FILE_NONE && config_key_find(a->text))
-		return err_set(err, "%s needs a value; write %s=VALUE", a->text, a->text);
-	if (kind == FILE_NONE)
-		return err_set(err, "%s: no such file; settings are written key=value or --key value%s",
-		        a->text, strpbrk(a->text, "/.=") ? "" : "; quote a text that contains spaces");
-	if (kind == FILE_DIR)
-		return err_set(err,
-		        "%s is a directory; expected a configuration file (.yaml); for a model write "
-		        "model=%s",
-		        a->text, a->text);
-	return key ? err_set(err, "%s is not a configuration file; write %s=%s", a->text, key, a->text) : err;
-}
-
 /* A command line without a file may be one of another trainer's program. */
 static int recognize_arguments(struct parser *p, const struct argument *list, int count)
 {
@@ -467,6 +453,19 @@ static int recognize_arguments(struct parser *p, const struct argument *list, in
 	return 0;
 }
 
+static int argument_setting(struct parser *p, const struct argument *a)
+{
+	char *name = mem_strdup(a->name), *text = mem_strdup(a->text);
+	int rc = name && text
+	                 ? value_setting(
+	                           p, &(struct yaml_item){.path = name, .text = text, .is_list = a->is_list})
+	                 : ERR_NOMEM;
+
+	mem_free(name);
+	mem_free(text);
+	return rc;
+}
+
 static int read_arguments(struct parser *p, const struct argument *list, int count)
 {
 	int err = 0, first_problem, takes_several = verb_infos[p->c->verb].facts & VERB_TAKES_SEVERAL;
@@ -474,9 +473,9 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind != ARGUMENT_FILE)
 			continue;
-		err = file_key(list[i].text) ? ERR_INPUT : read_file(p, list[i].text);
+		err = argument_file_key(list[i].text) ? ERR_INPUT : read_file(p, list[i].text);
 		if (err)
-			err = not_a_file(&list[i], err);
+			err = argument_not_a_file(&list[i], err);
 	}
 	if (!err)
 		err = layer_begin(p, NULL);
@@ -489,7 +488,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 		if (list[i].kind == ARGUMENT_PLAIN && !takes_several)
 			err = problem(p, plain(p, list[i].text));
 		else if (list[i].kind == ARGUMENT_SETTING)
-			err = problem(p, setting(p, list[i].name, list[i].text, 0, 0));
+			err = problem(p, argument_setting(p, &list[i]));
 	}
 	if (!err)
 		err = problem(p, dialect_sets_end(&p->dialects.sets, p->c, &p->layer));

@@ -48,9 +48,79 @@ static const char pretraining[] =
         "base_model: m\nsequence_len: 512\npretraining_dataset:\n  - path: a.jsonl\n    type: pretrain\n"
         "    text_column: body\n    split: train[:5%]\n";
 
+#define SWIFT "model: m\ntuner_type: lora\nsplit_dataset_ratio: 0\n"
+static const char swift[] =
+        SWIFT "torch_dtype: bfloat16\nlora_rank: 4\ntarget_modules:\n  - q_proj\n  - v_proj\ndataset:\n"
+              "  - a.jsonl#500\n  - b.jsonl#500\nmax_length: 2048\ntruncation_strategy: delete\n"
+              "loss_scale: last_round\nmodel_author: x\nmodel_name: y\neval_steps: 50\n"
+              "deepspeed: zero3_offload\n";
+static const char swift_quantized[] = SWIFT "dataset: a.jsonl\nquant_method: bnb\nquant_bits: 8\n";
+#define SWIFT_PAIRS SWIFT "dataset: a.jsonl\nrlhf_type: "
+static const char studio[] =
+        "model: m\ndata:\n  dataset: a.jsonl\n  format_type: chatml\ntraining:\n  training_type: lora\n"
+        "  load_in_4bit: true\n  num_epochs: 0\n  max_steps: 30\n  batch_size: 2\n  optim: adamw_8bit\n"
+        "  train_on_completions: false\n  random_seed: 3407\nlora:\n  lora_r: 64\n  lora_alpha: 16\n"
+        "  target_modules: \"q_proj,v_proj\"\n  use_loftq: false\nlogging:\n  log_frequency: 10\n"
+        "  enable_tensorboard: true\n";
+static const char studio_full[] =
+        "model: m\ntraining:\n  training_type: full\n  random_seed: 3407\n  max_steps: 0\n"
+        "  train_on_completions: true\nlora:\n  lora_r: 64\n  use_loftq: false\n";
+#define MLX_MODEL "/tmp/ferry_cli_mlx.json"
+static const char mlx[] =
+        "model: " MLX_MODEL "\ntrain: true\nfine_tune_type: lora\ndata: rows\nnum_layers: 2\n"
+        "batch_size: 4\niters: 1000\ngrad_accumulation_steps: 4\nsteps_per_report: 10\n"
+        "adapter_path: adapters\nlora_parameters:\n  keys: [self_attn.q_proj]\n  rank: 4\n  scale: 10.0\n"
+        "  dropout: 0.0\nlr_schedule:\n  name: cosine_decay\n  warmup: 100\n"
+        "  arguments: [1e-5, 1000, 1e-6]\n";
+static const char mlx_full[] =
+        "model: " MLX_MODEL "\nfine_tune_type: full\ndata: rows\nmask_prompt: true\nnum_layers: 1\n";
+
 static const struct {
 	const char *yaml, *key, *text;
 } understood[] = {
+        {swift, "lora_target_modules", "q_proj,v_proj"},
+        {swift, "lora_alpha", "32"},
+        {swift, "lora_dropout", "0.05"},
+        {swift, "data", "a.jsonl,b.jsonl"},
+        {swift, "max_samples", "500"},
+        {swift, "long_rows", "drop"},
+        {swift, "train_on_last_turn", "on"},
+        {swift, "compute_dtype", "bf16"},
+        {swift, "sharding_strategy", "FULL_SHARD"},
+        {swift, "cpu_offload", "on"},
+        {swift, "model", "m"},
+        {swift, "eval_steps", "off"},
+        {swift_quantized, "base_format", "int8"},
+        {SWIFT_PAIRS "dpo\nbeta: 0.3\n", "preference_loss", "sigmoid"},
+        {SWIFT_PAIRS "dpo\nbeta: 0.3\n", "preference_beta", "0.3"},
+        {SWIFT_PAIRS "orpo\n", "preference_own_tokens", "all"},
+        {SWIFT_PAIRS "cpo\nloss_type: sigmoid\n", "preference_loss", "cpo"},
+        {SWIFT_PAIRS "simpo\n", "preference_beta", "2"},
+        {SWIFT_PAIRS "simpo\n", "preference_gamma", "1"},
+        {SWIFT_PAIRS "kto\ndesirable_weight: 2\n", "preference_desirable_weight", "2"},
+        {studio, "data", "a.jsonl"},
+        {studio, "data_format", "messages"},
+        {studio, "base_format", "nf4"},
+        {studio, "max_steps", "30"},
+        {studio, "num_train_epochs", "1"},
+        {studio, "train_on_inputs", "on"},
+        {studio, "optimizer_state", "8bit"},
+        {studio, "lora_rank", "64"},
+        {studio, "seed", "3407"},
+        {studio, "report_to", "tensorboard"},
+        {studio_full, "lora_rank", "off"},
+        {mlx, "lora_layers", "[2,3]"},
+        {mlx, "lora_alpha", "40"},
+        {mlx, "max_steps", "250"},
+        {mlx, "output_dir", "adapters"},
+        {mlx, "train_on_inputs", "on"},
+        {mlx, "learning_rate", "1e-05"},
+        {mlx, "min_lr_rate", "0.1"},
+        {mlx, "lr_scheduler_type", "cosine_with_min_lr"},
+        {mlx, "warmup_steps", "100"},
+        {mlx_full, "trainable", "model\\.layers\\.(3)\\..*"},
+        {mlx_full, "train_on_inputs", "off"},
+        {mlx_full, "lora_rank", "off"},
         {surogate_evaluates, "eval_split", "0.1"},
         {zero3, "sharding_strategy", "FULL_SHARD"},
         {zero3, "cpu_offload", "on"},
@@ -155,6 +225,10 @@ static void test_said(void **state)
 	} rows[] = {{zero3, "reading it as a configuration of DeepSpeed"},
 	        {surogate, "reading it as a configuration of Surogate"},
 	        {version1, "reading it as a configuration of LLaMA-Factory (version 1)"},
+	        {swift, "reading it as a configuration of ms-swift"},
+	        {studio, "reading it as a configuration of Unsloth"},
+	        {studio_full, "lora.lora_r=64 has no effect without training_type: lora"},
+	        {mlx, "reading it as a configuration of mlx-lm"}, {mlx, "ferry's schedule ends with the run"},
 	        {"zero_optimization:\n  stage: 2\nscheduler:\n  type: WarmupLR\n", "ferry warms up linearly"},
 	        {"base_model: m\nsequence_len: 9\neot_tokens: [a]\n",
 	                "eot_tokens=a: ferry trains on the end-of-turn token that the chat template writes"},
@@ -191,19 +265,46 @@ static void test_command_line(void **state)
 	assert_string_equal(config_text(&c, "lora_target_modules"), "all-linear");
 	assert_string_equal(config_text(&c, "lora_rank"), "8");
 	config_free(&c);
+	check_ok(parse(&c, VERB_TRAIN, NULL,
+	        "--model m --tuner_type lora --dataset a.jsonl#100 b.jsonl --target_modules q_proj v_proj "
+	        "--split_dataset_ratio 0 --eval_steps 5"));
+	assert_string_equal(config_text(&c, "data"), "a.jsonl,b.jsonl");
+	assert_string_equal(config_text(&c, "lora_target_modules"), "q_proj,v_proj");
+	config_free(&c);
+}
+
+/* Of words behind an option, those that are neither files nor options belong to a key that takes a list. */
+static void test_word_lists(void **state)
+{
+	struct config c;
+
+	(void)state;
+	check_ok(parse(&c, VERB_TRAIN, "max_steps: 3\n",
+	        "--lora_rank 8 --lora_target_modules q_proj v_proj data=x"));
+	assert_string_equal(config_text(&c, "lora_target_modules"), "[\"q_proj\",\"v_proj\"]");
+	assert_string_equal(config_text(&c, "max_steps"), "3");
+	config_free(&c);
+	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "--output_dir a b"), ERR_INPUT);
+	assert_string_equal(message(), "output_dir takes one value, not a list");
+	config_free(&c);
+	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "--max_steps 5 6"), ERR_INPUT);
+	assert_non_null(strstr(message(), "6: no such file"));
+	config_free(&c);
 }
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_understood),
 	        cmocka_unit_test(test_contradiction), cmocka_unit_test(test_said),
-	        cmocka_unit_test(test_command_line)};
+	        cmocka_unit_test(test_command_line), cmocka_unit_test(test_word_lists)};
 	int failed;
 
 	file_put(ZERO_FILE, zero3);
 	file_put(FSDP_FILE, fsdp);
+	file_put(MLX_MODEL, "{\"model_type\": \"llama\", \"num_hidden_layers\": 4}");
 	failed = parse_run_tests(tests);
 	unlink(ZERO_FILE);
 	unlink(FSDP_FILE);
+	unlink(MLX_MODEL);
 	return failed;
 }

@@ -1,0 +1,314 @@
+/* ms-swift's keys: those of transformers, and its own. */
+#include "config/dialect_item.h"
+
+#include "base/str.h"
+#include "device/preference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct dialect_marker markers[] = {
+        {"tuner_type train_type split_dataset_ratio rlhf_type load_from_cache_file model_author "
+         "freeze_vit freeze_aligner quant_bits lorap_lr_ratio val_dataset external_plugins",
+                2},
+        {"torch_dtype target_modules attn_impl max_length dataset", 0}, {NULL, 0}};
+
+static const struct dialect_default defaults[] = {
+        {"gradient_accumulation_steps", "as many as make 16 rows a step", NULL, DIALECT_ROWS_ANY},
+        {"num_train_epochs", "3", "max_steps", DIALECT_ROWS_ANY},
+        {"learning_rate", "1e-4 for LoRA, else 1e-5", NULL, DIALECT_ROWS_ANY},
+        {"lr_scheduler_type", "cosine", NULL, DIALECT_ROWS_ANY},
+        {"weight_decay", "0.1", NULL, DIALECT_ROWS_ANY},
+        {"adam_beta2", "0.95", NULL, DIALECT_ROWS_ANY},
+        {"max_length", "the model's", NULL, DIALECT_ROWS_ANY},
+        {"save_total_limit", "all", NULL, DIALECT_ROWS_ANY},
+        {0},
+};
+
+static const struct dialect_lora lora = {
+        .rank = "8",
+        .alpha = "32",
+        .targets = "all-linear",
+        .dropout = "0.05",
+        .ask = "tuner_type: lora",
+        .full = "tuner_type=full",
+};
+
+static int tuner(const struct item *s)
+{
+	return lora_switch(s, &dialect_ms_swift, "lora");
+}
+
+/* ---- data ---- */
+
+/* "rows.jsonl#500, other.jsonl": paths, each with a number of its rows. ferry has one number for all sets. */
+static int data_sets(const struct item *s, const char *key)
+{
+	struct item path = *s;
+	long rows = 0;
+	int rc = 0;
+
+	for (const char *at = s->text + strspn(s->text, " ,"); *at && !rc; at += strspn(at, " ,")) {
+		size_t length = strcspn(at, ",");
+		struct str name = {0};
+		char *mark;
+
+		str_printf(&name, "%.*s", (int)length, at);
+		rc = str_check(&name);
+		mark = rc ? NULL : strrchr(name.data, '#');
+		if (mark) {
+			long count = strtol(mark + 1, NULL, 10);
+
+			if (count < 1 || (rows && count != rows))
+				rc = item_refuse(s,
+				        "a number of rows for each data set is not supported; cut the "
+				        "files, or set max_samples for all");
+			rows = count;
+			*mark = 0;
+		}
+		path.text = name.data;
+		if (!rc)
+			rc = item_add(&path, key);
+		str_free(&name);
+		at += length;
+	}
+	if (!rc && rows && !strcmp(key, "data")) {
+		char text[24];
+
+		snprintf(text, sizeof(text), "%ld", rows);
+		rc = item_set(s, "max_samples", text, CONFIG_WEAK);
+	}
+	return rc;
+}
+
+static int dataset(const struct item *s)
+{
+	return data_sets(s, "data");
+}
+
+static int val_dataset(const struct item *s)
+{
+	return data_sets(s, "eval_data");
+}
+
+static int long_rows(const struct item *s)
+{
+	static const char *const words[][2] = {{"delete", "drop"}, {"right", "truncate"}, {"split", "split"}};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (config_name_equal(s->text, words[i][0]))
+			return item_set(s, "long_rows", words[i][1], CONFIG_STRONG);
+	return item_is_off(s->text)
+	               ? 0
+	               : item_refuse(s, "long rows are cut at the end; set it to right or delete");
+}
+
+/* Weights of tokens: those of three names are ferry's choices of what is trained. */
+static int loss_scale(const struct item *s)
+{
+	if (config_name_equal(s->text, "last_round"))
+		return item_set(s, "train_on_last_turn", "on", CONFIG_STRONG);
+	if (config_name_equal(s->text, "all"))
+		return item_set(s, "train_on_inputs", "on", CONFIG_STRONG);
+	return config_name_equal(s->text, "default") || item_is_off(s->text)
+	               ? 0
+	               : item_refuse(s, "tokens count alike; supported: default, last_round, all");
+}
+
+static int system_text(const struct item *s)
+{
+	if (*s->text)
+		item_warn(s,
+		        "%s: ferry adds no system text; give the rows one if the model should see it: ferry "
+		        "data "
+		        "show prints a row as it is trained",
+		        s->name);
+	return 0;
+}
+
+static int template_name(const struct item *s)
+{
+	item_warn(s,
+	        "%s=%s: ferry uses the model's own template; ferry data show prints a row as it is trained",
+	        s->name, s->text);
+	return 0;
+}
+
+static int thinking(const struct item *s)
+{
+	return item_member(s, "chat_template_kwargs", "");
+}
+
+/* ---- what is trained ---- */
+
+static int torch_dtype(const struct item *s)
+{
+	static const char *const words[][2] = {{"bfloat16", "bf16"}, {"float32", "fp32"}};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (config_name_equal(s->text, words[i][0]))
+			return item_set(s, "compute_dtype", words[i][1], CONFIG_WEAK);
+	if (config_name_equal(s->text, "float16"))
+		item_warn(s, "%s=%s: ferry computes in bf16, which needs no loss scale", s->name, s->text);
+	return 0;
+}
+
+static int rlhf_type(const struct item *s)
+{
+	static const struct {
+		const char *type, *does;
+	} others[] = {{"rm", "trains a reward model; " ITEM_REWARD},
+	        {"ppo grpo", "trains by reinforcement learning"}, {"gkd", "distills a teacher"}};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		if (config_name_in(s->text, others[i].type))
+			return item_method(s, others[i].does);
+	return config_name_in(s->text, "dpo orpo simpo cpo kto")
+	               ? item_keep(s, "rlhf_type")
+	               : item_refuse(s, "not supported; supported: dpo, orpo, simpo, cpo, kto");
+}
+
+static int task_type(const struct item *s)
+{
+	static const char *const others[][2] = {
+	        {"seq_cls",
+	                "trains a classifier; write a file of ferry's keys with objective=classification"},
+	        {"embedding", "trains an embedder; write a file of ferry's keys with objective=embedding"},
+	        {"reranker generative_reranker",
+	                "trains a reranker; write a file of ferry's keys with objective=reranking"}};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		if (config_name_in(s->text, others[i][0]))
+			return item_method(s, others[i][1]);
+	return config_name_equal(s->text, "causal_lm") ? 0 : item_refuse(s, "only causal_lm is supported");
+}
+
+/* A stage of ZeRO by name, or DeepSpeed's file. */
+static int deepspeed(const struct item *s)
+{
+	static const struct {
+		const char *name, *strategy, *offload;
+	} stages[] = {{"zero0", "NO_SHARD", NULL}, {"zero1", "SHARD_GRAD_OP", NULL},
+	        {"zero2", "SHARD_GRAD_OP", NULL}, {"zero3", "FULL_SHARD", NULL},
+	        {"zero2_offload", "SHARD_GRAD_OP", "gradients,optimizer"},
+	        {"zero3_offload", "FULL_SHARD", "on"}};
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(stages) / sizeof(*stages); i++)
+		if (config_name_equal(s->text, stages[i].name)) {
+			if (stages[i].offload)
+				rc = item_set(s, "cpu_offload", stages[i].offload, CONFIG_WEAK);
+			return rc ? rc : item_set(s, "sharding_strategy", stages[i].strategy, CONFIG_WEAK);
+		}
+	return item_is_off(s->text) ? 0 : item_read_file(s, &dialect_deepspeed, "");
+}
+
+static const struct dialect_key own[] = {
+        CALL("dataset", dataset),
+        CALL("val_dataset", val_dataset),
+        CALL("target_modules", lora_targets),
+        CALL("loss_scale", loss_scale),
+        CALL("truncation_strategy", long_rows),
+        CALL("torch_dtype", torch_dtype),
+        CALL("template", template_name),
+        CALL("system", system_text),
+        CALL("deepspeed", deepspeed),
+        KEY("target_regex", "lora_target_modules"),
+        ONLY("init_weights", ITEM_ON, "only PEFT's own start is supported: A at random, B zero; remove it"),
+        ONLY("packing_strategy", "binpack", "only binpack is supported"),
+        PASS("model_name"), /* what a data set of its own says of the model */
+        KEYS_END,
+};
+
+static const struct dialect_key keys[] = {
+        CALL("tuner_type train_type", tuner),
+        CALL("rlhf_type", rlhf_type),
+        CALL("task_type", task_type),
+        CALL("enable_thinking preserve_thinking", thinking),
+        CALL("quant_bits", item_quantized),
+        CALL("quant_method", item_quant_method),
+        KEY("split_dataset_ratio", "eval_split"),
+        KEY("lorap_lr_ratio", "loraplus_lr_ratio"),
+        KEY("adapters", "lora_adapter"),
+        KEY("modules_to_save", "lora_modules_to_save"),
+        KEY("early_stop_interval", "early_stopping_patience"),
+        KEY("dataset_shuffle", "shuffle"),
+        KEY("sft_alpha", "preference_own_weight"),
+        ONLY("sequence_parallel_size deepspeed_autotp_size", "1 " ITEM_OFF,
+                "context and tensor parallelism are not supported"),
+        ONLY("columns", ITEM_OFF " {}", "name the columns with field_prompt, field_messages and their like"),
+        ONLY("freeze_parameters freeze_parameters_regex", ITEM_OFF " []", ITEM_BY_NAME ITEM_FREEZE_EXAMPLE),
+        ONLY("freeze_parameters_ratio", "0 0.0", ITEM_BY_NAME ITEM_FREEZE_EXAMPLE),
+        ONLY("trainable_parameters trainable_parameters_regex", ITEM_OFF " []",
+                ITEM_BY_NAME ITEM_TRAINABLE_EXAMPLE),
+        ONLY("freeze_llm new_special_tokens response_prefix is_binary_loss_scale", ITEM_OFF " []",
+                "not supported; remove it"),
+        ONLY("streaming cached_dataset cached_val_dataset custom_dataset_info", ITEM_OFF " []",
+                "ferry reads files of rows; name them in data"),
+        ONLY("tuner_backend", "peft", "only PEFT's form of adapters is supported"),
+        ONLY("acc_strategy", "token seq", "not supported; supported: token, seq"),
+        ONLY("external_plugins custom_register_path", ITEM_OFF " []", "Python code of others is not run"),
+        METHOD("tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size "
+               "recompute_granularity no_save_optim lr_warmup_fraction",
+                "", "trains with another program's engine (Megatron)"),
+        METHOD("lisa_activated_layers", ITEM_OFF " 0", "trains by a method of its own"),
+        ONLY("rope_scaling", ITEM_OFF, "the model's config.json says it; change it there"),
+        ONLY("max_epochs", ITEM_OFF, "set num_train_epochs, or max_steps"),
+        METHOD("teacher_model", ITEM_OFF, "distills a teacher"),
+        METHOD("vllm_mode sleep_level multi_turn_scheduler", ITEM_OFF, "trains by reinforcement learning"),
+        PASS("model_author model_type use_hf hub_token load_from_cache_file lazy_tokenize packing_length "
+             "packing_num_proc template_backend padding_side agent_template use_chat_template norm_bbox "
+             "max_pixels freeze_vit freeze_aligner vit_* aligner_lr experts_impl max_memory local_repo_path "
+             "val_dataset_shuffle shuffle_buffer_size download_mode strict disable_auto_column_mapping "
+             "ignore_args_error load_args load_data_args add_version create_checkpoint_symlink "
+             "zero_hpz_partition_size model_kwargs add_non_thinking_prefix disable_ignore_empty_think "
+             "use_flash_ckpt use_ray ray_exp_name device_groups device_groups.* metric eval_metric "
+             "llamapro_* reft_* adalora_* vera_* boft_* fourier_* adapter_act adapter_length lisa_* "
+             "lora_ga_* "
+             "attn_impl max_model_len use_logits_to_keep resume_only_model enable_npu_model_patch "
+             "dataloader_* eval_use_evalscope eval_dataset eval_dataset_args eval_limit "
+             "eval_generation_config logprobs stop_words verbose"),
+        KEYS_END,
+};
+
+/* ---- after all settings ---- */
+
+/* Its losses of pairs are those of TRL's trainers, with defaults of its own. */
+static int preference_apply(const struct dialect_kept *type, struct config *c)
+{
+	static const struct {
+		const char *type, *key, *value;
+	} unsaid[] = {{"dpo", "preference_loss", "sigmoid"}, {"orpo", "preference_loss", "orpo"},
+	        {"orpo", "preference_own_tokens", "all"}, {"simpo", "preference_loss", "simpo"},
+	        {"simpo", "preference_beta", "2"}, {"simpo", "preference_gamma", "1"},
+	        {"simpo", "preference_own_weight", "1"}, {"cpo", "preference_loss", "cpo"},
+	        {"kto", "preference_loss", "kto"}};
+	int rc = 0, is_cpo = config_name_equal(type->text, "cpo");
+
+	if (is_cpo &&
+	        c->preference_loss == PREFERENCE_SIGMOID) /* loss_type: that of CPO, without a reference */
+		return kept_set(c, type, "preference_loss", "cpo");
+	for (size_t i = 0; i < sizeof(unsaid) / sizeof(*unsaid) && !rc; i++)
+		if (config_name_equal(type->text, unsaid[i].type) && !config_was_set(c, unsaid[i].key))
+			rc = kept_set(c, type, unsaid[i].key, unsaid[i].value);
+	return rc;
+}
+
+static int finish(struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *type = dialect_kept(d, "rlhf_type");
+
+	if ((d->file ? d->file : d->layer) == &dialect_ms_swift && !c->eval_data && !(c->eval_split > 0))
+		c->eval_steps = 0; /* it evaluates where it has rows */
+	return type ? preference_apply(type, c) : 0;
+}
+
+const struct dialect dialect_ms_swift = {.name = "ms-swift",
+        .base = &dialect_transformers,
+        .markers = markers,
+        .own = own,
+        .keys = keys,
+        .defaults = defaults,
+        .lora = &lora,
+        .finish = finish};
