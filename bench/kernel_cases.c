@@ -172,7 +172,7 @@ static void make_table(struct op *op, struct kernel_place *p, const struct bench
 	case OP_EMBED_GRAD:
 		op->embed_grad = (struct op_embed_grad){kernel_take(p, s->vocab * cols, DTYPE_F32),
 		        kernel_take(p, rows * cols, dtype), index->id,
-		        kernel_take(p, rows + s->vocab + 1, DTYPE_I32), rows, cols, s->vocab, -1, dtype};
+		        kernel_take(p, rows + s->vocab + 1, DTYPE_I32), rows, cols, s->vocab, -1, dtype, 0};
 		break;
 	default:
 		assert(!"an op that kernel_case_make lists here");

@@ -325,7 +325,7 @@ static const struct dialect_key keys[] = {
         ONLY("peft_config.bias lora_bias peft_config.lora_bias", ITEM_OFF,
                 "adapters here train no biases; set bias to none"),
         ONLY("lora_task_type peft_config.task_type", "CAUSAL_LM", "only CAUSAL_LM is supported"),
-        PASS("loraplus_lr_embedding"), /* the embedding has no adapter */
+        PASS("loraplus_lr_embedding"), /* an adapter of the embedding is refused with LoRA+ */
         PASS("peft_config.name"),      /* LLaMA-Factory's v1 looks at it */
         ONLY("peft_config.peft_type", "LORA", "of adapters only LoRA is supported"),
         ONLY("peft_init_lora_weights peft_config.init_lora_weights", "true on yes 1",

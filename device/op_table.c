@@ -9,7 +9,11 @@ int op_describe_gather(struct op_facts *f, const struct op_gather *p)
 {
 	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(table_rows, 1) || COMPUTE_DTYPE(dtype))
 		return ERR_RANGE;
-	READ(table, .dtype = p->dtype, .rows = p->table_rows, .cols = p->cols, .used_rows = p->rows);
+	if (p->is_turned && p->accumulate)
+		return op_refuse(f, "a turned table with accumulate");
+	READ(table, .dtype = p->dtype, .rows = p->is_turned ? p->cols : p->table_rows,
+	        .cols = p->is_turned ? p->table_rows : p->cols,
+	        .used_rows = p->is_turned ? p->cols : p->rows);
 	READ(index, .dtype = DTYPE_I32, .cols = p->rows);
 	WRITE_OR_ADD(out, p->accumulate, .dtype = p->dtype, .rows = p->rows, .cols = p->cols);
 	return 0;
@@ -36,7 +40,9 @@ int op_describe_embed_grad(struct op_facts *f, const struct op_embed_grad *p)
 		return ERR_RANGE;
 	READ(dy, .dtype = p->dtype, .rows = p->rows, .cols = p->cols);
 	READ(index, .dtype = DTYPE_I32, .cols = p->rows);
-	UPDATE(grad, .dtype = DTYPE_F32, .rows = p->table_rows, .cols = p->cols, .used_rows = p->rows);
+	UPDATE(grad, .dtype = DTYPE_F32, .rows = p->is_turned ? p->cols : p->table_rows,
+	        .cols = p->is_turned ? p->table_rows : p->cols,
+	        .used_rows = p->is_turned ? p->cols : p->rows);
 	WRITE(scratch, .dtype = DTYPE_I32, .cols = embed_grad_scratch_count(p->rows, p->table_rows));
 	return 0;
 }

@@ -18,6 +18,7 @@ struct op_gather {
 	int64_t rows, cols, table_rows;
 	enum dtype dtype;
 	int accumulate;
+	int is_turned; /* 1: table is stored [cols, table_rows]; not with accumulate */
 };
 
 /* out[index[i],:] = x[i,:]. No two indices are equal. Other rows of out keep their values. */
@@ -34,6 +35,7 @@ struct op_embed_grad {
 	dev_addr grad, dy, index, scratch;
 	int64_t rows, cols, table_rows, skip_index;
 	enum dtype dtype;
+	int is_turned; /* 1: grad is stored [cols, table_rows] */
 };
 int64_t embed_grad_scratch_count(int64_t rows, int64_t table_rows);
 

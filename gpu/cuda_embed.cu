@@ -85,10 +85,31 @@ int rows_start(const struct cuda_launch *at, const char *what, dev_addr out, dev
 	return rows_start_wide<T, 1, WAY>(at, what, to, x, i, rows, cols);
 }
 
+/* Rows of a turned table are its columns: of few columns (the rank of an adapter), each far from the next. */
+template <class T>
+__global__ void __launch_bounds__(ROWS_BLOCK) columns_kernel(
+        T *out, const T *table, const int32_t *index, int64_t rows, int64_t cols, int64_t table_rows)
+{
+	const int64_t at = (int64_t)blockIdx.x * ROWS_BLOCK + threadIdx.x;
+
+	if (at < rows * cols)
+		out[at] = table[at % cols * table_rows + index[at / cols]];
+}
+
+template <class T> int columns_start(const struct cuda_launch *at, const struct op_gather *o)
+{
+	return cuda_start(at, "gather", columns_kernel<T>,
+	        dim3((unsigned)ceil_div(o->rows * o->cols, ROWS_BLOCK)), ROWS_BLOCK, 0, dev_ptr<T>(o->out),
+	        dev_ptr<const T>(o->table), dev_ptr<const int32_t>(o->index), o->rows, o->cols,
+	        o->table_rows);
+}
+
 } // namespace
 
 extern "C" int cuda_gather(const struct cuda_launch *at, const struct op_gather *o)
 {
+	if (o->is_turned)
+		return o->dtype == DTYPE_BF16 ? columns_start<bf16>(at, o) : columns_start<float>(at, o);
 	auto start = o->dtype == DTYPE_BF16
 	                     ? o->accumulate ? rows_start<bf16, ROWS_ADD> : rows_start<bf16, ROWS_PICK>
 	             : o->accumulate ? rows_start<float, ROWS_ADD>

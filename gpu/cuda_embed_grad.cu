@@ -268,7 +268,16 @@ template <class T> struct sum_shape {
 	const int32_t *index, *order;
 	int32_t rows;         /* row numbers are int32 */
 	int64_t cols, strips; /* a strip: 32 N columns */
+	int64_t turned_rows;  /* grad is [cols, turned_rows]; 0: it is not turned. Only with N = 1 */
 };
+
+template <class T, int N>
+__device__ __forceinline__ float *sum_at(const struct sum_shape<T> &s, int64_t row, int64_t col)
+{
+	if (N == 1 && s.turned_rows)
+		return s.grad + col * s.turned_rows + row;
+	return s.grad + row * s.cols + col;
+}
 
 /* The row at position p of a run that began before; -1: the run has ended. */
 __device__ __forceinline__ int32_t sum_row(const int32_t *order, int32_t p, int32_t rows)
@@ -367,7 +376,7 @@ __device__ void sum_long(const struct sum_shape<T> &s, T *shared, int32_t p, int
 	for (int stage = 0; stage < LONG_STAGES - 1; stage++)
 		sum_fetch<T, N>(s, run, stage, col);
 	if (is_adding) /* the first row is stored as ~row */
-		sum = s.grad[to * s.cols + own] + to_float(s.dy[~s.order[p] * s.cols + own]);
+		sum = *sum_at<T, N>(s, to, own) + to_float(s.dy[~s.order[p] * s.cols + own]);
 	p++;
 	for (int stage = 0; p < run.end; p += LONG_ROWS, stage = (stage + 1) % LONG_STAGES) {
 		const T *from = shared + stage * LONG_ROWS * COLS + tid;
@@ -387,7 +396,7 @@ __device__ void sum_long(const struct sum_shape<T> &s, T *shared, int32_t p, int
 	cp_async_wait<0>();
 	__syncthreads(); /* shared is free */
 	if (is_adding)
-		s.grad[to * s.cols + own] = sum;
+		*sum_at<T, N>(s, to, own) = sum;
 }
 
 /* A block has one strip of the runs that begin at SUM_POSITIONS positions: a warp adds each short run, then
@@ -414,7 +423,7 @@ __global__ void __launch_bounds__(SUM_BLOCK, SUM_BLOCKS) sum_kernel(struct sum_s
 		const uint32_t ended = __ballot_sync(0xffffffffu, row < 0);
 
 		if (ended)
-			sum_short<T, N>(s.grad + grad_row * s.cols + col, s.dy + col, row, __ffs(ended) - 1,
+			sum_short<T, N>(sum_at<T, N>(s, grad_row, col), s.dy + col, row, __ffs(ended) - 1,
 			        s.cols, col < s.cols);
 		else
 			longs |= 1u << i;
@@ -435,7 +444,7 @@ template <class T, int N> int sum_start(const struct cuda_launch *at, const stru
 	const struct sum_shape<T> s = {
 		dev_ptr<float>(o->grad), dev_ptr<const T>(o->dy), dev_ptr<const int32_t>(o->index),
 		        dev_ptr<const int32_t>(o->scratch), (int32_t)o->rows, o->cols,
-		        ceil_div(o->cols, WARP *N)
+		        ceil_div(o->cols, WARP *N), o->is_turned ? o->table_rows : 0
 	};
 
 	return cuda_start(at, "embed_grad", sum_kernel<T, N>,
@@ -444,7 +453,7 @@ template <class T, int N> int sum_start(const struct cuda_launch *at, const stru
 
 template <class T> int sum_start_either(const struct cuda_launch *at, const struct op_embed_grad *o)
 {
-	if (is_aligned(dev_ptr<void>(o->grad), 16) && is_aligned(dev_ptr<void>(o->dy), 16) &&
+	if (!o->is_turned && is_aligned(dev_ptr<void>(o->grad), 16) && is_aligned(dev_ptr<void>(o->dy), 16) &&
 	        o->cols % vec_count<T> == 0)
 		return sum_start<T, vec_count<T>>(at, o);
 	return sum_start<T, 1>(at, o);

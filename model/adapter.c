@@ -123,17 +123,20 @@ static int fail_name(const struct model *model, const char *name, int is_other)
 	model_list_modules(&modules, model, 0);
 	err = str_check(&modules) ? ERR_NOMEM
 	                          : err_set(ERR_INPUT, "%.80s: %s: %s", name,
-	                                    is_other ? "only the matrices of blocks can have adapters"
+	                                    is_other ? "it cannot have an adapter; these can"
 	                                             : "the model has no such module; it has",
 	                                    modules.data ? modules.data : "");
 	str_free(&modules);
 	return err;
 }
 
-/* The module of a tensor: its name without ".weight" (mem_free). */
-static char *module_of(const struct model_tensor *t)
+/* The module of a tensor: its name, of a head as in transformers 5, without ".weight" (mem_free). */
+static char *module_of(const struct model *model, const struct model_tensor *t)
 {
-	return mem_strndup(t->name, (size_t)(strrchr(t->name, '.') - t->name));
+	const char *head = t->role == ROLE_HEAD_W ? model->family->head_alias : NULL,
+	           *name = head ? head : t->name;
+
+	return mem_strndup(name, (size_t)(strrchr(name, '.') - name));
 }
 
 /* ---- names and expressions ---- */
@@ -239,37 +242,45 @@ int adapter_means_head(const struct model *model, const char *name, const struct
 static int mark_matches(
         char *chosen, char mark, int *found, const struct model *model, const char *name, const json_t *names)
 {
-	int is_all = !strcmp(name, all_linear), others = 0, err = 0;
+	int is_all = !strcmp(name, all_linear), others = 0, is_head = 0, err = 0;
 	const char *own = common_name(model, name);
 	struct name_pattern *pattern = NULL;
 
 	if (!is_all && is_expression(name))
 		err = name_pattern_open(&pattern, NULL, name);
 	if (!err && !is_all)
-		others = adapter_means_head(model, own, pattern);
-	err = others < 0 ? others : err;
+		is_head = adapter_means_head(model, own, pattern);
+	if (!err)
+		err = is_head < 0 || !mark ? min_i64(is_head, 0) : adapter_check_tied(model, name, is_head);
 	for (int i = 0; i < model->tensor_count && !err; i++) {
 		const struct model_tensor *t = &model->tensors[i];
 		int is_stack = expert_parts(t->role), fits;
-		char *module = pattern && t->rank > 1 && !is_stack ? module_of(t) : NULL;
+		int has_module = !is_stack && (t->rank > 1 || role_facts[t->role].kind == KIND_NORM);
+		char *module = pattern && has_module ? module_of(model, t) : NULL;
 
 		if (is_stack)
 			fits = mark_experts(
 			        chosen, mark, i, own, &(struct wanted_experts){model, pattern, names});
+		else if (is_head && t->role == ROLE_HEAD_W)
+			fits = 1;
 		else if (pattern)
-			fits = module        ? adapter_name_fits(model, module, expression_fits, pattern)
-			       : t->rank > 1 ? ERR_NOMEM
-			                     : 0;
+			fits = module       ? adapter_name_fits(model, module, expression_fits, pattern)
+			       : has_module ? ERR_NOMEM
+			                    : 0;
 		else
-			fits = is_all || names_module(own, t);
+			fits = is_all ? t->layer >= 0 : names_module(own, t);
 		mem_free(module);
 		if (fits < 0)
 			err = fits;
 		else if (is_stack)
 			*found |= fits;
-		else if (fits && !model_may_adapt(model, t->role))
+		else if (fits && mark && t->role == ROLE_EMBED)
+			err = adapter_check_tied(model, name, 1);
+		if (fits <= 0 || is_stack || err)
+			continue;
+		if (!model_may_adapt(model, t->role))
 			others = 1;
-		else if (fits)
+		else
 			chosen[i] = mark, *found = 1;
 	}
 	name_pattern_close(pattern);
@@ -277,12 +288,9 @@ static int mark_matches(
 		log_warn("%s: layers of linear attention get an adapter on out_proj only: "
 		         "the files weave the rows of their other matrices",
 		        all_linear);
-	if (err || is_all || !others)
+	*found |= !mark && (others || is_head > 0); /* a tied model has no tensor for its head */
+	if (err || is_all || !mark || !others)
 		return err;
-	if (!mark) {
-		*found = 1;
-		return 0;
-	}
 	return *found && !is_expression(name) ? 0 : fail_name(model, name, 1);
 }
 
@@ -407,7 +415,8 @@ static int set_adapter(struct model_config *config, const struct adapter_options
         const struct model *model, int tensor, int part, char *const used[2])
 {
 	const struct model_tensor *t = &model->tensors[tensor];
-	char *module = expert_parts(t->role) ? expert_module(model, tensor, part, 0) : module_of(t);
+	struct adapter_config *adapter = t->layer < 0 ? config->adapter : config->block[t->layer].adapter;
+	char *module = expert_parts(t->role) ? expert_module(model, tensor, part, 0) : module_of(model, t);
 	int a = (int)role_adapter(t->role) + 2 * part, err = module ? 0 : ERR_NOMEM;
 	double rank = (double)o->rank, alpha = o->alpha;
 
@@ -417,14 +426,14 @@ static int set_adapter(struct model_config *config, const struct adapter_options
 		err = pattern_value(
 		        &alpha, model, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
 	mem_free(module);
-	if (!err && o->use_dora && expert_parts(t->role))
+	if (!err && o->use_dora && role_magnitude((enum tensor_role)a) == ROLE_COUNT)
 		err = err_set(ERR_UNSUPPORTED,
-		        "%s: DoRA of experts is not supported; name other modules, or leave %s out",
-		        o->called.targets, o->called.dora);
-	for (int i = a; i < a + 2 && !err; i++) {
-		config->block[t->layer].adapter[i].rank = (int64_t)rank;
-		config->block[t->layer].adapter[i].scale = alpha / (o->use_rslora ? sqrt(rank) : rank);
-	}
+		        "%s: DoRA of %s is not supported; name other modules, or leave %s out",
+		        o->called.targets, expert_parts(t->role) ? "experts" : "the embedding",
+		        o->called.dora);
+	for (int i = a; i < a + 2 && !err; i++)
+		adapter[i] =
+		        (struct adapter_config){(int64_t)rank, alpha / (o->use_rslora ? sqrt(rank) : rank)};
 	config->adapter_rank = max_i64(config->adapter_rank, (int64_t)rank);
 	return err;
 }
@@ -444,6 +453,7 @@ static int set_adapters(struct model_config *config, const struct adapter_option
 	}
 	for (int64_t l = 0; l < config->L; l++)
 		memset(config->block[l].adapter, 0, sizeof(config->block[l].adapter));
+	memset(config->adapter, 0, sizeof(config->adapter));
 	for (int t = 0; t < model->tensor_count && !err; t++)
 		for (int part = 0; part < 2 && !err; part++)
 			if (chosen[t] & 1 << part)
@@ -551,7 +561,7 @@ int model_tensor_is_adapter(const struct model_tensor *tensor)
 
 int model_may_adapt(const struct model *model, enum tensor_role role)
 {
-	if (family_woven_of(model->family, role))
+	if (family_woven_of(model->family, role) || (role == ROLE_EMBED && model_ties_head(model)))
 		return 0;
 	return role_adapter(role) != ROLE_COUNT;
 }
@@ -568,30 +578,4 @@ int model_matrix_is_turned(const struct model *model, const struct model_tensor 
 	enum role_kind kind = role_facts[matrix->role].kind;
 
 	return model->config.weight_in_out && (kind == KIND_MATRIX || kind == KIND_RESIDUAL);
-}
-
-int model_base_open(struct model **base, const struct model *model)
-{
-	struct model_config config = model->config;
-	struct model *m = mem_alloc(1, sizeof(*m));
-	int err;
-
-	*base = NULL;
-	if (!m)
-		return ERR_NOMEM;
-	config.adapter_rank = 0;
-	*m = *model;
-	err = model_rebuild_copy(m, &config);
-	if (err)
-		mem_free(m);
-	else
-		*base = m;
-	return err;
-}
-
-void model_base_close(struct model *base)
-{
-	if (base)
-		model_tables_free(base);
-	mem_free(base);
 }

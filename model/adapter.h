@@ -3,7 +3,8 @@
  * A matrix W [out, in] with an adapter computes y = W x + s B (A x), with A [rank, in] and B [out, rank]. Its
  * tensors are rows of the table behind W's, "...q_proj.lora_A.weight" and "...q_proj.lora_B.weight": PEFT's
  * names without "base_model.model.". A starts uniform in +-1 / sqrt(in), B zero, so the model starts as its
- * base.
+ * base. The embedding's adapter adds s B A[:, token], with "...embed_tokens.lora_embedding_A" [rank, tokens],
+ * zero at first, and B normal.
  *
  * With magnitudes m [out] (DoRA; "...q_proj.lora_magnitude_vector") y = m / n (W x + s B (A x)), where n are
  * the norms of the rows of W + s B A, which gradients take for constant. m starts as the norms of W's rows.

@@ -16,6 +16,9 @@ int adapter_name_fits(const struct model *model, const char *module,
  * name that transformers has for its module. 1, 0, ERR_*. */
 int adapter_means_head(const struct model *model, const char *name, const struct name_pattern *pattern);
 
+/* ERR_UNSUPPORTED if the name is one of embedding and head, and they are one tensor. */
+int adapter_check_tied(const struct model *model, const char *name, int is_one_of_them);
+
 /* Modules that train whole: takes their adapters away, and marks their tensors. And tensors that an adapter's
  * files have values for. */
 int adapter_drop_saved(char *chosen, const struct model *model, const struct adapter_options *o);

@@ -29,6 +29,17 @@ static int is_within(const struct model *model, const char *name, const struct m
 	return fits;
 }
 
+int adapter_check_tied(const struct model *model, const char *name, int is_one_of_them)
+{
+	if (!is_one_of_them || !model_ties_head(model))
+		return 0;
+	return err_set(ERR_UNSUPPORTED,
+	        "%.80s: the model ties its embedding to its head, "
+	        "one tensor where PEFT trains a copy of one of them; untie them first: "
+	        "save the model with transformers and tie_word_embeddings=False",
+	        name);
+}
+
 /* Marks the tensors of modules that have such a name. 1: there are some; 0; ERR_UNSUPPORTED: an embedding
  * that the head reads too. */
 static int mark_saved_name(char *marked, const struct model *model, const char *name)
@@ -47,13 +58,8 @@ static int mark_saved_name(char *marked, const struct model *model, const char *
 		is_tied |= tensor->role == ROLE_EMBED && model->config.tied;
 		marked[t] = 1;
 	}
-	if (found > 0 && is_tied)
-		return err_set(ERR_UNSUPPORTED,
-		        "%.80s: the model ties its embedding to its head, "
-		        "one tensor where PEFT trains a copy of one of them; untie them first: "
-		        "save the model with transformers and tie_word_embeddings=False",
-		        name);
-	return found;
+	is_tied = found > 0 ? adapter_check_tied(model, name, is_tied) : 0;
+	return is_tied < 0 ? is_tied : found;
 }
 
 /* Marks the tensors of modules that train whole. Names that fit none are treated as those of targets. */

@@ -104,7 +104,7 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 	case DIM_INPUT:
 		return c->input_columns;
 	case DIM_RANK:
-		return b->adapter[role].rank;
+		return config_adapter(c, role, layer)->rank;
 	}
 	return 0;
 }

@@ -384,7 +384,7 @@ static void add_adapters(struct str *out, const struct model *model)
 
 		if (!role_is_a(model->tensors[t].role))
 			continue;
-		rank = model->config.block[model->tensors[t].layer].adapter[model->tensors[t].role].rank;
+		rank = config_adapter(&model->config, model->tensors[t].role, model->tensors[t].layer)->rank;
 		least = min_i64(least, rank);
 		most = max_i64(most, rank);
 	}

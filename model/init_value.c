@@ -27,6 +27,10 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 	if (kind ==
 	        KIND_MAGNITUDE) /* the norm of the matrix's row, which its values give (train/magnitudes.h) */
 		return 0;
+	if (t->role == ROLE_EMBED_LORA_A || t->role == ROLE_EMBED_LORA_B) /* as PEFT: A zero, B not */
+		return t->role == ROLE_EMBED_LORA_A
+		               ? 0
+		               : (float)rng_normal(seed, (uint64_t)tensor, (uint64_t)index);
 	if (kind == KIND_ADAPTER) /* A or, zero, B */
 		return role_is_a(t->role)
 		               ? (float)((2 * rng_uniform(seed, (uint64_t)tensor, (uint64_t)index) - 1) /

@@ -92,14 +92,13 @@ int model_tensor_put(struct model *model, enum tensor_role role, int layer, char
 static int adapter_put(
         struct model *model, enum tensor_role a, int layer, const char *module, int len, uint64_t *total)
 {
-	static const char *const names[] = {"lora_A", "lora_B"};
+	const char *form = a == ROLE_EMBED_LORA_A ? "%.*s.lora_embedding_%c" : "%.*s.lora_%c.weight";
+	int64_t rank = config_adapter(&model->config, a, layer)->rank;
 	int err = 0;
 
-	for (int i = 0; model->config.block[layer].adapter[a].rank && i < 2 && !err; i++)
-		err = model_tensor_put(
-		        model, a + i, layer, mem_printf("%.*s.%s.weight", len, module, names[i]), total);
-	if (!err && model->config.adapter_magnitudes && model->config.block[layer].adapter[a].rank &&
-	        role_magnitude(a) != ROLE_COUNT)
+	for (int i = 0; rank && i < 2 && !err; i++)
+		err = model_tensor_put(model, a + i, layer, mem_printf(form, len, module, "AB"[i]), total);
+	if (!err && model->config.adapter_magnitudes && rank && role_magnitude(a) != ROLE_COUNT)
 		err = model_tensor_put(model, role_magnitude(a), layer,
 		        mem_printf("%.*s.lora_magnitude_vector", len, module), total);
 	return err;
@@ -543,8 +542,9 @@ int model_gradient_is_product(const struct model *model, int tensor)
 	case KIND_RESIDUAL:
 	case KIND_STACK:
 	case KIND_RESIDUAL_STACK:
-	case KIND_ADAPTER:
 		return 1;
+	case KIND_ADAPTER: /* the embedding's A gets columns of the tokens that occur */
+		return role != ROLE_EMBED_LORA_A;
 	case KIND_TABLE:
 		return role_facts[role].stage == STAGE_HEAD || (role == ROLE_EMBED && model->config.tied);
 	default:

@@ -87,6 +87,9 @@ static inline int64_t model_tensor_rows(const struct model_tensor *tensor)
 	return tensor->count / model_tensor_cols(tensor);
 }
 
+/* 1 if the head reads the embedding's tensor. */
+#define model_ties_head(model) ((model)->config.tied && (model)->config.has[ROLE_HEAD_W])
+
 /* 1 if it has the value of the model's files throughout a run: neither trained nor an adapter's. */
 static inline int model_tensor_is_of_base(const struct model_tensor *tensor)
 {

@@ -124,6 +124,11 @@ struct latent_config {
 	int64_t own, shared, value;
 };
 
+struct adapter_config {
+	int64_t rank; /* 0: none; so is any where the model's adapter_rank is 0 */
+	double scale;
+};
+
 /* What a block is. Blocks of one model may differ in all of it. */
 struct block_config {
 	struct block_stage stage[BLOCK_STAGES_MAX]; /* in the order of forward */
@@ -146,10 +151,7 @@ struct block_config {
 	struct block_scales scales;
 	int64_t taps;                  /* of the filters of CONV_W, SCAN_CONV_W or CONV_FILTER_W */
 	struct experts_config experts; /* with ROUTER_W */
-	struct {
-		int64_t rank; /* 0: none; so is any where the model's adapter_rank is 0 */
-		double scale;
-	} adapter[ROLE_COUNT]; /* by the role of A and of B (model/adapter.h) */
+	struct adapter_config adapter[ROLE_COUNT]; /* by the role of A and of B (model/adapter.h) */
 };
 
 /* A stage by its kind and block (-1: outside of blocks). Values that stages make and read: model/values.h. */
@@ -233,6 +235,7 @@ struct model_config {
 	int balance_class, balance_asked;
 	double balance_coef, balance;
 	int64_t adapter_rank; /* the largest of all adapters; 0: none (model/adapter.h) */
+	struct adapter_config adapter[ROLE_COUNT]; /* those outside of blocks */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[16];               /* tokens that end a text */
@@ -243,6 +246,13 @@ struct model_config {
 	double dropout;
 	const char *dropout_key;
 };
+
+/* The adapter of a role, in a block or (layer -1) outside of blocks. */
+static inline const struct adapter_config *config_adapter(
+        const struct model_config *c, enum tensor_role role, int layer)
+{
+	return layer >= 0 ? &c->block[layer].adapter[role] : &c->adapter[role];
+}
 
 /* The MLP is act(gate) * up, else act(up). */
 static inline int block_is_gated(const struct block_config *b)

@@ -25,8 +25,9 @@ void model_list_modules(struct str *out, const struct model *model, int is_adapt
 		const struct model_tensor *t = &model->tensors[i];
 		const char *end = strrchr(t->name, '.'), *begin;
 
-		if (is_adapted && role_is_a(t->role)) /* its module: the name ends in .lora_A.weight */
-			end = t->name + strlen(t->name) - strlen(".lora_A.weight");
+		if (is_adapted &&
+		        role_is_a(t->role)) /* its module: .lora_A.weight or the embedding's follows */
+			end = strstr(t->name, ".lora_");
 		else if (is_adapted || !model_may_adapt(model, t->role) || expert_parts(t->role))
 			continue;
 		begin = end;

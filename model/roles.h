@@ -14,7 +14,8 @@
  *   kind   TABLE    matrix [out, in], always stored so: embeddings and heads
  *          MATRIX   matrix of a block, [out, in], or [in, out] if the family stores it so
  *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
- *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so
+ *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so; of the embedding A
+ *                   is [rank, tokens]
  *          BIAS_STACK  [out, in], `out` vectors that are added: one for each expert
  *          STACK    matrices [out, in] of all experts of a block, [E, out, in], or [E, in, out]
  *          RESIDUAL_STACK  a STACK that writes to the residual stream
@@ -240,6 +241,11 @@
 	ROW(INPUT_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, INPUT)                                       \
 	ROW(INPUT_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, HIDDEN, RANK)                                      \
 	ROW(INPUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, INPUT, HIDDEN, ONE)                                     \
+	ROW(EMBED_LORA_A, MODEL, ADAPTER, ADAPTER, EMBED, RANK, VOCAB)                                       \
+	ROW(EMBED_LORA_B, MODEL, ADAPTER, ADAPTER, EMBED, HIDDEN, RANK)                                      \
+	ROW(HEAD_LORA_A, MODEL, ADAPTER, ADAPTER, HEAD, RANK, HIDDEN)                                        \
+	ROW(HEAD_LORA_B, MODEL, ADAPTER, ADAPTER, HEAD, VOCAB, RANK)                                         \
+	ROW(HEAD_LORA_M, MODEL, ADAPTER, MAGNITUDE, HEAD, VOCAB, ONE)                                        \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
 	ROW(DENSE1_W, MODEL, POOLER, TABLE, HEAD, DENSE_OUT, DENSE_IN)                                       \
@@ -340,7 +346,9 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(SHARED_DOWN_W, SHARED_DOWN_LORA_A)                                                           \
 	ADAPTED(SHARED_WEIGHT_W, SHARED_WEIGHT_LORA_A)                                                       \
 	ADAPTED(INPUT_GATE_W, INPUT_GATE_LORA_A)                                                             \
-	ADAPTED(INPUT_W, INPUT_LORA_A)
+	ADAPTED(INPUT_W, INPUT_LORA_A)                                                                       \
+	ADAPTED(EMBED, EMBED_LORA_A)                                                                         \
+	ADAPTED(HEAD_W, HEAD_LORA_A)
 
 /* The kinds of stages: the one list of them.
  *
@@ -438,7 +446,7 @@ struct role_facts {
 /* The A of a matrix's adapter; B is the next role. ROLE_COUNT: such a matrix has none. */
 enum tensor_role role_adapter(enum tensor_role matrix);
 
-/* The magnitudes beside an A. ROLE_COUNT: there are none, of experts. */
+/* The magnitudes beside an A. ROLE_COUNT: there are none, of experts and of the embedding. */
 enum tensor_role role_magnitude(enum tensor_role a);
 
 extern const struct role_facts role_facts[ROLE_COUNT];

@@ -235,7 +235,7 @@ static void documents_sum(struct stage_call *call, const struct places *p, dev_a
 	zero(call, pooled, N * C * 4);
 	call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
 	                      .embed_grad = {pooled, rows, call->batch->own[VECTORS_DOCUMENT],
-	                              scratch_at(call, p->sort), call->tokens, C, N, -1, dtype}});
+	                              scratch_at(call, p->sort), call->tokens, C, N, -1, dtype, 0}});
 }
 
 /* One of the poolings: states of all tokens become F32 rows. */
@@ -294,7 +294,7 @@ static void mode_backward(struct stage_call *call, const struct places *p, enum 
 	if (mode == POOL_CLS || mode == POOL_LASTTOKEN)
 		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
 		                      .embed_grad = {wide, pooled, token_index(call, mode),
-		                              scratch_at(call, p->sort), N, C, tokens, -1, DTYPE_F32}});
+		                              scratch_at(call, p->sort), N, C, tokens, -1, DTYPE_F32, 0}});
 	else if (mode == POOL_MAX)
 		call_op(call,
 		        &(struct op){.kind = OP_POOL_MAX_GRAD,

@@ -3,8 +3,8 @@
 
     python check_peft.py FERRY [MODEL_TYPE...]      needs transformers 5 and peft; prints a line for each model
 
-Trains adapters of all linear modules, and of the head where it is not tied, with `ferry train` on a small model of
-the family; compares the losses of each token in peft and in `ferry eval`. Then makes such an adapter in peft and
+Trains adapters of all linear modules, and the head whole where it is not tied, with `ferry train` on a small model of
+the family; then adapters of embedding and head there; compares the losses of each token in peft and in `ferry eval`. Then makes such an adapter in peft and
 compares again. Exit code 1 where they differ by more than 2e-5.
 """
 import json
@@ -66,23 +66,29 @@ class Check:
         model.save_pretrained(self.work / "m")
         return bool(getattr(config, "tie_word_embeddings", False))
 
-    def there(self, saved, whole):
+    def tables(self):
+        """The names of the embedding and the head among the modules."""
+        model = self.open(False)
+        names = {id(m): n for n, m in model.named_modules()}
+        return [names[id(m)].rsplit(".")[-1] for m in (model.get_input_embeddings(), model.get_output_embeddings())]
+
+    def there(self, saved, whole, targets="all-linear"):
         keys = [f"lora_modules_to_save={saved[0]}"] if saved else []
         self.run("train", f"model={self.work}/m", f"data={self.rows}", f"output_dir={self.work}/out", "lora_rank=3",
-                 "lora_target_modules=all-linear", "learning_rate=0.05", "max_steps=3", "threads=1",
-                 "compute_dtype=fp32", "save_steps=0", *keys)
+                 f"lora_target_modules={targets}", "learning_rate=0.05", "max_steps=3", "threads=1",
+                 "compute_dtype=fp32", "save_steps=0", "overwrite_output_dir=on", *keys)
         adapter = self.work / "out/adapter"
         return peft_losses(peft.PeftModel.from_pretrained(self.open(whole), adapter)), self.ferry_losses(adapter)
 
-    def back(self, saved, whole):
+    def back(self, saved, whole, targets=None):
         base = self.open(whole)
         has_experts = any(".experts" in name for name, _ in base.named_parameters())
-        targets = ATTENTION if has_experts else TEXT_MODULES if whole else "all-linear"
+        targets = targets or (ATTENTION if has_experts else TEXT_MODULES if whole else "all-linear")
         model = peft.get_peft_model(base, peft.LoraConfig(
             r=3, lora_alpha=6, target_modules=targets, modules_to_save=saved or None,
             task_type="CAUSAL_LM"))
         for name, value in model.named_parameters():
-            if "lora_B" in name or "modules_to_save" in name:
+            if "lora_B" in name or "lora_embedding_A" in name or "modules_to_save" in name:
                 value.data.normal_(0, 0.2)
         model.save_pretrained(self.work / "made")
         return peft_losses(model), self.ferry_losses(self.work / "made")
@@ -111,9 +117,14 @@ def main():
             if sys.argv[2:] and kind not in sys.argv[2:]:
                 continue
             saved = [] if check.make(kind, keys, whole) else ["lm_head"]
-            worst = [float((a - b).abs().max()) for a, b in (check.there(saved, whole), check.back(saved, whole))]
+            pairs = [check.there(saved, whole), check.back(saved, whole)]
+            if saved and not whole:
+                tables = check.tables()
+                pairs += [check.there([], False, ",".join(tables)), check.back([], False, tables)]
+            worst = [float((a - b).abs().max()) for a, b in pairs]
             failed |= not all(w <= TOLERANCE for w in worst)
-            print(f"{name}: ferry's in peft {worst[0]:.1e}, peft's in ferry {worst[1]:.1e}", flush=True)
+            print(f"{name}: ferry's in peft {worst[0]:.1e}, peft's in ferry {worst[1]:.1e}",
+                  *(f"of embedding and head {w:.1e}" for w in worst[2:]), flush=True)
     sys.exit(failed)
 
 

@@ -13,7 +13,8 @@ static int is_adapter_name(const char *name, const char *other_name, void *arg)
 {
 	(void)other_name;
 	(void)arg;
-	return strstr(name, ".lora_A.") || strstr(name, ".lora_B.") || strstr(name, ".lora_magnitude_vector");
+	return strstr(name, ".lora_A.") || strstr(name, ".lora_B.") ||
+	       strstr(name, ".lora_magnitude_vector") || strstr(name, ".lora_embedding_");
 }
 
 /* The model of a case with its adapters, over a frozen base. */
@@ -59,12 +60,14 @@ static void check_table(const struct model *model, const json_t *tensors)
 		adapters += (size_t)model_tensor_is_adapter(&model->tensors[t]);
 	assert_int_equal(adapters, json_array_size(tensors));
 	for (int t = 0; t < model->tensor_count; t++) {
-		int a = model_adapter_of(model, t);
+		int a = model_adapter_of(model, t), is_embedding = model->tensors[t].role == ROLE_EMBED;
 
 		if (a < 0)
 			continue;
-		assert_true(strstr(model->tensors[a].name, ".lora_A.weight") != NULL);
-		assert_true(strstr(model->tensors[a + 1].name, ".lora_B.weight") != NULL);
+		assert_non_null(strstr(
+		        model->tensors[a].name, is_embedding ? ".lora_embedding_A" : ".lora_A.weight"));
+		assert_non_null(strstr(
+		        model->tensors[a + 1].name, is_embedding ? ".lora_embedding_B" : ".lora_B.weight"));
 		assert_int_equal(model->tensors[a].layer, model->tensors[t].layer);
 	}
 }
@@ -98,7 +101,8 @@ static void prepare(struct rig *r, dev_addr *kept)
 		if (!tensor->trainable)
 			r->grad[t] = DEV_NONE;
 		else
-			assert_true(model_gradient_is_product(r->model, t) == (tensor->rank == 2));
+			assert_int_equal(model_gradient_is_product(r->model, t),
+			        tensor->rank == 2 && tensor->role != ROLE_EMBED_LORA_A);
 		mem_free(values);
 	}
 }

@@ -367,8 +367,14 @@ static void test_colsum(void **state)
 
 struct embed {
 	int64_t rows, cols, table_rows, used, step; /* indices are 0, step, ... (used - 1) step */
-	int accumulate;
+	int accumulate, is_turned;
 };
+
+/* The place of column c of a row of the table, or of its gradient. */
+static int64_t embed_at(const struct embed *e, int64_t row, int64_t c)
+{
+	return e->is_turned ? c * e->table_rows + row : row * e->cols + c;
+}
 
 /* embed_grad with dy and index; fp32 in the order that is promised: to the bit. */
 static void embed_grad_try(struct ops_case *c, const struct embed *e, struct tensor *dy, struct tensor *index)
@@ -382,7 +388,7 @@ static void embed_grad_try(struct ops_case *c, const struct embed *e, struct ten
 
 	assert_non_null(want);
 	op.embed_grad = (struct op_embed_grad){tensor_addr(grad), tensor_addr(dy), tensor_addr(index),
-	        tensor_addr(scratch), rows, cols, e->table_rows, skip, dy->dtype};
+	        tensor_addr(scratch), rows, cols, e->table_rows, skip, dy->dtype, e->is_turned};
 	case_run(c, &op);
 	for (int64_t i = 0; i < grad->count; i++)
 		want[i] = (float)tensor_was(grad, i);
@@ -390,7 +396,7 @@ static void embed_grad_try(struct ops_case *c, const struct embed *e, struct ten
 		int64_t to = (int64_t)tensor_get(index, r);
 
 		for (int64_t i = 0; i < cols && to != skip; i++)
-			want[to * cols + i] += (float)tensor_get(dy, r * cols + i);
+			want[embed_at(e, to, i)] += (float)tensor_get(dy, r * cols + i);
 	}
 	for (int64_t i = 0; i < grad->count; i++)
 		case_check_bits(c, grad, i, f32_bits(want[i]), "grad");
@@ -414,10 +420,10 @@ static void embed_try(uint64_t seed, const struct embed *e)
 	for (int64_t i = 0; i < e->rows; i++)
 		tensor_set(index, i, (double)(e->step * case_int(&c, 0, e->used - 1)));
 	op.gather = (struct op_gather){tensor_addr(out), tensor_addr(table), tensor_addr(index), e->rows,
-	        e->cols, e->table_rows, dtype, e->accumulate};
+	        e->cols, e->table_rows, dtype, e->accumulate, e->is_turned};
 	case_run(&c, &op);
 	for (int64_t i = 0; i < e->rows * e->cols; i++) {
-		int64_t from = (int64_t)tensor_get(index, i / e->cols) * e->cols + i % e->cols;
+		int64_t from = embed_at(e, (int64_t)tensor_get(index, i / e->cols), i % e->cols);
 
 		case_check(&c, out, i, tensor_get(table, from) + (e->accumulate ? tensor_was(out, i) : 0), 0,
 		        "gather");
@@ -430,14 +436,18 @@ static void embed_try(uint64_t seed, const struct embed *e)
 static void test_embed(void **state)
 {
 	static const struct embed shapes[] = {
-	        {2100, 8, 300, 1, 1, 0},       /* one index in all rows, more than a sort takes at once */
-	        {2200, 8, 3200, 50, 64, 0},    /* all rows in one block of the sort */
-	        {3000, 16, 40000, 7, 5000, 1}, /* a table much larger than what occurs of it */
-	        {4100, 3, 9000, 9000, 1, 0},   /* hardly any index twice */
-	        {3, 9000, 4, 4, 1, 0},         /* long rows */
-	        {2, 16392, 3, 3, 1, 1},
-	        {130, 1, 70, 2, 1, 1},
-	        {1, 1, 1, 1, 1, 0},
+	        {2100, 8, 300, 1, 1, 0, 0},       /* one index in all rows, more than a sort takes at once */
+	        {2200, 8, 3200, 50, 64, 0, 0},    /* all rows in one block of the sort */
+	        {3000, 16, 40000, 7, 5000, 1, 0}, /* a table much larger than what occurs of it */
+	        {4100, 3, 9000, 9000, 1, 0, 0},   /* hardly any index twice */
+	        {3, 9000, 4, 4, 1, 0, 0},         /* long rows */
+	        {2, 16392, 3, 3, 1, 1, 0},
+	        {130, 1, 70, 2, 1, 1, 0},
+	        {1, 1, 1, 1, 1, 0, 0},
+	        {2100, 8, 300, 1, 1, 0, 1}, /* turned: adapters of the embedding */
+	        {4100, 16, 9000, 9000, 1, 0, 1},
+	        {130, 3, 70, 2, 1, 0, 1},
+	        {90, 1, 70, 70, 1, 0, 1},
 	};
 
 	(void)state;
@@ -452,14 +462,15 @@ static void test_embed(void **state)
 			e.cols = (e.cols + 7) / 8 * 8; /* rows begin where the first does */
 		e.table_rows = e.used = case_size(&c, 60);
 		e.step = 1;
-		e.accumulate = (int)case_int(&c, 0, 1);
+		e.is_turned = (int)case_int(&c, 0, 1);
+		e.accumulate = e.is_turned ? 0 : (int)case_int(&c, 0, 1);
 		embed_try(seed, &e);
 	}
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
 		embed_try(1000 + i, &shapes[i]);
 	for (int64_t rows = 30; rows < 70;
 	        rows += rows % 16 == 2 ? 13 : 1) /* runs beside what is added at once */
-		embed_try((uint64_t)(2000 + rows), &(struct embed){rows, rows % 3 ? 8 : 3, 2, 1, 1, 0});
+		embed_try((uint64_t)(2000 + rows), &(struct embed){rows, rows % 3 ? 8 : 3, 2, 1, 1, 0, 0});
 }
 
 static void scatter_try(uint64_t seed, int64_t rows, int64_t cols, int64_t first, int64_t step)

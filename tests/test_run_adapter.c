@@ -246,21 +246,23 @@ static void test_other_models(void **state)
 	assert_null(strstr(ferry_said(), "wq"));
 	adapter_set("a", "target_modules", json_pack("[s,s]", "wq", "c_attn"));
 	merge(2);
-	assert_said("target_modules: wq, c_attn: the model has no such module; it has: q_proj, k_proj");
+	assert_said("target_modules: wq, c_attn: the model has no such module; it has: embed_tokens, q_proj, "
+	            "k_proj");
 	adapter_set("a", "target_modules", json_pack("[s,s,s]", "q_proj", "v_proj", "lm_head"));
 	merge(2);
-	assert_said("lm_head: only the matrices of blocks can have adapters");
+	assert_said("\"base_model.model.lm_head.lora_A.weight\" is missing");
 	remove_run("out");
 	assert_ferry(0, NULL,
 	        "train model=%s data=%s output_dir=%s/out lora_rank=2 max_steps=1 threads=1 "
 	        "lora_target_modules=q_proj,wq,c_attn lora_modules_to_save=score,norm",
 	        tiny.dir, tiny.data, work_dir);
-	assert_said("lora_target_modules: the model has no module wq, c_attn; it has q_proj, k_proj");
+	assert_said("lora_target_modules: the model has no module wq, c_attn; it has embed_tokens, q_proj, "
+	            "k_proj");
 	assert_said("lora_modules_to_save: the model has no module score");
 	assert_ferry(2, NULL,
 	        "train model=%s data=%s output_dir=%s/no lora_rank=2 lora_target_modules=wq,c_attn", tiny.dir,
 	        tiny.data, work_dir);
-	assert_said("wq, c_attn: the model has no such module; it has: q_proj");
+	assert_said("wq, c_attn: the model has no such module; it has: embed_tokens, q_proj");
 	assert_ferry(2, NULL,
 	        "train model=%s data=%s output_dir=%s/no lora_rank=2 lora_modules_to_save=score", tiny.dir,
 	        tiny.data, work_dir);

@@ -201,11 +201,23 @@ static int adapt_as_asked(struct session *s)
 
 int session_adapt(struct session *s)
 {
+	const struct config *c = s->config;
+	int rc = 0;
+
 	if (s->model->config.adapter_rank)
 		return 0;
-	if (s->config->lora_adapter)
-		return adapt_as_found(s);
-	return s->config->lora_rank ? adapt_as_asked(s) : 0;
+	if (c->lora_adapter)
+		rc = adapt_as_found(s);
+	else if (c->lora_rank)
+		rc = adapt_as_asked(s);
+	if (!rc && c->loraplus_lr_ratio > 1 && s->model->config.adapter[ROLE_EMBED_LORA_A].rank)
+		rc = err_set(ERR_UNSUPPORTED,
+		        "%s=%g: LoRA+ of an adapter of the embedding is not supported, as PEFT gives it a "
+		        "rate of "
+		        "its own; leave the embedding out of %s, or loraplus_lr_ratio out",
+		        config_where(c, "loraplus_lr_ratio"), c->loraplus_lr_ratio,
+		        c->lora_adapter ? "the adapter" : config_where(c, "lora_target_modules"));
+	return rc;
 }
 
 /* Beside adapters a classifier's head trains, and one of masked words that has random values. */
@@ -221,7 +233,7 @@ int adapters_pattern(char **pattern, const struct session *s)
 
 	if (trainable)
 		str_printf(&text, "(?:%s)|", trainable);
-	str_add(&text, ".*\\.lora_(?:[AB]\\.weight|magnitude_vector)");
+	str_add(&text, ".*\\.lora_(?:[AB]\\.weight|embedding_[AB]|magnitude_vector)");
 	for (int t = 0; t < s->model->tensor_count; t++)
 		if ((s->model->tensors[t].in_adapter == IN_ADAPTER_PART &&
 		            !model_tensor_is_adapter(&s->model->tensors[t])) ||

@@ -64,7 +64,8 @@ static void factors_free(struct factors *f)
 	*f = (struct factors){.tensor = -1};
 }
 
-/* Reads A [rank, in] and B [out, rank]. A matrix that is stored [in, out] takes both turned. */
+/* Reads A [rank, in] and B [out, rank]. A matrix that is stored [in, out] takes both turned, and so does the
+ * embedding, which has a row of each input. */
 static int factor_read(struct merge *m, struct factor *f, const struct model_tensor *matrix, int a)
 {
 	const struct model_tensor *of_a = &m->model->tensors[a], *of_b = &m->model->tensors[a + 1];
@@ -74,15 +75,15 @@ static int factor_read(struct merge *m, struct factor *f, const struct model_ten
 
 	for (int i = 0; i < 2 && !err; i++)
 		err = weights_read(m->from, a + i, 0, m->model->tensors[a + i].count, values[i]);
-	if (model_matrix_is_turned(m->model, matrix)) {
+	if (model_matrix_is_turned(m->model, matrix) || matrix->role == ROLE_EMBED) {
 		f->left = turned(values[0], of_a->shape[0], of_a->shape[1]);
 		f->right = turned(values[1], of_b->shape[0], of_b->shape[1]);
 	} else {
 		f->left = values[1];
 		f->right = values[0];
 	}
-	f->rank = m->model->config.block[of_a->layer].adapter[of_a->role].rank;
-	f->scale = (float)m->model->config.block[of_a->layer].adapter[of_a->role].scale;
+	f->rank = config_adapter(&m->model->config, of_a->role, of_a->layer)->rank;
+	f->scale = (float)config_adapter(&m->model->config, of_a->role, of_a->layer)->scale;
 	return !err && (!f->left || !f->right) ? ERR_NOMEM : err;
 }
 

@@ -61,9 +61,12 @@ static int list_has(const json_t *list, const json_t *item)
 static char *peft_name(const struct model *model, const char *whole, const char *name)
 {
 	static const char base[] = "model.";
+	const char *head = family_head_name(model->family), *alias = model->family->head_alias;
+	size_t len = head ? (size_t)(strrchr(head, '.') - head) + 1 : 0;
 
-	if (model->family->head_alias && family_is_head(model->family, name))
-		name = model->family->head_alias;
+	if (alias && head && !strncmp(name, head, len)) /* its own tensor, or its adapter's */
+		return mem_printf(
+		        "%s%.*s.%s", PEFT_PREFIX, (int)(strrchr(alias, '.') - alias), alias, name + len);
 	if (!whole && model->family->module_prefix && !strncmp(name, model->prefix, strlen(model->prefix)))
 		return mem_printf(
 		        "%s%s%s", PEFT_PREFIX, model->family->module_prefix, name + strlen(model->prefix));
@@ -130,7 +133,7 @@ static double scale_of(const struct model *model, int a)
 {
 	const struct model_tensor *t = &model->tensors[a];
 
-	return model->config.block[t->layer].adapter[t->role].scale;
+	return config_adapter(&model->config, t->role, t->layer)->scale;
 }
 
 /* Whether this matrix has the same adapter in every block, but for its values. */
@@ -377,6 +380,17 @@ static int64_t file_tensors(const struct model *model)
 	return count;
 }
 
+/* The name of a matrix that has an adapter: "lm_head.base_layer.weight" of "lm_head.weight", which it frees.
+ */
+static char *within_adapter(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+	char *out = mem_printf("%.*s" PEFT_WITHIN "%s", (int)(dot - name), name, dot);
+
+	mem_free((void *)(uintptr_t)name);
+	return out;
+}
+
 static struct safetensors_decl piece_decl(
         const struct peft_export *o, const struct model *model, int t, int64_t piece)
 {
@@ -387,6 +401,10 @@ static struct safetensors_decl piece_decl(
 	decl.name = expert_is_adapter(tensor->role) && !name
 	                    ? NULL
 	                    : peft_name(model, whole_of(o, model), name ? name : tensor->name);
+	if (decl.name && !model_tensor_is_adapter(tensor) &&
+	        model_adapter_of(model,
+	                tensor->role == ROLE_HEAD_B ? model_tensor_of(model, ROLE_HEAD_W, -1) : t) >= 0)
+		decl.name = within_adapter(decl.name);
 	memcpy(decl.shape, tensor->shape, sizeof(tensor->shape));
 	decl.shape[0] /= pieces_of(model, t);
 	mem_free(name);

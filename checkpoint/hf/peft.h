@@ -16,6 +16,7 @@
 #define PEFT_CONFIG_NAME "adapter_config.json"
 #define PEFT_WEIGHTS_NAME "adapter_model.safetensors"
 #define PEFT_PREFIX "base_model.model." /* of the names of tensors */
+#define PEFT_WITHIN ".base_layer"       /* behind the name of a module that has an adapter */
 
 struct peft_export {
 	const char *dir;
@@ -54,6 +55,10 @@ void peft_config_free(struct peft_config *config);
  * which it puts into the model on loading. Marks these tensors of an adapted model as IN_ADAPTER_GIVEN, and
  * notes them. ERR_INPUT: the vocabulary has another size; safetensors_open's. */
 int peft_find_given(struct peft_config *config, const char *dir, struct model *model);
+
+/* The model's tensor of this name in the file: with PEFT_PREFIX, and maybe PEFT_WITHIN, before ".weight"; or
+ * MODEL_NAME_. */
+int peft_find_tensor(const struct model *model, const char *name);
 
 /* The embedding or head that the file's tensor of this name is, a tied head as the embedding; else -1. */
 int peft_given_tensor(const struct model *model, const char *name);

@@ -305,8 +305,7 @@ static int check_same(struct peft *p, const struct safetensors_tensor *a, const 
  * embedding, where the file gives that. */
 static int find_tensor(const struct model *model, const char *name)
 {
-	size_t len = strlen(PEFT_PREFIX);
-	int t = strncmp(name, PEFT_PREFIX, len) ? -1 : model_find_tensor(model, name + len), given;
+	int t = peft_find_tensor(model, name), given;
 
 	if (t != MODEL_NAME_BUFFER)
 		return t;

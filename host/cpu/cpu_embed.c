@@ -8,6 +8,17 @@ OP_TABLE_LIST(CPU_DECLARE)
 
 enum { EMBED_BAND = 64 };
 
+/* Rows of a turned table are its columns. */
+static void gather_columns(const struct op_gather *o, int64_t r, int32_t from)
+{
+	int64_t bytes = dtype_bytes(o->dtype);
+	char *to = (char *)cpu_ptr(o->out) + r * o->cols * bytes;
+	const char *column = (const char *)cpu_ptr(o->table) + from * bytes;
+
+	for (int64_t c = 0; c < o->cols; c++)
+		memcpy(to + c * bytes, column + c * o->table_rows * bytes, (size_t)bytes);
+}
+
 static void gather_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_gather *o = context;
@@ -21,6 +32,10 @@ static void gather_piece(void *context, int64_t piece, int worker)
 	for (int64_t r = piece * rows; r < end; r++) {
 		int64_t to = r * o->cols, from = index[r] * o->cols;
 
+		if (o->is_turned) {
+			gather_columns(o, r, index[r]);
+			continue;
+		}
 		if (!o->accumulate) {
 			memcpy((char *)cpu_ptr(o->out) + to * bytes,
 			        (const char *)cpu_ptr(o->table) + from * bytes, (size_t)(o->cols * bytes));
@@ -83,11 +98,19 @@ static void embed_grad_piece(void *context, int64_t piece, int worker)
 
 	(void)worker;
 	for (int64_t r = 0; r < o->rows; r++) {
-		float *grad = (float *)cpu_ptr(o->grad) + index[r] * o->cols + at;
+		float *grad = cpu_ptr(o->grad);
+		const float *from;
 
 		if (index[r] == o->skip_index)
 			continue;
-		k->add(grad, grad, cpu_load(k, dy, cpu_ptr(o->dy), r * o->cols + at, n, o->dtype), n);
+		from = cpu_load(k, dy, cpu_ptr(o->dy), r * o->cols + at, n, o->dtype);
+		if (o->is_turned) {
+			for (int64_t c = 0; c < n; c++)
+				grad[(at + c) * o->table_rows + index[r]] += from[c];
+		} else {
+			grad += index[r] * o->cols + at;
+			k->add(grad, grad, from, n);
+		}
 	}
 }
 

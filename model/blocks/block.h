@@ -47,6 +47,9 @@ struct stage_call {
 	dev_addr acts;                         /* of this stage */
 	int64_t acts_first[BLOCK_STAGES_MAX];  /* of each stage of the group: where its part begins */
 	struct block_scratch scratch;
+	/* The keys of noise of the rows that linear layers work on, where these are not the batch's tokens:
+	 * U64 [rows]. DEV_NONE: batch->noise. */
+	dev_addr row_noise;
 	/* The matrix with norms in scratch.row_norms, and its first row there; 0: none. */
 	enum tensor_role normed;
 	int64_t normed_first;
@@ -156,6 +159,11 @@ void linear_backward_input(struct stage_call *call, const struct linear *linear,
  * tensors. */
 void linear_backward_weight(
         struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x);
+
+/* The adapter's part of the embedding of the batch's tokens: y [tokens, C] += its rows; and the gradients of
+ * A and B. `sorted` is the scratch of op_embed_grad. Nothing without one. */
+void adapter_embed(struct stage_call *call, dev_addr y);
+void adapter_embed_backward(struct stage_call *call, dev_addr dy, dev_addr sorted);
 
 /* The family's norm over [rows, C], and its gradient. dx may be dy with LINEAR_WRITE. `partial` is the op's
  * scratch, `sink` takes the gradients of frozen norms. */

@@ -7,18 +7,18 @@
 /* Scratch: the sorted indices, then dx times embed_scale. With EMBED_NORM_W the sum of the embeddings, the
  * gradient of that sum, and what norms need. */
 struct embed_layout {
-	int64_t scaled, sum, dsum, rstd, mean, norm_partial, norm_zeros, norm_sink, bytes;
+	int64_t sorted, scaled, sum, dsum, rstd, mean, norm_partial, norm_zeros, norm_sink, bytes;
 };
 
 static struct embed_layout embed_layout_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
-	int64_t rows = c->V, end = 0, e = call->element_bytes, tokens = call->tokens;
+	int64_t rows = c->V, end = call->scratch.bytes, e = call->element_bytes, tokens = call->tokens;
 	struct embed_layout l = {0};
 
 	if (call_has(call, ROLE_POSITION) && c->max_positions > rows)
 		rows = c->max_positions;
-	layout_take(&end, embed_grad_scratch_count(tokens, rows), 4);
+	l.sorted = layout_take(&end, embed_grad_scratch_count(tokens, rows), 4);
 	l.scaled = layout_take(&end, c->embed_scale != 0 ? tokens * c->C : 0, e);
 	if (call_has(call, ROLE_EMBED_NORM_W)) {
 		l.sum = layout_take(&end, tokens * c->C, e);
@@ -33,15 +33,20 @@ static struct embed_layout embed_layout_of(const struct stage_call *call)
 	return l;
 }
 
+static int call_has_adapter(const struct stage_call *call)
+{
+	return model_tensor_of(call->model, ROLE_EMBED_LORA_A, -1) >= 0;
+}
+
 static int64_t embed_scratch_bytes(const struct stage_call *call)
 {
 	return embed_layout_of(call).bytes;
 }
 
-/* Only the norm behind the embedding, whose input is gathered again. */
+/* Only the norm behind the embedding, whose input is gathered again, and an adapter. */
 static int embed_backward_reads(const struct stage_call *call)
 {
-	return call_has(call, ROLE_EMBED_NORM_W);
+	return call_has(call, ROLE_EMBED_NORM_W) || call_has_adapter(call);
 }
 
 /* Where transformers has the factor as a tensor, it is rounded to the compute dtype. */
@@ -76,15 +81,15 @@ static void gather(
 	                              .accumulate = add}});
 }
 
-static void gather_backward(
-        struct stage_call *call, dev_addr grad, int64_t table_rows, dev_addr index, int64_t skip, dev_addr dy)
+static void gather_backward(struct stage_call *call, const struct embed_layout *l, dev_addr grad,
+        int64_t table_rows, dev_addr index, int64_t skip, dev_addr dy)
 {
 	if (!dev_is_none(grad))
 		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
 		                      .embed_grad = {.grad = grad,
 		                              .dy = dy,
 		                              .index = index,
-		                              .scratch = call->memory->scratch,
+		                              .scratch = scratch_at(call, l->sorted),
 		                              .rows = call->tokens,
 		                              .cols = call->c->C,
 		                              .table_rows = table_rows,
@@ -98,6 +103,7 @@ static void sum_embeddings(struct stage_call *call, dev_addr y)
 	const struct model_config *c = call->c;
 
 	gather(call, y, weight_of(call, ROLE_EMBED), c->V, call->batch->id, 0);
+	adapter_embed(call, y);
 	if (c->embed_scale != 0)
 		scale(call, y, y);
 	if (!dev_is_none(call->batch->noise) && call->memory->neftune_alpha > 0)
@@ -187,16 +193,17 @@ static void embed_backward(struct stage_call *call)
 	dev_addr dx = call_has(call, ROLE_EMBED_NORM_W) ? embed_norm_backward(call, &l) : call->memory->dx,
 	         scaled = dx;
 
-	if (c->embed_scale != 0 && !dev_is_none(grad_of(call, ROLE_EMBED))) {
+	if (c->embed_scale != 0 && (!dev_is_none(grad_of(call, ROLE_EMBED)) || call_has_adapter(call))) {
 		scaled = scratch_at(call, l.scaled);
 		scale(call, scaled, dx);
 	}
-	gather_backward(call, grad_of(call, ROLE_EMBED), c->V, call->batch->id, c->pad_id, scaled);
+	gather_backward(call, &l, grad_of(call, ROLE_EMBED), c->V, call->batch->id, c->pad_id, scaled);
+	adapter_embed_backward(call, scaled, scratch_at(call, l.sorted));
 	if (call_has(call, ROLE_POSITION))
-		gather_backward(call, positions_at(call, grad_of(call, ROLE_POSITION), 4), c->max_positions,
-		        call->batch->position, -1, dx);
+		gather_backward(call, &l, positions_at(call, grad_of(call, ROLE_POSITION), 4),
+		        c->max_positions, call->batch->position, -1, dx);
 	if (call_has(call, ROLE_TYPE))
-		gather_backward(call, grad_of(call, ROLE_TYPE), c->types, call->batch->type, -1, dx);
+		gather_backward(call, &l, grad_of(call, ROLE_TYPE), c->types, call->batch->type, -1, dx);
 	if (call_has(call, ROLE_RELATIVE))
 		relative_backward(call);
 }

@@ -11,6 +11,7 @@ struct head_layout {
 	int64_t dense, act, out;    /* with POOL_W: [rows, C] its product, the activation, behind POOL_NORM */
 	int64_t out_rstd, out_mean; /* F32 [rows] */
 	int64_t logits;             /* F32 [rows, width] */
+	int64_t noise;              /* U64 [rows], with an adapter of the head that drops */
 	int64_t bytes;
 };
 
@@ -20,10 +21,17 @@ static int64_t logits_width(const struct stage_call *call)
 	return call_has(call, ROLE_CLASS_W) ? call->c->labels : call->c->V;
 }
 
+static int head_drops(const struct stage_call *call)
+{
+	return call->c->adapter_rank && call->c->adapter[ROLE_HEAD_LORA_A].rank &&
+	       call->c->adapter_dropout > 0;
+}
+
 static struct head_layout head_layout_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
-	int64_t rows = min_i64(call->targets, call->head_rows), e = call->element_bytes, end = 0;
+	int64_t rows = min_i64(call->targets, call->head_rows), e = call->element_bytes,
+	        end = call->scratch.bytes;
 	int64_t inner = call_has(call, ROLE_POOL_W) ? rows : 0,
 	        normed = call_has(call, ROLE_POOL_NORM_W) ? rows : 0;
 	struct head_layout h = {.rows = rows};
@@ -43,6 +51,7 @@ static struct head_layout head_layout_of(const struct stage_call *call)
 	h.out_rstd = layout_take(&end, normed, 4);
 	h.out_mean = layout_take(&end, normed, 4);
 	h.logits = layout_take(&end, rows * logits_width(call), 4);
+	h.noise = layout_take(&end, head_drops(call) ? rows : 0, 8);
 	h.bytes = end;
 	return h;
 }
@@ -149,6 +158,15 @@ static void chunk_logits(
 	                              .cols = c->C,
 	                              .table_rows = call->tokens,
 	                              .dtype = call->dtype}});
+	if (!dev_is_none(call->row_noise)) /* as rows of 8 bytes */
+		call_op(call, &(struct op){.kind = OP_GATHER,
+		                      .gather = {.out = call->row_noise,
+		                              .table = call->batch->noise,
+		                              .index = index,
+		                              .rows = rows,
+		                              .cols = 2,
+		                              .table_rows = call->tokens,
+		                              .dtype = DTYPE_F32}});
 	if (call_has(call, ROLE_FINAL_NORM_W))
 		norm_forward(call, &norm, scratch_at(call, h->norm), scratch_at(call, h->x), rows);
 	if (call_has(call, ROLE_POOL_W))
@@ -214,6 +232,7 @@ static struct stage_call head_call(const struct model *model, struct stream *str
 	call.documents = sizes->documents;
 	call.head_rows = memory->head_rows;
 	call.writes_gradients = memory->first_gradient;
+	call.scratch = block_scratch_of(&call);
 	return call;
 }
 
@@ -245,6 +264,8 @@ void head_losses(struct stage_call *call, enum head_mode mode, const struct toke
 	dev_addr dx = call->memory->dx;
 	int has_logits = t->is_again && call->targets <= h.rows; /* of the one chunk */
 
+	if (head_drops(call) && !dev_is_none(call->batch->noise))
+		call->row_noise = scratch_at(call, h.noise);
 	if (mode == HEAD_TRAIN && !dev_is_none(dx))
 		call_op(call, &(struct op){.kind = OP_FILL,
 		                      .fill = {.dst = dx,

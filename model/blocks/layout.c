@@ -34,6 +34,28 @@ static int64_t adapter_columns(const struct stage_call *call, int is_out)
 	return most;
 }
 
+/* What the adapter of the embedding or of the head needs; the head works on so many rows at once. */
+static struct block_scratch outer_scratch_of(const struct stage_call *call)
+{
+	const struct model_config *c = call->c;
+	int is_head = call->model->stages[call->stage].kind == STAGE_HEAD;
+	int64_t rows = is_head ? min_i64(call->targets, call->head_rows) : call->tokens,
+	        rank = is_head ? c->adapter[ROLE_HEAD_LORA_A].rank : c->adapter[ROLE_EMBED_LORA_A].rank,
+	        e = call->element_bytes, end = 0;
+	struct block_scratch s = {0};
+
+	if (!c->adapter_rank || !rank || !rows ||
+	        (!is_head && call->model->stages[call->stage].kind != STAGE_EMBED))
+		return s;
+	s.adapter = layout_take(&end, rows * rank, e);
+	s.adapter_grad = layout_take(&end, rows * rank, e);
+	s.dropped = layout_take(&end, is_head && c->adapter_dropout > 0 ? rows * c->C : 0, e);
+	s.scaled = layout_take(&end, is_head && c->adapter_magnitudes ? rows * c->V : 0, e);
+	s.row_norms = layout_take(&end, is_head && c->adapter_magnitudes ? c->V : 0, 4);
+	s.bytes = end;
+	return s;
+}
+
 struct block_scratch block_scratch_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
@@ -43,7 +65,7 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	struct block_scratch s = {0};
 
 	if (!b)
-		return s;
+		return outer_scratch_of(call);
 	if (b->has[ROLE_Q_NORM_W])
 		partial = max_i64(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, b->H * b->D)
 		                                            : norm_scratch_count(tokens, b->H, b->D));
@@ -208,10 +230,11 @@ int64_t model_scratch_bytes(const struct model *model, int group, enum dtype dty
 
 	for (int s = g->first_stage; s < g->first_stage + g->count; s++) {
 		struct stage_call call = call_shape(model, s, dtype, tokens);
-		int64_t bytes = block_scratch_of(&call).bytes;
+		int64_t bytes;
 
 		call.targets = targets;
 		call.head_rows = head_rows;
+		bytes = block_scratch_of(&call).bytes;
 		if (type_of(&call)->scratch_bytes)
 			bytes += type_of(&call)->scratch_bytes(&call);
 		most = max_i64(most, bytes);

@@ -12,15 +12,25 @@ struct adapter {
 	uint64_t module; /* its number for noise; 0: nothing is dropped */
 };
 
+/* By the role of A; 0: there is none. */
+static int adapter_of(struct adapter *p, const struct stage_call *call, enum tensor_role a)
+{
+	const struct adapter_config *o = a == ROLE_COUNT ? NULL : config_adapter(call->c, a, call->layer);
+
+	if (!o || !call->c->adapter_rank || !o->rank)
+		return 0;
+	*p = (struct adapter){o->rank, o->scale, weight_of(call, a), weight_of(call, a + 1), grad_of(call, a),
+	        grad_of(call, a + 1), DEV_NONE, DEV_NONE, 0};
+	return 1;
+}
+
 static int adapter_find(struct adapter *p, const struct stage_call *call, const struct linear *linear)
 {
 	enum tensor_role a = role_adapter(linear->weight);
 	int64_t first;
 
-	if (a == ROLE_COUNT || !call->c->adapter_rank || !call->block->adapter[a].rank)
+	if (!adapter_of(p, call, a))
 		return 0;
-	*p = (struct adapter){call->block->adapter[a].rank, call->block->adapter[a].scale, weight_of(call, a),
-	        weight_of(call, a + 1), grad_of(call, a), grad_of(call, a + 1), DEV_NONE, DEV_NONE, 0};
 	if (call->c->adapter_magnitudes) {
 		p->magnitude =
 		        linear_bias_at(linear, weight_of(call, role_magnitude(a)), call->element_bytes);
@@ -30,7 +40,7 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, const 
 	p->b = dev_at(p->b, first * call->element_bytes);
 	if (!dev_is_none(p->b_grad))
 		p->b_grad = dev_at(p->b_grad, first * 4);
-	if (call->c->adapter_dropout > 0 && !dev_is_none(call->batch->noise))
+	if (call->c->adapter_dropout > 0 && call->batch && !dev_is_none(call->batch->noise))
 		p->module =
 		        noise_module(call->model->tensors[model_tensor_of(call->model, a, call->layer)].name);
 	return 1;
@@ -40,19 +50,20 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, const 
 static void drop(struct stage_call *call, const struct adapter *p, int64_t columns, struct rows to,
         enum dtype to_dtype, int adds, struct rows from)
 {
-	call_op(call, &(struct op){.kind = OP_DROPOUT,
-	                      .dropout = {.dst = to.base,
-	                              .src = from.base,
-	                              .key = call->batch->noise,
-	                              .rows = from.count,
-	                              .cols = columns,
-	                              .dst_stride = to.stride,
-	                              .src_stride = from.stride,
-	                              .module = p->module,
-	                              .share = call->c->adapter_dropout,
-	                              .accumulate = adds,
-	                              .dst_dtype = to_dtype,
-	                              .src_dtype = call->dtype}});
+	call_op(call,
+	        &(struct op){.kind = OP_DROPOUT,
+	                .dropout = {.dst = to.base,
+	                        .src = from.base,
+	                        .key = dev_is_none(call->row_noise) ? call->batch->noise : call->row_noise,
+	                        .rows = from.count,
+	                        .cols = columns,
+	                        .dst_stride = to.stride,
+	                        .src_stride = from.stride,
+	                        .module = p->module,
+	                        .share = call->c->adapter_dropout,
+	                        .accumulate = adds,
+	                        .dst_dtype = to_dtype,
+	                        .src_dtype = call->dtype}});
 }
 
 static struct rows dropped_rows(const struct stage_call *call, const struct linear *linear, int64_t count)
@@ -339,4 +350,79 @@ int magnitudes_backward_weight(
 	rescale(call, linear, &p, &(struct scaling){0, 0, DEV_NONE, call->dtype, call->dtype}, part, dy);
 	weights_backward(call, linear, &p, part, x);
 	return 1;
+}
+
+/* ---- of the embedding: y += s B A[:, id], as PEFT without dropout ---- */
+
+/* s A[:, id] of each token, in scratch */
+static dev_addr tokens_inner(struct stage_call *call, const struct adapter *p)
+{
+	dev_addr inner = scratch_at(call, call->scratch.adapter);
+
+	call_op(call, &(struct op){.kind = OP_GATHER,
+	                      .gather = {.out = inner,
+	                              .table = p->a,
+	                              .index = call->batch->id,
+	                              .rows = call->tokens,
+	                              .cols = p->rank,
+	                              .table_rows = call->c->V,
+	                              .dtype = call->dtype,
+	                              .is_turned = 1}});
+	call_scale(call, inner, inner, call->tokens * p->rank, p->scale);
+	return inner;
+}
+
+static struct linear embedding_of(const struct stage_call *call)
+{
+	return (struct linear){ROLE_EMBED, ROLE_COUNT, call->c->C, call->c->V, 0, 0, 0};
+}
+
+void adapter_embed(struct stage_call *call, dev_addr y)
+{
+	struct adapter p;
+
+	if (adapter_of(&p, call, ROLE_EMBED_LORA_A))
+		call_product(call, &(struct product){.y = rows_at(call, y, call->c->C),
+		                           .n = call->c->C,
+		                           .k = p.rank,
+		                           .y_dtype = call->dtype,
+		                           .adds = 1,
+		                           .a = tokens_inner(call, &p),
+		                           .a_stride = p.rank,
+		                           .b = p.b,
+		                           .b_stride = p.rank,
+		                           .b_layout = MATMUL_TRANSPOSED});
+}
+
+void adapter_embed_backward(struct stage_call *call, dev_addr dy, dev_addr sorted)
+{
+	struct linear embedding = embedding_of(call);
+	struct rows rows = rows_at(call, dy, call->c->C);
+	struct adapter p;
+
+	if (!adapter_of(&p, call, ROLE_EMBED_LORA_A))
+		return;
+	if (!dev_is_none(p.b_grad))
+		call_product(call, &(struct product){.y = {p.b_grad, call->c->C, p.rank},
+		                           .n = p.rank,
+		                           .k = call->tokens,
+		                           .y_dtype = DTYPE_F32,
+		                           .adds = !call->writes_gradients,
+		                           .a = dy,
+		                           .a_stride = call->c->C,
+		                           .a_layout = MATMUL_TRANSPOSED,
+		                           .b = tokens_inner(call, &p),
+		                           .b_stride = p.rank});
+	if (!dev_is_none(p.a_grad))
+		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
+		                      .embed_grad = {.grad = p.a_grad,
+		                              .dy = adapter_inner_grad(call, &embedding, &p, rows),
+		                              .index = call->batch->id,
+		                              .scratch = sorted,
+		                              .rows = call->tokens,
+		                              .cols = p.rank,
+		                              .table_rows = call->c->V,
+		                              .skip_index = call->c->pad_id,
+		                              .dtype = call->dtype,
+		                              .is_turned = 1}});
 }

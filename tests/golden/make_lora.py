@@ -7,6 +7,7 @@ Rows, weights and the form of a case are those of make_config_golden.py; the ada
 formula, so B is not zero. A case has the token losses and the gradients of all adapters in float64.
 """
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -73,6 +74,22 @@ PATTERN_CASES = [
         rank_pattern={"mlp.c_proj": 2}, alpha_pattern={"attn.c_attn": 12})),
 ]
 
+# the embedding and the head
+TABLE_CASES = [
+    ("llama embedding and head", "llama", dict(num_key_value_heads=2, tie_word_embeddings=False, pad_token_id=0), 3, 6,
+     False, ["q_proj", "embed_tokens", "lm_head"], {}),
+    ("llama embedding alone, rslora", "llama", dict(tie_word_embeddings=False), 4, 2, True, ["embed_tokens"], {}),
+    ("llama head alone, other rank", "llama", dict(tie_word_embeddings=False), 2, 4, False, ["lm_head", "up_proj"],
+     dict(rank_pattern={"lm_head": 5}, alpha_pattern={"lm_head": 2})),
+    ("gemma2 scaled embedding, capped head", "gemma2", dict(tie_word_embeddings=False), 3, 6, False,
+     r".*\.(embed_tokens|down_proj)|lm_head", {}),
+    ("gpt_neox head", "gpt_neox", dict(tie_word_embeddings=False), 3, 6, False,
+     ["embed_in", "lm_head", "dense"], dict(rank_pattern={"lm_head": 2})),
+    ("cohere head, logit scale", "cohere", dict(tie_word_embeddings=False), 3, 6, False, ["lm_head", "o_proj"], {}),
+    ("llama head, dora", "llama", dict(tie_word_embeddings=False), 3, 6, False, ["lm_head", "q_proj"],
+     dict(use_dora=True)),
+]
+
 # DoRA
 DORA_CASES = [
     ("llama dora", "llama", dict(num_key_value_heads=2, attention_bias=True), 3, 6, False, "all-linear",
@@ -97,6 +114,8 @@ DROPOUT_CASES = [
         num_kv_shared_layers=1, use_double_wide_mlp=True, hidden_size_per_layer_input=5, head_dim=4,
         global_head_dim=4), 2, 3, False,
      ["q_proj", "k_proj", "v_proj", "up_proj", "per_layer_input_gate", "per_layer_projection"], {}, 0.2),
+    ("llama embedding and head with dropout", "llama", dict(tie_word_embeddings=False), 3, 6, False,
+     ["embed_tokens", "lm_head", "v_proj"], {}, 0.3),
 ]
 
 
@@ -131,6 +150,8 @@ class Mask(torch.nn.Module):
 def run(name, model_type, keys, rank, alpha, rslora, targets, more=None, dropout=0):
     keys = dict({} if "text_config" in keys else BASE[model_type], model_type=model_type, **keys)
     own = text_name if "text_config" in keys else lambda n: n
+    if model_type == "gpt_neox":  # its files' name of the head
+        own = lambda n: re.sub("^lm_head", "embed_out", n)
     with Float64():
         model = open_model(load_config(keys)).to(torch.float64).eval()
         with torch.no_grad():
@@ -140,7 +161,7 @@ def run(name, model_type, keys, rank, alpha, rslora, targets, more=None, dropout
         model = peft.get_peft_model(model, peft.LoraConfig(
             r=rank, lora_alpha=alpha, use_rslora=rslora, target_modules=targets, task_type="CAUSAL_LM",
             fan_in_fan_out=model_type == "gpt2", **(more or {}))).to(torch.float64).eval()
-        adapters = [(own(n.removeprefix(PREFIX).replace(".default.", ".").replace("_vector.weight", "_vector")), p)
+        adapters = [(own(n.removeprefix(PREFIX).replace(".default.", ".").replace("_vector.weight", "_vector").removesuffix(".default")), p)
                     for n, p in model.named_parameters() if p.requires_grad]
         with torch.no_grad():
             for n, p in adapters:
@@ -170,7 +191,7 @@ def main():
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
-    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES + DORA_CASES + DROPOUT_CASES)
+    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES + TABLE_CASES + DORA_CASES + DROPOUT_CASES)
     OUT.write_text(f'{{"peft":"{peft.__version__}","transformers":"{transformers.__version__}",'
                    f'"rows":{json.dumps(rows)},"step":{STEP},"first_row":{FIRST_ROW},"cases":[\n{lines}\n]}}\n')
 
