@@ -295,10 +295,29 @@ static int preference_apply(const struct dialect_kept *type, struct config *c)
 	return rc;
 }
 
+/* Its columns, and all rows go through the template. */
+static int columns_apply(struct config *c, int are_pairs)
+{
+	static const char *const meant[][2] = {{"alpaca_form", "chat"},
+	        {"field_instruction", "instruction,query"}, {"field_output", "output,response"},
+	        {"field_chosen", "chosen,response"}};
+	int rc = 0;
+
+	for (int i = 0; i < (are_pairs ? 4 : 3) && !rc; i++)
+		if (!config_was_set(c, meant[i][0]))
+			rc = config_set_meant(c, NULL, meant[i][0], meant[i][0], 0, meant[i][1]);
+	return rc;
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *type = dialect_kept(d, "rlhf_type");
+	int rc = 0;
 
+	if ((d->file ? d->file : d->layer) == &dialect_ms_swift)
+		rc = columns_apply(c, type && !config_name_equal(type->text, "kto"));
+	if (rc)
+		return rc;
 	if ((d->file ? d->file : d->layer) == &dialect_ms_swift && !c->eval_data && !(c->eval_split > 0))
 		c->eval_steps = 0; /* it evaluates where it has rows */
 	return type ? preference_apply(type, c) : 0;

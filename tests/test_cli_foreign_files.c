@@ -90,6 +90,8 @@ static const struct {
         {swift, "cpu_offload", "on"},
         {swift, "model", "m"},
         {swift, "eval_steps", "off"},
+        {swift, "field_output", "output,response"},
+        {SWIFT_PAIRS "dpo\n", "field_chosen", "chosen,response"},
         {swift_quantized, "base_format", "int8"},
         {SWIFT_PAIRS "dpo\nbeta: 0.3\n", "preference_loss", "sigmoid"},
         {SWIFT_PAIRS "dpo\nbeta: 0.3\n", "preference_beta", "0.3"},

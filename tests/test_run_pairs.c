@@ -58,6 +58,15 @@ static void test_forms(void **state)
 	                "field_prompt=q field_chosen=good field_rejected=bad",
 	                "{\"prompt\":\"2+2=\",\"completion\":\" 4\"}\n{\"prompt\":\"2+2=\",\"completion\":\" "
 	                "5\"}"},
+	        {"{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
+	         "\"Hi\"},{\"role\":\"assistant\",\"content\":\"Yes\"}],\"rejected_response\":\"No\"}",
+	                "", CHAT_USUAL},
+	        {"{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
+	         "\"Hi\"},{\"role\":\"assistant\",\"content\":\"Yes\"}],\"rejected_messages\":[{\"role\":"
+	         "\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":"
+	         "\"assistant\","
+	         "\"content\":\"No\"}]}",
+	                "field_chosen=better,best", CHAT_USUAL},
 	        {"{\"system\":\"S\",\"question\":\"Hi\",\"chosen\":\"Yes\",\"rejected\":\"No\"}",
 	                "field_instruction=question alpaca_form=chat", CHAT_USUAL},
 	        {"{\"system\":\"S\",\"input\":\"Hi\",\"chosen\":\"Yes\",\"rejected\":\"No\"}",

@@ -22,7 +22,8 @@
 	X(PROMPT, prompt, "prompt,prompt_ids,prompt_input_ids")                                              \
 	X(COMPLETION, completion, "completion")                                                              \
 	X(CHOSEN, chosen, "chosen,chosen_response,chosen_ids,chosen_input_ids")                              \
-	X(REJECTED, rejected, "rejected,rejected_response,rejected_ids,rejected_input_ids")                  \
+	X(REJECTED, rejected,                                                                                \
+	        "rejected,rejected_response,rejected_messages,rejected_ids,rejected_input_ids")              \
 	X(SYSTEM, system, "system")                                                                          \
 	X(HISTORY, history, "history")                                                                       \
 	X(TOOLS, tools, "tools")                                                                             \

@@ -18,7 +18,8 @@
  *  prompt_completion  {"prompt", "completion"}: both strings, or both lists of messages
  *  messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat/chat.h)
  *  sharegpt           {"conversations": [{"from", "value"}, ...]}: chats with other key names
- *  preference         {"prompt", "chosen", "rejected"}: two answers, as texts or as lists of messages
+ *  preference         {"prompt", "chosen", "rejected"}: two answers, as texts or as lists of messages; or
+ *                     {"messages", "rejected_response"}, where the messages end with the chosen one
  *
  * Records come from any file of data/source/records.h; data/chat/row_fields.h maps other names of columns.
  * For alpaca and prompts of strings, ids = encode(prompt) + encode(answer) + end-of-text. The prompt's labels

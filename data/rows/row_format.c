@@ -126,6 +126,12 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 	return rc;
 }
 
+/* The chosen answer has a column, or ends a chat. */
+static int is_pair(unsigned there)
+{
+	return there & ROW_BIT(REJECTED) && there & (ROW_BIT(CHOSEN) | ROW_BIT(MESSAGES));
+}
+
 int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record)
 {
 	unsigned named, there = fields_of(&named, b->names, record);
@@ -135,8 +141,7 @@ int row_format_find(enum dataset_format *format, const struct dataset_builder *b
 		                                                  : DATASET_FORMAT_LABELS;
 		return 0;
 	}
-	if (!wants_no_pairs(b) && b->options->pairs != DATASET_JUDGED_ONLY &&
-	        !(formats[DATASET_FORMAT_PREFERENCE].fields & ~there)) {
+	if (!wants_no_pairs(b) && b->options->pairs != DATASET_JUDGED_ONLY && is_pair(there)) {
 		*format = DATASET_FORMAT_PREFERENCE;
 		return 0;
 	}

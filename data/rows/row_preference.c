@@ -319,7 +319,37 @@ static int find_answers(
 	        r->are_ids ? "lists of token ids" : "texts, or both lists of messages");
 }
 
-int row_preference_read(struct dataset_builder *b, const json_t *record)
+/* A chat that ends with the chosen answer, beside a rejected one: the same pair with a column of its own for
+ * the chosen one. *out stays NULL for other rows. */
+static int with_chosen(json_t **out, struct dataset_builder *b, const json_t *record)
+{
+	const char *key = NULL, *name = row_field_names(b->names, ROW_FIELD_CHOSEN);
+	const json_t *messages = row_field(b->names, record, ROW_FIELD_MESSAGES, &key), *last, *chosen;
+	const json_t *rejected = row_field(b->names, record, ROW_FIELD_REJECTED, NULL);
+	size_t count = json_array_size(messages);
+	json_t *prompt = NULL;
+	int rc = 0;
+
+	if (row_field(b->names, record, ROW_FIELD_CHOSEN, NULL) || !count || !rejected)
+		return 0;
+	if (role_at(b, messages, count - 1) != ROW_ROLE_ASSISTANT)
+		return err_set(ERR_INPUT,
+		        "%s: \"%s\" must end with the chosen answer, a message of the assistant", b->where,
+		        key);
+	last = json_array_get(messages, count - 1);
+	chosen = json_is_string(rejected) ? row_field(b->names, last, ROW_FIELD_CONTENT, NULL) : messages;
+	*out = json_copy((json_t *)(uintptr_t)record);
+	prompt = json_copy((json_t *)(uintptr_t)messages);
+	if (!*out || !prompt || json_array_remove(prompt, count - 1) ||
+	        json_object_setn(*out, name, strcspn(name, ","), (json_t *)(uintptr_t)chosen) ||
+	        (json_is_string(rejected) ? json_object_set(*out, key, prompt) : json_object_del(*out, key)))
+		rc = err_set(ERR_NOMEM, "out of memory for a pair");
+	dataset_builder_note_read(b, key);
+	json_decref(prompt);
+	return rc;
+}
+
+static int read_pair(struct dataset_builder *b, const json_t *record)
 {
 	struct preference_record r = {.record = record};
 	json_t *lists[2] = {NULL, NULL};
@@ -337,5 +367,16 @@ int row_preference_read(struct dataset_builder *b, const json_t *record)
 		rc = add_row(b, &r, i, (const json_t *const *)lists);
 	json_decref(lists[0]);
 	json_decref(lists[1]);
+	return rc;
+}
+
+int row_preference_read(struct dataset_builder *b, const json_t *record)
+{
+	json_t *pair = NULL;
+	int rc = with_chosen(&pair, b, record);
+
+	if (!rc)
+		rc = read_pair(b, pair ? pair : record);
+	json_decref(pair);
 	return rc;
 }
