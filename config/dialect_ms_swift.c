@@ -257,18 +257,21 @@ static const struct dialect_key keys[] = {
         ONLY("max_epochs", ITEM_OFF, "set num_train_epochs, or max_steps"),
         METHOD("teacher_model", ITEM_OFF, "distills a teacher"),
         METHOD("vllm_mode sleep_level multi_turn_scheduler", ITEM_OFF, "trains by reinforcement learning"),
-        PASS("model_author model_type use_hf hub_token load_from_cache_file lazy_tokenize packing_length "
-             "packing_num_proc template_backend padding_side agent_template use_chat_template norm_bbox "
-             "max_pixels freeze_vit freeze_aligner vit_* aligner_lr experts_impl max_memory local_repo_path "
-             "val_dataset_shuffle shuffle_buffer_size download_mode strict disable_auto_column_mapping "
-             "ignore_args_error load_args load_data_args add_version create_checkpoint_symlink "
-             "zero_hpz_partition_size model_kwargs add_non_thinking_prefix disable_ignore_empty_think "
-             "use_flash_ckpt use_ray ray_exp_name device_groups device_groups.* metric eval_metric "
-             "llamapro_* reft_* adalora_* vera_* boft_* fourier_* adapter_act adapter_length lisa_* "
-             "lora_ga_* "
-             "attn_impl max_model_len use_logits_to_keep resume_only_model enable_npu_model_patch "
-             "dataloader_* eval_use_evalscope eval_dataset eval_dataset_args eval_limit "
-             "eval_generation_config logprobs stop_words verbose"),
+        ONLY("use_chat_template", ITEM_ON, "chats go through a chat template; for texts make rows of text"),
+        ONLY("packing_length", ITEM_OFF, "packed rows have max_length tokens; set that"),
+        ONLY("resume_only_model", ITEM_OFF, "training resumes with its optimizer; for a new start set model"),
+        CALL("agent_template add_non_thinking_prefix disable_ignore_empty_think", template_name),
+        PASS("model_author model_type use_hf hub_token load_from_cache_file lazy_tokenize "
+             "packing_num_proc template_backend padding_side norm_bbox max_pixels freeze_vit "
+             "freeze_aligner vit_* aligner_lr experts_impl max_memory local_repo_path "
+             "val_dataset_shuffle shuffle_buffer_size download_mode strict "
+             "disable_auto_column_mapping ignore_args_error load_args load_data_args add_version "
+             "create_checkpoint_symlink zero_hpz_partition_size model_kwargs use_flash_ckpt use_ray "
+             "ray_exp_name device_groups device_groups.* metric eval_metric llamapro_* reft_* "
+             "adalora_* vera_* boft_* fourier_* adapter_act adapter_length lisa_* lora_ga_* attn_impl "
+             "max_model_len use_logits_to_keep enable_npu_model_patch dataloader_* eval_use_evalscope "
+             "eval_dataset eval_dataset_args eval_limit eval_generation_config logprobs stop_words "
+             "verbose"),
         KEYS_END,
 };
 

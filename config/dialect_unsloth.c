@@ -124,6 +124,8 @@ static const struct dialect_key keys[] = {
         CALL("logging.enable_wandb", wandb),
         KEY("logging.log_frequency", "logging_steps"),
         PASS("logging.wandb_* logging.tensorboard_dir logging.hf_token inference.*"),
+        METHOD("audio_type audio_input", ITEM_OFF, "trains on sound"),
+        KEY("training.eval_steps", "eval_steps"),
         PASS("use_gradient_checkpointing"),
         KEYS_END,
 };
