@@ -26,6 +26,7 @@ int op_describe(struct op_facts *f, const struct op *op)
 	f->flops = 0;
 	f->flops_dtype = DTYPE_F32;
 	f->is_attention = 0;
+	f->is_recurrent = 0;
 	switch (op->kind) {
 #define OP_CASE(NAME, name, args)                                                                            \
 	case OP_##NAME:                                                                                      \
@@ -126,6 +127,8 @@ void op_cost_of(const struct op *op, struct op_cost *cost)
 		cost->flops_bf16 = f.flops;
 	if (f.is_attention)
 		cost->attention_flops = f.flops;
+	if (f.is_recurrent)
+		cost->recurrent_flops = f.flops;
 	for (int i = 0; i < f.operand_count; i++) {
 		const struct operand *o = &f.operands[i];
 		double moved = dev_is_none(o->base) ? 0 : (double)o->dense_bytes;

@@ -64,6 +64,7 @@ struct op_facts {
 	double flops;           /* of matrix products */
 	enum dtype flops_dtype; /* of their factors */
 	int is_attention;       /* 1: they are products of attention */
+	int is_recurrent;       /* 1: of the delta rule or the scan, in bf16 by chunks */
 };
 
 /* 0 with *f filled, or ERR_RANGE naming the op and the field. */

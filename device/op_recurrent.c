@@ -89,11 +89,16 @@ int op_describe_conv_cached(struct op_facts *f, const struct op_conv_cached *p)
 
 int64_t delta_scratch_count(int64_t tokens, int64_t value_heads, int64_t key_dim, int64_t value_dim)
 {
-	int64_t states = size_times(delta_states(tokens), size_times(key_dim, value_dim));
-	int64_t of_tokens = size_times(tokens, 2 * DELTA_TILE + 4);
+	int64_t size = size_times(key_dim, value_dim), states = size_times(delta_states(tokens), size);
+	int64_t keys = size_times(2 * tokens, key_dim);
+	/* a count that overflows is refused by the size of the states or of q */
+	int64_t row = size == INT64_MAX || size_times(key_dim, 4) == INT64_MAX
+	                      ? INT64_MAX
+	                      : delta_row_count(key_dim, value_dim);
+	int64_t by_chunk = size_plus(states, size_times(tokens, size_plus(row, 3)));
+	int64_t by_token = size_plus(keys, size_times(tokens, 2 * DELTA_TILE + 4));
 
-	return size_times(value_heads,
-	        size_plus(states > of_tokens ? states : of_tokens, size_times(2 * tokens, key_dim)));
+	return size_times(value_heads, by_chunk > by_token ? by_chunk : by_token);
 }
 
 static int check_delta_heads(const struct op_facts *f, int64_t key_heads, int64_t value_heads)
@@ -163,10 +168,11 @@ static int check_other(const struct op_facts *f, enum delta_rule rule, dev_addr 
 	} while (0)
 
 /* Products of chunk x chunk and of chunk x state for each chunk, in fp32. */
-static void delta_products(
-        struct op_facts *f, int count, int64_t tokens, int64_t heads, int64_t key_dim, int64_t value_dim)
+static void delta_products(struct op_facts *f, int count, enum dtype dtype, int64_t tokens, int64_t heads,
+        int64_t key_dim, int64_t value_dim)
 {
 	f->flops_dtype = DTYPE_F32;
+	f->is_recurrent = dtype == DTYPE_BF16;
 	f->flops = (double)count * (double)tokens * (double)heads *
 	           ((double)DELTA_CHUNK * (double)(key_dim + value_dim) +
 	                   2.0 * (double)key_dim * (double)value_dim);
@@ -178,7 +184,8 @@ int op_describe_delta(struct op_facts *f, const struct op_delta *p)
 		return ERR_RANGE;
 	DELTA_READS;
 	WRITE(out, DELTA_OUT);
-	delta_products(f, p->rule == DELTA_SCAN ? 2 : 3, p->tokens, p->value_heads, p->key_dim, p->value_dim);
+	delta_products(f, p->rule == DELTA_SCAN ? 2 : 3, p->dtype, p->tokens, p->value_heads, p->key_dim,
+	        p->value_dim);
 	return 0;
 }
 
@@ -198,7 +205,8 @@ int op_describe_delta_grad(struct op_facts *f, const struct op_delta_grad *p)
 	UPDATE(dskip, .dtype = DTYPE_F32, .cols = p->value_heads, .optional = p->rule != DELTA_SCAN);
 	WRITE(scratch, .dtype = DTYPE_F32,
 	        .cols = delta_scratch_count(p->tokens, p->value_heads, p->key_dim, p->value_dim));
-	delta_products(f, p->rule == DELTA_SCAN ? 6 : 9, p->tokens, p->value_heads, p->key_dim, p->value_dim);
+	delta_products(f, p->rule == DELTA_SCAN ? 6 : 9, p->dtype, p->tokens, p->value_heads, p->key_dim,
+	        p->value_dim);
 	return 0;
 }
 

@@ -107,9 +107,23 @@ struct op_delta_grad {
 	DELTA_SHAPE;
 };
 
-/* dq and dk of each value head, and the state before each of its chunks but the first of a document; or, if
- * that is more, what a GPU keeps of each token for DELTA_TILE columns. */
+/* The state before each chunk of a value head but the first of a document, and what the device keeps of its
+ * tokens: dq and dk (host); rows of delta_row_count floats and three sums (GPU, by chunks); or, if that is
+ * more, dq, dk and DELTA_TILE columns (GPU, token by token). */
 int64_t delta_scratch_count(int64_t tokens, int64_t value_heads, int64_t key_dim, int64_t value_dim);
+
+enum { DELTA_KEYS_AT_ONCE = 128 }; /* numbers of a key that a GPU's chunks take at once */
+
+/* Floats for each token of a GPU's chunks: dq and dk; before that V', its gradient and the gradient of the
+ * state after the chunk. Keys wider than DELTA_KEYS_AT_ONCE need both at once. A multiple of 4. */
+static inline int64_t delta_row_count(int64_t key_dim, int64_t value_dim)
+{
+	int64_t rows = 2 * key_dim, before = 2 * value_dim + (key_dim * value_dim + 63) / 64;
+	int64_t count = rows > before ? rows : before;
+
+	before = (before + 3) / 4 * 4;
+	return key_dim > DELTA_KEYS_AT_ONCE ? rows + before : (count + 3) / 4 * 4;
+}
 
 /* Room for such states: fewer than tokens / DELTA_CHUNK, however many documents there are. */
 static inline int64_t delta_states(int64_t tokens)

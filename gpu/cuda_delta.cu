@@ -1,5 +1,5 @@
-/* The gated delta rule, forward and for generation. */
-#include "gpu/delta.cuh"
+/* The gated delta rule token by token, for generation and for what chunks (delta_chunk.cuh) do not take. */
+#include "gpu/delta_chunk.cuh"
 
 OP_RECURRENT_LIST(CUDA_DECLARE)
 
@@ -84,13 +84,12 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_cached_kernel(delta_args<
 template <class T> int delta_start(const struct cuda_launch *at, const struct op_delta *o)
 {
 	const dim3 grid((unsigned)o->value_heads, (unsigned)ceil_div(o->value_dim, DELTA_TILE));
-	int rc = delta_refuse(o->key_dim, o->value_heads, o->tokens);
+	int rc = 0;
 
 #define START(R)                                                                                             \
 	cuda_start(at, "delta", delta_kernel<T, R>, grid, DELTA_THREADS, delta_shared_bytes(o->key_dim),     \
 	        delta_args_of<T>(o), dev_ptr<T>(o->out), o->out_stride)
-	if (!rc)
-		DELTA_ROWS(o->key_dim, rc, START);
+	DELTA_ROWS(o->key_dim, rc, START);
 #undef START
 	return rc;
 }
@@ -115,6 +114,10 @@ template <class T> int cached_start(const struct cuda_launch *at, const struct o
 
 extern "C" int cuda_delta(const struct cuda_launch *at, const struct op_delta *o)
 {
+	const int width = delta_width_of(at, o), rc = delta_refuse(o->key_dim, o->value_heads, o->tokens);
+
+	if (rc || width)
+		return rc ? rc : delta_by_chunk(at, o, width);
 	return o->dtype == DTYPE_BF16 ? delta_start<bf16>(at, o) : delta_start<float>(at, o);
 }
 

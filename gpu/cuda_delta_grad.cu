@@ -1,15 +1,18 @@
-/* The gradient of the gated delta rule in three sweeps over the tokens and two passes over their results.
+/* The gradient of the gated delta rule, token by token in three sweeps over the tokens and two passes over
+ * their results.
  *
  *     1. forward: the states again. dq = S dO; keeps v - k S of each token, and sums o . dO
  *     2. backward: dS. dk = dS u for k as it writes; dv; sums v . dv and dbeta
  *     3. forward: the states again. dk -= S dv for k as it reads (not in a scan)
  *     4. the sums of a head's gates: dg of a token is the sum of o . dO - v . dv over the rest of its
+ *
  * document (o depends on g only through how much of earlier writes later reads see)
+ *
  *     5. dq and dk over the value heads of a key head, and back through the lengths
  *
- * Sweeps run for DELTA_TILE columns of all heads at a time and add to what the columns before left.
- */
-#include "gpu/delta.cuh"
+ * Sweeps run for DELTA_TILE columns of all heads at a time and add to what the columns before left. By chunks
+ * (delta_chunk.cuh) other kernels take the place of 1 to 3, and leave the sums of 4. */
+#include "gpu/delta_chunk.cuh"
 
 OP_RECURRENT_LIST(CUDA_DECLARE)
 
@@ -189,13 +192,31 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_reads(delta_args<T> p, fl
 	}
 }
 
+/* What a head's gates need, [tokens] each. from_value NULL: from_out has dg itself. */
+struct gate_parts {
+	const float *from_out, *from_value, *dbeta, *dskip;
+};
+
+__device__ __forceinline__ gate_parts gate_parts_of(float *scratch, int64_t head, int64_t tokens, int64_t dk)
+{
+	const delta_parts parts = parts_of(scratch, head, tokens, dk);
+
+	return {parts.from_out, parts.from_value, parts.dbeta, parts.dskip};
+}
+
+__device__ __forceinline__ gate_parts gate_parts_of(const chunk_room &room, int64_t head, int64_t, int64_t)
+{
+	return {chunk_stats(room, head, STAT_DG), NULL, chunk_stats(room, head, STAT_DBETA),
+	        chunk_stats(room, head, STAT_DSKIP)};
+}
+
 /* One warp a head, 32 tokens at a time from the end: sums over the rest of a document by a scan. */
-template <class T>
-__global__ void __launch_bounds__(WARP) delta_gates(
-        delta_args<T> p, T *da, T *db, float *ddecay, float *ddt_bias, float *dskip, float *scratch)
+template <class T, class S>
+__global__ void __launch_bounds__(WARP)
+        delta_gates(delta_args<T> p, T *da, T *db, float *ddecay, float *ddt_bias, float *dskip, S scratch)
 {
 	const int64_t head = blockIdx.x;
-	const delta_parts parts = parts_of(scratch, head, p.tokens, p.dk);
+	const gate_parts parts = gate_parts_of(scratch, head, p.tokens, p.dk);
 	const int lane = threadIdx.x;
 	double decay_sum = 0, bias_sum = 0, skip_sum = 0;
 	float carried = 0.0f; /* of the token after these 32 */
@@ -205,16 +226,17 @@ __global__ void __launch_bounds__(WARP) delta_gates(
 		const int64_t t = t0 + lane;
 		const int is_here = t < p.tokens;
 		const int start = is_here ? p.doc_start[t] : -2;
-		float dg = is_here ? parts.from_out[t] - parts.from_value[t] : 0.0f;
+		float dg =
+		        is_here ? parts.from_out[t] - (parts.from_value ? parts.from_value[t] : 0.0f) : 0.0f;
 
-		for (int away = 1; away < WARP; away *= 2) {
+		for (int away = 1; away < WARP && parts.from_value; away *= 2) {
 			const float more = __shfl_down_sync(0xffffffffu, dg, away);
 			const int other = __shfl_down_sync(0xffffffffu, start, away);
 
 			if (lane + away < WARP && other == start)
 				dg += more;
 		}
-		if (is_here && start == carried_start)
+		if (is_here && start == carried_start && parts.from_value)
 			dg += carried;
 		carried = __shfl_sync(0xffffffffu, dg, 0);
 		carried_start = __shfl_sync(0xffffffffu, start, 0);
@@ -244,9 +266,23 @@ __global__ void __launch_bounds__(WARP) delta_gates(
 	}
 }
 
+__device__ __forceinline__ const float *key_grad_of(
+        float *scratch, int64_t head, int64_t t, const int64_t tokens, int64_t dk, int side)
+{
+	const delta_parts parts = parts_of(scratch, head, tokens, dk);
+
+	return (side ? parts.dk : parts.dq) + t * dk;
+}
+
+__device__ __forceinline__ const float *key_grad_of(
+        const chunk_room &room, int64_t head, int64_t t, int64_t, int64_t dk, int side)
+{
+	return chunk_keys(room, head, t) + side * dk;
+}
+
 /* One warp a token and key head. */
-template <class T>
-__global__ void __launch_bounds__(DELTA_THREADS) delta_keys(delta_args<T> p, T *dq, T *dk, float *scratch)
+template <class T, class S>
+__global__ void __launch_bounds__(DELTA_THREADS) delta_keys(delta_args<T> p, T *dq, T *dk, S scratch)
 {
 	const int64_t item = (int64_t)blockIdx.x * DELTA_WARPS + threadIdx.x / WARP;
 	const int64_t t = item / p.key_heads, key = item % p.key_heads, each = p.value_heads / p.key_heads;
@@ -266,11 +302,8 @@ __global__ void __launch_bounds__(DELTA_THREADS) delta_keys(delta_args<T> p, T *
 
 			if (d >= p.dk)
 				continue;
-			for (int64_t head = key * each; head < (key + 1) * each; head++) {
-				const delta_parts parts = parts_of(scratch, head, p.tokens, p.dk);
-
-				sums[j] += (side ? parts.dk : parts.dq)[t * p.dk + d];
-			}
+			for (int64_t head = key * each; head < (key + 1) * each; head++)
+				sums[j] += key_grad_of(scratch, head, t, p.tokens, p.dk, side)[d];
 			square = fmaf(to_float(x[d]), to_float(x[d]), square);
 			along = fmaf(to_float(x[d]), sums[j], along);
 		}
@@ -308,30 +341,45 @@ template <class T, int R> int sweeps(const struct cuda_launch *at, const struct 
 	return rc;
 }
 
-template <class T> int grad_start(const struct cuda_launch *at, const struct op_delta_grad *o)
+/* From the gradients of the sweeps or chunks, which are in scratch. */
+template <class T, class S>
+int gates_start(const struct cuda_launch *at, const struct op_delta_grad *o, S scratch)
 {
 	const delta_args<T> p = delta_args_of<T>(o);
-	float *scratch = dev_ptr<float>(o->scratch);
-	int rc = delta_refuse(o->key_dim, o->value_heads, o->tokens);
+	int rc = cuda_start(at, "delta_grad", delta_gates<T, S>, dim3((unsigned)o->value_heads), WARP, 0, p,
+	        dev_ptr<T>(o->da), dev_ptr<T>(o->db), dev_ptr<float>(o->ddecay), dev_ptr<float>(o->ddt_bias),
+	        dev_ptr<float>(o->dskip), scratch);
 
-#define START(R) sweeps<T, R>(at, o)
 	if (!rc)
-		DELTA_ROWS(o->key_dim, rc, START);
-#undef START
-	if (!rc)
-		rc = cuda_start(at, "delta_grad", delta_gates<T>, dim3((unsigned)o->value_heads), WARP, 0, p,
-		        dev_ptr<T>(o->da), dev_ptr<T>(o->db), dev_ptr<float>(o->ddecay),
-		        dev_ptr<float>(o->ddt_bias), dev_ptr<float>(o->dskip), scratch);
-	if (!rc)
-		rc = cuda_start(at, "delta_grad", delta_keys<T>,
+		rc = cuda_start(at, "delta_grad", delta_keys<T, S>,
 		        dim3((unsigned)ceil_div(o->tokens * o->key_heads, DELTA_WARPS)), DELTA_THREADS, 0, p,
 		        dev_ptr<T>(o->dq), dev_ptr<T>(o->dk), scratch);
 	return rc;
+}
+
+template <class T> int grad_start(const struct cuda_launch *at, const struct op_delta_grad *o)
+{
+	int rc = 0;
+
+#define START(R) sweeps<T, R>(at, o)
+	DELTA_ROWS(o->key_dim, rc, START);
+#undef START
+	return rc ? rc : gates_start<T>(at, o, dev_ptr<float>(o->scratch));
 }
 
 } // namespace
 
 extern "C" int cuda_delta_grad(const struct cuda_launch *at, const struct op_delta_grad *o)
 {
-	return o->dtype == DTYPE_BF16 ? grad_start<bf16>(at, o) : grad_start<float>(at, o);
+	const int width = o->scratch.value % 16 ? 0 : delta_width_of(at, o);
+	int rc = delta_refuse(o->key_dim, o->value_heads, o->tokens);
+
+	if (rc)
+		return rc;
+	if (!width)
+		return o->dtype == DTYPE_BF16 ? grad_start<bf16>(at, o) : grad_start<float>(at, o);
+	rc = delta_grad_walks(at, o, width);
+	if (!rc)
+		rc = delta_grad_local(at, o, width);
+	return rc ? rc : gates_start<bf16>(at, o, chunk_room_of(o));
 }

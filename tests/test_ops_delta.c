@@ -5,7 +5,7 @@
 #include "tests/delta_reference.h"
 #include "tests/ops_check.h"
 
-enum { TOKENS_MAX = 150 };
+enum { TOKENS_MAX = 1200, TOKENS_USUAL = 150 };
 
 /* Documents of random lengths, some longer than a chunk; their number. */
 static int64_t documents_draw(struct ops_case *c, int32_t *doc_start, int64_t tokens)
@@ -14,7 +14,7 @@ static int64_t documents_draw(struct ops_case *c, int32_t *doc_start, int64_t to
 
 	for (int64_t t = 0; t < tokens; t++) {
 		if (t == end) {
-			int64_t most = case_int(c, 0, 2) ? 200 : 4;
+			int64_t most = case_int(c, 0, 2) ? (tokens > TOKENS_USUAL ? 1500 : 200) : 4;
 
 			end = t + case_int(c, 1, most);
 			doc_start[t] = (int32_t)t;
@@ -112,11 +112,32 @@ struct delta_case {
 	struct tensor *q, *k, *v, *a, *b, *decay, *dt_bias, *skip, *starts; /* b or skip is NULL */
 };
 
+/* Sizes as models have them, for a GPU's chunks: rows begin at multiples of 16 bytes, or do not. A long case
+ * has small heads. */
+static void delta_draw_tiled(struct ops_case *c, struct delta_case *d)
+{
+	static const int64_t dims[] = {64, 128, 64, 72, 136, 256}, small[] = {8, 16, 24};
+	int is_long = d->tokens > TOKENS_USUAL, is_aligned = case_int(c, 0, 3) > 0;
+
+	c->phase = 0;
+	d->key_heads = is_long ? 1 : case_int(c, 1, 2);
+	d->value_heads = d->key_heads * (is_long ? 1 : case_int(c, 1, 2));
+	d->dk = is_long ? small[case_int(c, 0, 2)] : dims[case_int(c, 0, 5)];
+	d->dv = is_long ? small[case_int(c, 0, 2)] : dims[case_int(c, 0, d->dk > 128 ? 2 : 4)];
+	d->qkv_stride = 2 * d->key_heads * d->dk + d->value_heads * d->dv + (is_aligned ? 8 : 3);
+	d->gate_stride = d->value_heads;
+	d->out_stride = d->value_heads * d->dv + (is_aligned ? 0 : 1);
+	d->dtype = DTYPE_BF16;
+}
+
 /* q, k and v lie in one row, as a projection leaves them, or each on its own. */
 static void delta_draw(struct ops_case *c, struct delta_case *d, int64_t tokens)
 {
 	static const int64_t dims[] = {1, 3, 8, 16, 24, 33, 40, 128};
+	int is_tiled = tokens >= TOKENS_USUAL && case_int(c, 0, 1);
 
+	if (is_tiled && !case_int(c, 0, 3))
+		tokens = TOKENS_MAX;
 	d->tokens = case_int(c, 0, 3) ? case_size(c, tokens) : tokens;
 	d->documents = documents_draw(c, d->doc_start, d->tokens);
 	d->key_heads = case_int(c, 1, 3);
@@ -128,8 +149,10 @@ static void delta_draw(struct ops_case *c, struct delta_case *d, int64_t tokens)
 	                case_int(c, 0, 3);
 	d->gate_stride = d->value_heads + case_int(c, 0, 2);
 	d->out_stride = d->value_heads * d->dv + case_int(c, 0, 3);
-	d->scale = 1 / sqrt((double)d->dk);
 	d->dtype = case_int(c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
+	if (is_tiled)
+		delta_draw_tiled(c, d);
+	d->scale = 1 / sqrt((double)d->dk);
 	d->q = case_tensor(c, d->tokens * d->qkv_stride, d->dtype, 1);
 	d->k = case_tensor(c, d->tokens * d->qkv_stride, d->dtype, 1);
 	d->v = case_tensor(c, d->tokens * d->qkv_stride, d->dtype, 1);
@@ -212,7 +235,7 @@ static void forward_try(uint64_t seed)
 	struct op op = {.kind = OP_DELTA};
 
 	case_begin(&c, "delta", seed);
-	delta_draw(&c, &d, TOKENS_MAX);
+	delta_draw(&c, &d, TOKENS_USUAL);
 	out = case_tensor(&c, d.tokens * d.out_stride, d.dtype, 1);
 	op.delta = (struct op_delta){.out = tensor_addr(out), DELTA_ARGUMENTS(d)};
 	case_run(&c, &op);
@@ -250,7 +273,7 @@ static void test_not_a_number(void **state)
 		int64_t token, head;
 
 		case_begin(&c, "delta of NaN", seed);
-		delta_draw(&c, &d, TOKENS_MAX);
+		delta_draw(&c, &d, TOKENS_USUAL);
 		token = case_int(&c, 0, d.tokens - 1);
 		head = case_int(&c, 0, d.value_heads - 1);
 		tensor_set(d.a, token * d.gate_stride + head, NAN);
@@ -294,7 +317,7 @@ static void backward_try(uint64_t seed)
 	int64_t each;
 
 	case_begin(&c, "delta_grad", seed);
-	delta_draw(&c, &d, TOKENS_MAX);
+	delta_draw(&c, &d, TOKENS_USUAL);
 	each = d.value_heads / d.key_heads;
 	dout = case_tensor(&c, d.tokens * d.out_stride, d.dtype, 1);
 	dq = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
@@ -372,6 +395,124 @@ static void test_backward(void **state)
 		backward_try(seed);
 }
 
+/* ---- a document alone ---- */
+
+/* Forward or backward over tokens [first, end) of a case, whose documents begin where `starts` says. */
+struct piece {
+	struct tensor *out, *dq, *dk, *dv, *da, *db, *dout, *scratch, *sums;
+};
+
+static struct op piece_op(
+        const struct delta_case *d, const struct piece *p, int is_grad, int64_t first, int64_t end)
+{
+	struct delta_case own = *d;
+	struct op op = {.kind = is_grad ? OP_DELTA_GRAD : OP_DELTA};
+	int64_t rows = first * d->qkv_stride, gates = first * d->gate_stride, outs = first * d->out_stride;
+
+	own.tokens = end - first;
+	if (!is_grad) {
+		op.delta = (struct op_delta){.out = tensor_addr(p->out), DELTA_ARGUMENTS(own)};
+		op.delta.out.value += (uint64_t)(2 * outs);
+		op.delta.q.value += (uint64_t)(2 * rows);
+		op.delta.k.value += (uint64_t)(2 * rows);
+		op.delta.v.value += (uint64_t)(2 * rows);
+		op.delta.a.value += (uint64_t)(2 * gates);
+		op.delta.b.value += (uint64_t)(2 * gates);
+		return op;
+	}
+	op.delta_grad = (struct op_delta_grad){.dq = dev_at(tensor_addr(p->dq), 2 * rows),
+	        .dk = dev_at(tensor_addr(p->dk), 2 * rows),
+	        .dv = dev_at(tensor_addr(p->dv), 2 * rows),
+	        .da = dev_at(tensor_addr(p->da), 2 * gates),
+	        .db = dev_at(tensor_addr(p->db), 2 * gates),
+	        .dout = dev_at(tensor_addr(p->dout), 2 * outs),
+	        .ddecay = tensor_addr(p->sums),
+	        .ddt_bias = dev_at(tensor_addr(p->sums), 4 * d->value_heads),
+	        .scratch = tensor_addr(p->scratch),
+	        DELTA_ARGUMENTS(own)};
+	op.delta_grad.q.value += (uint64_t)(2 * rows);
+	op.delta_grad.k.value += (uint64_t)(2 * rows);
+	op.delta_grad.v.value += (uint64_t)(2 * rows);
+	op.delta_grad.a.value += (uint64_t)(2 * gates);
+	op.delta_grad.b.value += (uint64_t)(2 * gates);
+	return op;
+}
+
+/* Three documents in one row, and each of them alone, give the same bits: chunks begin where documents do. */
+static void alone_try(uint64_t seed, int is_grad)
+{
+	enum { ENDS = 3 };
+	struct ops_case c;
+	struct delta_case d = {.rule = DELTA_GATED, .high = INFINITY};
+	struct tensor *together[6];
+	struct piece p;
+	struct op op;
+	int64_t ends[ENDS + 1] = {0}, value_cols;
+
+	case_begin(&c, "delta of a document alone", seed);
+	for (int n = 0; n < ENDS; n++)
+		ends[n + 1] = ends[n] + 8 * case_int(&c, 1, 25);
+	d.tokens = ends[ENDS];
+	delta_draw_tiled(&c, &d);
+	d.dk = d.dv = seed % 2 ? 64 : 128;
+	d.qkv_stride = 2 * d.key_heads * d.dk + d.value_heads * d.dv;
+	d.out_stride = value_cols = d.value_heads * d.dv;
+	d.gate_stride = 8;
+	d.scale = 0.1;
+	d.q = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
+	d.k = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
+	d.v = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
+	d.a = case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1);
+	d.b = case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1);
+	d.decay = case_tensor(&c, d.value_heads, d.dtype, 1);
+	d.dt_bias = case_tensor(&c, d.value_heads, d.dtype, 1);
+	d.starts = case_tensor(&c, d.tokens, DTYPE_I32, 1);
+	p.out = together[0] = case_tensor(&c, d.tokens * value_cols, d.dtype, 1);
+	p.dq = together[1] = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
+	p.dk = together[2] = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
+	p.dv = together[3] = case_tensor(&c, d.tokens * d.qkv_stride, d.dtype, 1);
+	p.da = together[4] = case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1);
+	p.db = together[5] = case_tensor(&c, d.tokens * d.gate_stride, d.dtype, 1);
+	p.dout = case_tensor(&c, d.tokens * value_cols, d.dtype, 1);
+	p.sums = case_tensor(&c, 2 * d.value_heads, DTYPE_F32, 1);
+	p.scratch = case_tensor(&c, delta_scratch_count(d.tokens, d.value_heads, d.dk, d.dv), DTYPE_F32, 1);
+	for (int n = 0; n < ENDS; n++)
+		for (int64_t t = ends[n]; t < ends[n + 1]; t++)
+			tensor_set(d.starts, t, (double)ends[n]);
+	op = piece_op(&d, &p, is_grad, 0, d.tokens);
+	case_run(&c, &op);
+	for (int n = 0; n < ENDS; n++) {
+		uint8_t *before[6];
+
+		for (int i = 0; i < 6; i++) {
+			before[i] = mem_alloc((size_t)together[i]->bytes, 1);
+			memcpy(before[i], together[i]->block, (size_t)together[i]->bytes);
+		}
+		for (int64_t t = 0; t < d.tokens; t++)
+			tensor_set(d.starts, t, 0);
+		op = piece_op(&d, &p, is_grad, ends[n], ends[n + 1]);
+		case_run(&c, &op);
+		for (int i = 0; i < 6; i++) {
+			if (memcmp(before[i], together[i]->block, (size_t)together[i]->bytes))
+				fail_msg("%s, seed %llu: document %d, result %d: other bits", c.name,
+				        (unsigned long long)seed, n, i);
+			mem_free(before[i]);
+		}
+	}
+	for (int i = 0; i < c.tensor_count; i++)
+		case_forget(&c.tensors[i]);
+	case_end(&c);
+}
+
+static void test_alone(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < case_count(4); seed++) {
+		alone_try(seed, 0);
+		alone_try(seed, 1);
+	}
+}
+
 /* The documents of a case as texts: the first call has the first half of each, the second the rest, so that a
  * state is handed on. */
 static void cached_try(uint64_t seed)
@@ -439,7 +580,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
 	        cmocka_unit_test(test_forward), cmocka_unit_test(test_not_a_number),
-	        cmocka_unit_test(test_backward), cmocka_unit_test(test_cached)};
+	        cmocka_unit_test(test_backward), cmocka_unit_test(test_alone), cmocka_unit_test(test_cached)};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
 }

@@ -184,19 +184,26 @@ struct need {
 	double seconds, bus_bytes, cores, copied_bytes;
 };
 
+/* A GPU's kernels of recurrent states run on the same instructions as those of attention. They execute about
+ * twice the products that an op needs: one side goes in two halves (gpu/delta_chunk.cuh).
+ * docs/results/clock.md has the count. */
+static const double RECURRENT_SHARE = 0.45;
+
 /* If the host computes, device memory is host memory. */
 static struct need op_need(struct meta_device *d, const struct work *work)
 {
 	const struct device_speed *speed = &d->speed;
 	struct op_cost c;
-	double products_s, attention = work->op.kind == OP_ATTENTION_GRAD
-	                                       ? given(speed->attention_grad_flops, speed->attention_flops)
+	int is_grad = work->op.kind == OP_ATTENTION_GRAD || work->op.kind == OP_DELTA_GRAD;
+	double products_s, attention = is_grad ? given(speed->attention_grad_flops, speed->attention_flops)
 	                                       : speed->attention_flops;
 
 	op_cost_of(&work->op, &c);
 	d->stats.flops += c.flops_bf16 + c.flops_f32;
 	if (c.attention_flops > 0 && attention > 0)
 		products_s = c.attention_flops / attention;
+	else if (c.recurrent_flops > 0 && attention > 0 && !speed->host_computes)
+		products_s = c.recurrent_flops / (RECURRENT_SHARE * attention);
 	else
 		products_s = c.flops_bf16 / speed->matmul_flops_bf16 + c.flops_f32 / speed->matmul_flops_f32;
 	return (struct need){
