@@ -245,11 +245,12 @@ static void make_act(
 
 	switch (op->kind) {
 	case OP_GLU:
-		op->glu = (struct op_glu){kernel_take(p, count, dtype), a, b, count, act, dtype};
+		op->glu = (struct op_glu){kernel_take(p, count, dtype), a, b, count, act, dtype, 0, 0};
 		break;
 	case OP_GLU_GRAD: /* not in place: repeated use would shrink the numbers to 0 */
-		op->glu_grad = (struct op_glu_grad){kernel_take(p, count, dtype),
-		        kernel_take(p, count, dtype), kernel_take(p, count, dtype), a, b, count, act, dtype};
+		op->glu_grad =
+		        (struct op_glu_grad){kernel_take(p, count, dtype), kernel_take(p, count, dtype),
+		                kernel_take(p, count, dtype), a, b, count, act, dtype, 0, 0, DEV_NONE};
 		break;
 	case OP_ACT:
 		op->act = (struct op_act){a, b, count, act, dtype};

@@ -240,6 +240,8 @@ struct device_stats {
 	 * messages; other devices use the arithmetic of device/comm_cost.h. */
 	int64_t sent_node_bytes, sent_network_bytes;
 	double flops;            /* of ops, since open */
+	int64_t op_count;        /* ops since open, and the bytes of device memory that they read and */
+	double op_bytes;         /* wrote at least; on a virtual clock, 0 on other devices */
 	double host_memory_rate; /* host memory bandwidth on a virtual clock, bytes/s; 0 on other devices */
 	int64_t busy_ns[QUEUE_COUNT]; /* time in work, per queue, since open */
 	int64_t wait_ns[QUEUE_COUNT]; /* how long the compute stream waited for events of that queue, since

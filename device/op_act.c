@@ -3,6 +3,7 @@
 
 #include "device/op_facts.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 OP_ACT_LIST(OP_DESCRIBED)
@@ -17,12 +18,27 @@ static int check_act(const struct op_facts *f, enum act_kind act)
 	return op_refuse(f, "act is %d, not an activation", (int)act);
 }
 
+/* Gates and ups, which may have gaps. */
+#define GATES_OR_FLAT                                                                                        \
+	.dtype = p->dtype, .rows = p->cols ? p->count / p->cols : 1, .stride = p->stride,                    \
+	.cols = p->cols ? p->cols : p->count
+#define GLU_SIZES                                                                                            \
+	(SIZE(count, 1) || SIZE(cols, 0) || SIZE(stride, p->cols) || COMPUTE_DTYPE(dtype) ||                 \
+	        check_act(f, p->act) || check_rows(f, p->count, p->cols))
+
+static int check_rows(const struct op_facts *f, int64_t count, int64_t cols)
+{
+	if (!cols || count % cols == 0)
+		return 0;
+	return op_refuse(f, "count is %" PRId64 ", no multiple of cols, which is %" PRId64, count, cols);
+}
+
 int op_describe_glu(struct op_facts *f, const struct op_glu *p)
 {
-	if (SIZE(count, 1) || COMPUTE_DTYPE(dtype) || check_act(f, p->act))
+	if (GLU_SIZES)
 		return ERR_RANGE;
-	READ(gate, FLAT);
-	READ(up, FLAT);
+	READ(gate, GATES_OR_FLAT);
+	READ(up, GATES_OR_FLAT);
 	WRITE(out, FLAT);
 	return 0;
 }
@@ -31,13 +47,14 @@ int op_describe_glu_grad(struct op_facts *f, const struct op_glu_grad *p)
 {
 	int dout, gate, up;
 
-	if (SIZE(count, 1) || COMPUTE_DTYPE(dtype) || check_act(f, p->act))
+	if (GLU_SIZES)
 		return ERR_RANGE;
 	dout = READ(dout, FLAT);
-	gate = READ(gate, FLAT);
-	up = READ(up, FLAT);
-	WRITE(dgate, FLAT, .may_be = BIT(gate));
-	WRITE(dup, FLAT, .may_be = BIT(up) | BIT(dout));
+	gate = READ(gate, GATES_OR_FLAT);
+	up = READ(up, GATES_OR_FLAT);
+	WRITE(dgate, GATES_OR_FLAT, .may_be = BIT(gate));
+	WRITE(dup, GATES_OR_FLAT, .may_be = BIT(up) | (p->cols || !dev_is_none(p->out) ? 0 : BIT(dout)));
+	WRITE(out, FLAT, .optional = 1, .may_be = BIT(dout));
 	return 0;
 }
 

@@ -17,19 +17,26 @@
 	ROW(GATE, gate, gate)                                                                                \
 	ROW(GATE_GRAD, gate_grad, gate_grad)
 
-/* out = act(gate) * up; elementwise, contiguous (Shazeer 2020). Backward: dgate, dup from dout. dgate may be
- * gate, and dup may be up or dout, because each element is read before it is written. */
+/* out = act(gate) * up; elementwise (Shazeer 2020). With cols > 0, gate and up have rows of cols elements
+ * that begin `stride` apart, as one product makes both; else all is contiguous, as out always is.
+ *
+ * Backward: dgate and dup, in the layout of gate and up, from dout, and if `out` is there, forward's result
+ * once more. dgate may be gate, dup may be up (without cols also dout) and out may be dout, because each
+ * element is read before it is written. */
 struct op_glu {
 	dev_addr out, gate, up;
 	int64_t count;
 	enum act_kind act;
 	enum dtype dtype;
+	int64_t cols, stride;
 };
 struct op_glu_grad {
 	dev_addr dgate, dup, dout, gate, up;
 	int64_t count;
 	enum act_kind act;
 	enum dtype dtype;
+	int64_t cols, stride;
+	dev_addr out;
 };
 
 /* The gated activation of gpt-oss, from rows of 2 * cols numbers, gates and ups by turns:

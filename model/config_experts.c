@@ -81,7 +81,7 @@ void config_read_balance(struct config_reader *r, struct model_config *c, double
 
 void config_set_sparse(struct block_config *b, const struct experts_config *e, int is_sparse)
 {
-	static const enum stage_kind dense[] = {STAGE_GATE, STAGE_UP, STAGE_DOWN};
+	static const enum stage_kind dense[] = {STAGE_UP, STAGE_DOWN};
 
 	if (!is_sparse) {
 		config_drop_stage(b, STAGE_EXPERTS);

@@ -97,8 +97,8 @@ static inline int model_tensor_is_of_base(const struct model_tensor *tensor)
 }
 
 /* Smallest piece of forward and backward. A kind that the block lacks leaves its tensors to the kind that
- * stands in for it (model/roles.h): the norm before the MLP belongs to gate, or to up if there is no gate. A
- * tied head reads the embedding's tensor. */
+ * stands in for it (model/roles.h): the norm before the MLP belongs to up, or to experts where there is no
+ * MLP. A tied head reads the embedding's tensor. */
 enum { STAGE_TENSORS_MAX = ROLE_COUNT };
 struct model_stage {
 	enum stage_kind kind;

@@ -111,10 +111,10 @@
 	ROW(SCAN_NORM_W, BLOCK, NORMS, ONES, SCAN, DELTA_V, ONE)                                             \
 	ROW(SCAN_OUT_W, BLOCK, RECURRENT, RESIDUAL, SCAN, HIDDEN, DELTA_V)                                   \
 	ROW(SCAN_OUT_B, BLOCK, RECURRENT, BIAS, SCAN, HIDDEN, ONE)                                           \
-	ROW(NORM2_W, BLOCK, NORMS, NORM, GATE, HIDDEN, ONE)                                                  \
-	ROW(NORM2_B, BLOCK, NORMS, BIAS, GATE, HIDDEN, ONE)                                                  \
-	ROW(GATE_W, BLOCK, MLP, MATRIX, GATE, INNER, HIDDEN)                                                 \
-	ROW(GATE_B, BLOCK, MLP, BIAS, GATE, INNER, ONE)                                                      \
+	ROW(NORM2_W, BLOCK, NORMS, NORM, UP, HIDDEN, ONE)                                                    \
+	ROW(NORM2_B, BLOCK, NORMS, BIAS, UP, HIDDEN, ONE)                                                    \
+	ROW(GATE_W, BLOCK, MLP, MATRIX, UP, INNER, HIDDEN)                                                   \
+	ROW(GATE_B, BLOCK, MLP, BIAS, UP, INNER, ONE)                                                        \
 	ROW(GATE_UP_W, BLOCK, MLP, MATRIX, UP, INNER_TWICE, HIDDEN)                                          \
 	ROW(UP_W, BLOCK, MLP, MATRIX, UP, INNER, HIDDEN)                                                     \
 	ROW(UP_B, BLOCK, MLP, BIAS, UP, INNER, ONE)                                                          \
@@ -202,9 +202,9 @@
 	ROW(SCAN_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, SCAN, RANK, DELTA_V)                                   \
 	ROW(SCAN_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, SCAN, HIDDEN, RANK)                                    \
 	ROW(SCAN_OUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, SCAN, HIDDEN, ONE)                                   \
-	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, GATE, RANK, HIDDEN)                                        \
-	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, GATE, INNER, RANK)                                         \
-	ROW(GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, GATE, INNER, ONE)                                        \
+	ROW(GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                          \
+	ROW(GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER, RANK)                                           \
+	ROW(GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, UP, INNER, ONE)                                          \
 	ROW(GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, UP, RANK, HIDDEN)                                       \
 	ROW(GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, UP, INNER_TWICE, RANK)                                  \
 	ROW(GATE_UP_LORA_M, BLOCK, ADAPTER, MAGNITUDE, UP, INNER_TWICE, ONE)                                 \
@@ -368,11 +368,10 @@ const char *model_part_name(enum model_part part);
 	STAGE(DELTA, delta, BLOCK, ATTN)                                                                     \
 	STAGE(CONV, conv, BLOCK, ATTN)                                                                       \
 	STAGE(SCAN, scan, BLOCK, ATTN)                                                                       \
-	STAGE(GATE, gate, BLOCK, GATE)                                                                       \
-	STAGE(UP, up, BLOCK, GATE)                                                                           \
+	STAGE(UP, up, BLOCK, UP)                                                                             \
 	STAGE(DOWN, down, BLOCK, DOWN)                                                                       \
-	STAGE(EXPERTS, experts, BLOCK, GATE)                                                                 \
-	STAGE(ROUTER, router, BLOCK, GATE)                                                                   \
+	STAGE(EXPERTS, experts, BLOCK, UP)                                                                   \
+	STAGE(ROUTER, router, BLOCK, UP)                                                                     \
 	STAGE(PART, part, BLOCK, PART)                                                                       \
 	STAGE(SUM, sum, BLOCK, SUM)                                                                          \
 	STAGE(INPUT, input, BLOCK, INPUT)                                                                    \

@@ -4,8 +4,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "model/join.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SCALE_SHARD_ALIGN = 16 }; /* bytes, as tensors are aligned */
@@ -163,6 +165,18 @@ static int piece_group(const struct unit_map *map, int piece)
 	return map->model->stages[map->model->tensors[t].first_stage + piece - map->tensor_piece[t]].group;
 }
 
+/* Joined tensors are in the unit of the first one, whatever the policy. They have one piece each. */
+static void units_join(struct unit_map *map)
+{
+	for (int t = 0; t < map->model->tensor_count; t++) {
+		int list[JOIN_MOST], count = model_place(list, map->model, t);
+
+		for (int i = 1; i < count; i++)
+			map->pieces[map->tensor_piece[list[i]]].unit =
+			        map->pieces[map->tensor_piece[list[0]]].unit;
+	}
+}
+
 /* Assigns pieces to units by policy, before ordering. Fills their units, and names; returns the number of
  * units or ERR_*. */
 static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t min_num_params, char **names)
@@ -195,6 +209,8 @@ static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t m
 		                               : mem_strdup(module ? tree.modules[module].path : "rest");
 		rc = names[u] ? 0 : ERR_NOMEM;
 	}
+	if (!rc)
+		units_join(map);
 	rc = rc ? rc : unit_count;
 out:
 	module_tree_free(&tree);
@@ -317,13 +333,26 @@ static void piece_place(struct unit_map *map, struct unit_piece *piece)
 	u->piece_count++;
 }
 
+static int by_offset(const void *a, const void *b, void *map)
+{
+	const struct unit_piece *pieces = ((const struct unit_map *)map)->pieces;
+	int64_t x = pieces[*(const int *)a].offset, y = pieces[*(const int *)b].offset;
+
+	return x < y ? -1 : x > y;
+}
+
 static int units_layout(struct unit_map *map)
 {
 	int64_t granule = (int64_t)UNIT_ALIGN * map->shard_ranks;
 	int rc = 0;
 
-	for (int i = 0; i < map->piece_count; i++)
-		piece_place(map, &map->pieces[i]);
+	for (int t = 0; t < map->model->tensor_count; t++) {
+		int list[JOIN_MOST], count = model_place(list, map->model, t);
+
+		for (int i = 0; i < count; i++)
+			for (int n = map->tensor_piece[list[i]]; n < map->tensor_piece[list[i] + 1]; n++)
+				piece_place(map, &map->pieces[n]);
+	}
 	for (int n = 0; n < map->unit_count && !rc; n++) {
 		struct unit *u = &map->units[n];
 
@@ -341,6 +370,8 @@ static int units_layout(struct unit_map *map)
 
 		u->pieces[u->piece_count++] = i;
 	}
+	for (int n = 0; n < map->unit_count && !rc; n++)
+		qsort_r(map->units[n].pieces, (size_t)map->units[n].piece_count, sizeof(int), by_offset, map);
 	return rc;
 }
 

@@ -3,15 +3,17 @@
  * Mental model. A unit map puts every piece of a tensor into exactly one unit, at an element offset in the
  * unit's flat range. A tensor is one piece, unless the model divides its experts among several stages: then
  * each of these has a piece, and its experts are in a unit of their own. Pieces keep table order inside a
- * unit and start at multiples of UNIT_ALIGN elements; the gaps are zero in every plane. A unit's range is
- * padded so that it divides evenly into world_size shards; shard r is elements [r * shard_count, (r + 1) *
- * shard_count). Units are in the order of their first use in forward.
+ * unit, but joined tensors (model/join.h) are in one unit and lie side by side. Pieces start at multiples of
+ * UNIT_ALIGN elements; the gaps are zero in every plane. A unit's range is padded so that it divides evenly
+ * into world_size shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units are in the
+ * order of their first use in forward.
  *
  * Trained and frozen tensors never share a unit, nor do frozen ones of two formats (optim/weight_format.h).
  * If the policy groups them, each kind becomes its own unit. So a unit is frozen or trained as a whole.
  *
  * This file is pure arithmetic: it allocates no planes and uses no device. `size` follows
- * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree given by the tensor names.
+ * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree given by the tensor names,
+ * but for joined tensors.
  */
 #ifndef FERRY_OFFLOAD_UNIT_H
 #define FERRY_OFFLOAD_UNIT_H
@@ -25,7 +27,7 @@ enum { UNIT_ALIGN = 256 }; /* in elements; a block of 8-bit optimizer state neve
 struct unit {
 	int trainable;                      /* 0: frozen; the same for all its tensors */
 	const struct weight_format *format; /* of the weights in memory; the same for all its tensors */
-	int *pieces;                        /* indices into the map's, ascending */
+	int *pieces;                        /* indices into the map's, in the order of offsets */
 	int piece_count;
 	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */

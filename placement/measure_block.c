@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "model/adapter.h"
 #include "model/blocks/blocks.h"
+#include "model/join.h"
 
 /* Down to the ENOUGH numbers, a cut leaves the sample typical of the whole. */
 enum { TOKENS_ENOUGH = 512, COLUMNS_ENOUGH = 1024, TOKENS_MIN = 64, COLUMNS_MIN = 128, COLUMNS_STEP = 64 };
@@ -105,10 +106,12 @@ static void block_lay(struct sample *s)
 
 	s->flops = block_flops(b);
 	for (int t = 0; t < b->model.tensor_count; t++) {
-		if (!in_block(b, t))
-			continue;
-		b->weight[t] = sample_take(s, tensor_count(b, t) * element);
-		b->grad[t] = sample_take(s, tensor_count(b, t) * 4);
+		int list[JOIN_MOST], count = in_block(b, t) ? model_place(list, &b->model, t) : 0;
+
+		for (int i = 0; i < count; i++)
+			b->weight[list[i]] = sample_take(s, tensor_count(b, list[i]) * element);
+		for (int i = 0; i < count; i++)
+			b->grad[list[i]] = sample_take(s, tensor_count(b, list[i]) * 4);
 	}
 	values_lay(b);
 	for (int i = 0; i < 3; i++)

@@ -30,6 +30,8 @@ int simulate_step(
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		s->queue_ms[q] = 1e-6 * (double)(after.busy_ns[q] - before.busy_ns[q]);
 	s->flops = after.flops - before.flops;
+	s->op_count = after.op_count - before.op_count;
+	s->op_bytes = after.op_bytes - before.op_bytes;
 	mem_free(micro);
 	return rc;
 }

@@ -11,6 +11,8 @@
 struct simulated {
 	double step_ms, queue_ms[QUEUE_COUNT];
 	double flops;
+	int64_t op_count; /* of this rank, and the bytes of device memory that they read and write */
+	double op_bytes;
 	int64_t tokens; /* of the step, all ranks together */
 };
 

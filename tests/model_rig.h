@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "host/cpu/cpu_device.h"
 #include "model/blocks/blocks.h"
+#include "model/join.h"
 #include "model/model.h"
 
 enum { RIG_ALIGN_BYTES = 256, RIG_BUFFERS_MAX = 4096, RIG_GROUPS_MAX = 70 };
@@ -101,6 +102,21 @@ static inline void rig_take(struct rig *r, dev_addr *address, int64_t bytes)
 	r->end_bytes = round_up(r->end_bytes + bytes, RIG_ALIGN_BYTES) + RIG_ALIGN_BYTES;
 }
 
+/* Room for a tensor, or with the earliest of joined ones for all of these side by side. */
+static inline void rig_take_joined(struct rig *r, dev_addr *address, int tensor, int64_t element_bytes)
+{
+	int list[JOIN_MOST], count = model_place(list, r->model, tensor);
+	int64_t bytes = 0;
+
+	for (int i = 0; i < count; i++)
+		bytes += r->model->tensors[list[i]].count * element_bytes;
+	if (count)
+		rig_take(r, &address[list[0]], bytes);
+	for (int i = 1; i < count; i++)
+		address[list[i]] =
+		        dev_at(address[list[i - 1]], r->model->tensors[list[i - 1]].count * element_bytes);
+}
+
 static inline void rig_take_all(struct rig *r)
 {
 	const struct model_config *c = &r->model->config;
@@ -109,8 +125,8 @@ static inline void rig_take_all(struct rig *r)
 	r->buffer_count = 0;
 	r->end_bytes = RIG_ALIGN_BYTES;
 	for (int t = 0; t < r->model->tensor_count; t++) {
-		rig_take(r, &r->weight[t], r->model->tensors[t].count * e);
-		rig_take(r, &r->grad[t], r->model->tensors[t].count * 4);
+		rig_take_joined(r, r->weight, t, e);
+		rig_take_joined(r, r->grad, t, 4);
 	}
 	for (int g = 0; g < r->model->group_count; g++) {
 		int64_t acts = model_acts_bytes(r->model, g, r->dtype, r->max_tokens);

@@ -276,7 +276,6 @@ const struct stage_type *const stage_types[STAGE_COUNT] = {[STAGE_EMBED] = &stag
         [STAGE_ATTN] = &stage_choice,
         [STAGE_DELTA] = &stage_delta,
         [STAGE_SCAN] = &stage_scan,
-        [STAGE_GATE] = &stage_gate,
         [STAGE_UP] = &stage_up,
         [STAGE_DOWN] = &stage_down,
         [STAGE_SCALE] = &stage_scale,
@@ -300,10 +299,10 @@ static inline void odd_drop(struct block_config *b, const enum tensor_role *role
 /* Attention and the MLP of a block as two groups. */
 static inline void odd_divide(struct block_config *b)
 {
-	const struct block_stage list[] = {{STAGE_ATTN, 0}, {STAGE_GATE, 1}, {STAGE_UP, 0}, {STAGE_DOWN, 0}};
+	const struct block_stage list[] = {{STAGE_ATTN, 0}, {STAGE_UP, 1}, {STAGE_DOWN, 0}};
 
 	memcpy(b->stage, list, sizeof(list));
-	b->stage_count = 4;
+	b->stage_count = 3;
 }
 
 /* Layers: 0 a wider MLP; 1 the maker alone; 2 a reader, divided; 3 attention alone, with other heads; 4 a

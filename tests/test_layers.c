@@ -35,7 +35,7 @@ static void test_the_table(void **state)
 			assert_int_equal(group->part, parts[group->layer]++);
 	}
 	assert_int_equal(stages, model->stage_count);
-	assert_int_equal(stages, 2 + 4 + 1 + 4 + 1 + 4 + 3 + 4);
+	assert_int_equal(stages, 2 + 3 + 1 + 3 + 1 + 3 + 2 + 3);
 	for (int l = 0; l < ODD_LAYERS; l++)
 		assert_int_equal(parts[l], l == 2 || l == 6 ? 2 : 1);
 	assert_int_equal(model->tensors[model_tensor_of(model, ROLE_UP_W, 0)].shape[0], 96);

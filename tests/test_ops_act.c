@@ -207,49 +207,108 @@ static void act_try(uint64_t seed)
 	case_end(&c);
 }
 
+/* Where gate and up have element i: one after the other in rows of both, or each in an array of its own. */
+struct halves {
+	struct tensor *gate, *up;
+	int64_t cols, stride, up_first;
+};
+
+static struct halves halves_make(
+        struct ops_case *c, int64_t rows, int64_t cols, enum dtype dtype, int64_t gap)
+{
+	struct halves h = {.cols = gap < 0 ? 0 : cols};
+
+	if (!h.cols) {
+		h.gate = case_tensor(c, rows * cols, dtype, 3);
+		h.up = case_tensor(c, rows * cols, dtype, 1);
+		return h;
+	}
+	h.stride = 2 * cols + gap;
+	h.gate = h.up = case_tensor(c, rows * h.stride, dtype, 2);
+	h.up_first = cols;
+	return h;
+}
+
+static int64_t half_at(const struct halves *h, int64_t i)
+{
+	return h->cols ? i / h->cols * h->stride + i % h->cols : i;
+}
+
+static dev_addr up_addr(const struct halves *h, const struct tensor *t)
+{
+	return dev_at(tensor_addr(t), h->up_first * dtype_bytes(t->dtype));
+}
+
+/* Gradients in the places of gate and up or elsewhere; forward's result again in that of dout or elsewhere,
+ * or not. */
+static void glu_grad_try(struct ops_case *c, struct op_glu_grad o, int64_t rows, int64_t cols, int64_t gap)
+{
+	struct halves in = halves_make(c, rows, cols, o.dtype, gap), to = in;
+	struct tensor *dout = case_tensor(c, o.count, o.dtype, 1), *out = NULL;
+	int64_t alias = case_int(c, 0, 2), again = case_int(c, 0, 2);
+	struct op op = {.kind = OP_GLU_GRAD};
+
+	if (alias && in.cols) {
+		to = halves_make(c, rows, cols, o.dtype, gap);
+	} else if (alias) {
+		to.gate = case_int(c, 0, 1) ? in.gate : case_tensor(c, o.count, o.dtype, 1);
+		to.up = alias == 1 && !again ? dout : case_tensor(c, o.count, o.dtype, 1);
+	}
+	if (again)
+		out = again == 1 ? dout : case_tensor(c, o.count, o.dtype, 1);
+	o.dgate = tensor_addr(to.gate);
+	o.dup = up_addr(&to, to.up);
+	o.dout = tensor_addr(dout);
+	o.gate = tensor_addr(in.gate);
+	o.up = up_addr(&in, in.up);
+	o.cols = in.cols;
+	o.stride = in.stride;
+	o.out = out ? tensor_addr(out) : DEV_NONE;
+	op.glu_grad = o;
+	case_run(c, &op);
+	for (int64_t i = 0; i < o.count; i++) {
+		int64_t at = half_at(&in, i), up_at = at + in.up_first;
+		double g = tensor_was(in.gate, at), u = tensor_was(in.up, up_at), d = tensor_was(dout, i);
+		double value = act_value(o.act, g);
+
+		case_check(c, to.gate, at, d * u * act_slope(o.act, g), fabs(d * u) * slope_bound(o.act, g),
+		        "dgate");
+		case_check(c, to.up, up_at, d * value, fabs(d) * value_bound(o.act, g, value), "dup");
+		if (out)
+			case_check(c, out, i, value * u, fabs(u) * value_bound(o.act, g, value), "out");
+	}
+}
+
 static void glu_try(uint64_t seed)
 {
 	struct ops_case c;
-	struct tensor *gate, *up, *out, *dout, *dgate, *dup;
+	struct halves in;
+	struct tensor *out;
 	struct op op = {.kind = OP_GLU};
-	int64_t count, alias;
+	int64_t rows, cols, gap;
 	enum dtype dtype;
 	enum act_kind act;
 
 	case_begin(&c, "glu", seed);
-	count = case_size(&c, seed % 10 ? 600 : 40000);
+	rows = case_size(&c, seed % 10 ? 12 : 40);
+	cols = case_size(&c, seed % 10 ? 50 : 1000) * (case_int(&c, 0, 1) ? 8 : 1);
+	gap = case_int(&c, -1, 1) * 8 * case_int(&c, 1, 3);
 	dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
 	act = (enum act_kind)case_int(&c, 0, ACTS - 1);
-	gate = case_tensor(&c, count, dtype, 3);
-	up = case_tensor(&c, count, dtype, 1);
-	out = case_tensor(&c, count, dtype, 1);
-	op.glu = (struct op_glu){tensor_addr(out), tensor_addr(gate), tensor_addr(up), count, act, dtype};
+	in = halves_make(&c, rows, cols, dtype, gap);
+	out = case_tensor(&c, rows * cols, dtype, 1);
+	op.glu = (struct op_glu){tensor_addr(out), tensor_addr(in.gate), up_addr(&in, in.up), rows * cols,
+	        act, dtype, in.cols, in.stride};
 	case_run(&c, &op);
-	for (int64_t i = 0; i < count; i++) {
-		double at = tensor_get(gate, i), value = act_value(act, at), u = tensor_get(up, i);
+	for (int64_t i = 0; i < rows * cols; i++) {
+		double at = tensor_get(in.gate, half_at(&in, i)), value = act_value(act, at),
+		       u = tensor_get(in.up, half_at(&in, i) + in.up_first);
 
 		case_check(&c, out, i, value * u, fabs(u) * value_bound(act, at, value), "out");
 	}
 	case_end(&c);
-
-	gate = case_tensor(&c, count, dtype, 3);
-	up = case_tensor(&c, count, dtype, 1);
-	dout = case_tensor(&c, count, dtype, 1);
-	alias = case_int(&c, 0, 2);
-	dgate = case_int(&c, 0, 1) ? gate : case_tensor(&c, count, dtype, 1);
-	dup = alias == 0 ? up : alias == 1 ? dout : case_tensor(&c, count, dtype, 1);
-	op = (struct op){.kind = OP_GLU_GRAD};
-	op.glu_grad = (struct op_glu_grad){tensor_addr(dgate), tensor_addr(dup), tensor_addr(dout),
-	        tensor_addr(gate), tensor_addr(up), count, act, dtype};
-	case_run(&c, &op);
-	for (int64_t i = 0; i < count; i++) {
-		double at = tensor_was(gate, i), u = tensor_was(up, i), d = tensor_was(dout, i);
-		double value = act_value(act, at);
-
-		case_check(&c, dgate, i, d * u * act_slope(act, at), fabs(d * u) * slope_bound(act, at),
-		        "dgate");
-		case_check(&c, dup, i, d * value, fabs(d) * value_bound(act, at, value), "dup");
-	}
+	glu_grad_try(
+	        &c, (struct op_glu_grad){.count = rows * cols, .act = act, .dtype = dtype}, rows, cols, gap);
 	case_end(&c);
 }
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "device/op_attention.h"
 #include "model/blocks/blocks.h"
+#include "model/join.h"
 #include "offload/plan.h"
 #include "offload/plan_parts.h"
 
@@ -328,17 +329,62 @@ static void test_residency_costs_and_spares(void **state)
 
 /* ---- wrap policies ---- */
 
+/* Joined tensors lie side by side under every policy, in a unit for them all, and no two pieces overlap. */
+static void test_joined_lie_side_by_side(void **state)
+{
+	static const struct {
+		enum wrap_policy policy;
+		int64_t min_num_params;
+	} cases[] = {
+	        {WRAP_NONE, 0}, {WRAP_TRANSFORMER, 0}, {WRAP_SIZE, 1}, {WRAP_SIZE, 5000}, {WRAP_SIZE, 20000}};
+	struct model *model = model_from("{\"model_type\":\"qwen2\",\"vocab_size\":80,\"hidden_size\":512,"
+	                                 "\"intermediate_size\":768,\"num_hidden_layers\":2,"
+	                                 "\"num_attention_heads\":2,\"num_key_value_heads\":1}");
+	int joined = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct unit_map *map;
+
+		check_ok(unit_map_open(
+		        &map, model, cases[i].policy, cases[i].min_num_params, DTYPE_BF16, 1, 3));
+		for (int t = 0; t < model->tensor_count; t++) {
+			int list[JOIN_MOST], count = model_place(list, model, t);
+
+			joined += count > 1;
+			for (int n = 1; n < count; n++) {
+				const struct unit_piece *a = &map->pieces[map->tensor_piece[list[n - 1]]],
+				                        *b = &map->pieces[map->tensor_piece[list[n]]];
+
+				assert_int_equal(a->unit, b->unit);
+				assert_int_equal(a->offset + a->count, b->offset);
+			}
+		}
+		for (int u = 0; u < map->unit_count; u++)
+			for (int n = 1; n < map->units[u].piece_count; n++) {
+				const struct unit_piece *a = &map->pieces[map->units[u].pieces[n - 1]],
+				                        *b = &map->pieces[map->units[u].pieces[n]];
+
+				assert_true(a->offset + a->count <= b->offset);
+			}
+		unit_map_close(map);
+	}
+	assert_int_equal(joined, 5 * 2 * 3); /* q, k, v; their biases; gate and up, of two blocks */
+	model_close(model);
+}
+
 static void test_size_wrap_follows_torch(void **state)
 {
 	/* 64 x 96 matrices (6144) and 64 x 64 (4096), 32 x 64 (2048); self_attn has 12288, mlp 18432, a block
-	 * 30848 */
+	 * 30848. Unlike with torch, up is in the unit of gate, with which it is joined */
 	static const struct {
 		int64_t min_num_params;
 		int units;
 		const char *first;
 	} cases[] = {
-	        {6000, 11, "model.embed_tokens"}, /* embedding; attn and three matrices of each block; head,
-	                                             rest */
+	        {6000, 9,
+	                "model.embed_tokens"}, /* embedding; attn, gate with up, and down of each block; head,
+	                                            rest */
 	        {12000, 7, "model.embed_tokens"}, /* embedding; attn and mlp of each block; head, rest */
 	        {20000, 5, "model.embed_tokens"}, /* embedding; two blocks; head, rest */
 	        {1000000, 1, "rest"},
@@ -427,6 +473,7 @@ int main(void)
 	        cmocka_unit_test(test_bytes_follow_policy),
 	        cmocka_unit_test(test_cache_is_planned),
 	        cmocka_unit_test(test_residency_costs_and_spares),
+	        cmocka_unit_test(test_joined_lie_side_by_side),
 	        cmocka_unit_test(test_size_wrap_follows_torch),
 	        cmocka_unit_test(test_shards_cover_every_element),
 	        cmocka_unit_test(test_every_allocation_may_fail),

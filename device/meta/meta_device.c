@@ -18,6 +18,7 @@ struct meta_device {
 	struct device_speed speed;
 	struct meta_clock clock;
 	struct device_stats stats;
+	struct meta_tally tally;
 	struct meta_memory *memory; /* NULL: remembers nothing */
 };
 
@@ -199,7 +200,9 @@ static struct need op_need(struct meta_device *d, const struct work *work)
 	                                       : speed->attention_flops;
 
 	op_cost_of(&work->op, &c);
-	d->stats.flops += c.flops_bf16 + c.flops_f32;
+	d->tally.flops += c.flops_bf16 + c.flops_f32;
+	d->tally.bytes += c.memory_bytes;
+	d->tally.ops++;
 	if (c.attention_flops > 0 && attention > 0)
 		products_s = c.attention_flops / attention;
 	else if (c.recurrent_flops > 0 && attention > 0 && !speed->host_computes)
@@ -315,16 +318,18 @@ static int meta_repeat(struct stream *stream, uint64_t name)
 	struct meta_device *d = (struct meta_device *)stream->device;
 	const struct meta_load *loads;
 	int64_t count;
-	double flops;
+	struct meta_tally tally;
 	int rc = 0;
 
 	if (!d->memory)
 		return 0;
-	if (!meta_memory_find(d->memory, name, &loads, &count, &flops)) {
-		meta_memory_begin(d->memory, name, d->stats.flops);
+	if (!meta_memory_find(d->memory, name, &loads, &count, &tally)) {
+		meta_memory_begin(d->memory, name, &d->tally);
 		return 0;
 	}
-	d->stats.flops += flops;
+	d->tally.flops += tally.flops;
+	d->tally.bytes += tally.bytes;
+	d->tally.ops += tally.ops;
 	for (int64_t i = 0; i < count && !rc; i++)
 		rc = load_add(stream, &loads[i]);
 	return rc ? rc : 1;
@@ -334,7 +339,7 @@ static int meta_repeat_end(struct stream *stream)
 {
 	struct meta_device *d = (struct meta_device *)stream->device;
 
-	return d->memory ? meta_memory_end(d->memory, d->stats.flops) : 0;
+	return d->memory ? meta_memory_end(d->memory, &d->tally) : 0;
 }
 
 /* ---- ranks: any number, all assumed to be like this one ---- */
@@ -372,7 +377,9 @@ static void meta_get_stats(const struct device *device, struct device_stats *sta
 	stats->arena_touched_bytes = d->stats.arena_touched_bytes;
 	stats->copied_in_bytes = d->stats.copied_in_bytes;
 	stats->copied_out_bytes = d->stats.copied_out_bytes;
-	stats->flops = d->stats.flops;
+	stats->flops = d->tally.flops;
+	stats->op_count = d->tally.ops;
+	stats->op_bytes = d->tally.bytes;
 	stats->sent_node_bytes = d->stats.sent_node_bytes;
 	stats->sent_network_bytes = d->stats.sent_network_bytes;
 	stats->host_memory_rate = d->speed.host_memory_bytes;

@@ -7,7 +7,7 @@
 struct entry {
 	uint64_t name;
 	int64_t first, count; /* of the loads; count < 0: free place */
-	double flops;
+	struct meta_tally tally;
 };
 
 struct meta_memory {
@@ -65,7 +65,7 @@ static struct entry *place_of(struct entry *table, int64_t size, uint64_t name)
 }
 
 int meta_memory_find(const struct meta_memory *m, uint64_t name, const struct meta_load **loads,
-        int64_t *count, double *flops)
+        int64_t *count, struct meta_tally *tally)
 {
 	const struct entry *e = place_of(m->table, m->table_size, name);
 
@@ -73,15 +73,15 @@ int meta_memory_find(const struct meta_memory *m, uint64_t name, const struct me
 		return 0;
 	*loads = m->loads + e->first;
 	*count = e->count;
-	*flops = e->flops;
+	*tally = e->tally;
 	return 1;
 }
 
-void meta_memory_begin(struct meta_memory *m, uint64_t name, double flops)
+void meta_memory_begin(struct meta_memory *m, uint64_t name, const struct meta_tally *tally)
 {
 	m->is_open = 1;
 	m->is_full = 0;
-	m->open = (struct entry){.name = name, .first = m->load_count, .flops = flops};
+	m->open = (struct entry){.name = name, .first = m->load_count, .tally = *tally};
 }
 
 /* Joins loads that use nothing shared, as the clock does. */
@@ -127,13 +127,15 @@ static int table_grow(struct meta_memory *m)
 	return 0;
 }
 
-int meta_memory_end(struct meta_memory *m, double flops)
+int meta_memory_end(struct meta_memory *m, const struct meta_tally *tally)
 {
 	m->is_open = 0;
 	if (m->is_full || (2 * m->entry_count >= m->table_size && table_grow(m)))
 		return ERR_NOMEM;
 	m->open.count = m->load_count - m->open.first;
-	m->open.flops = flops - m->open.flops;
+	m->open.tally.flops = tally->flops - m->open.tally.flops;
+	m->open.tally.bytes = tally->bytes - m->open.tally.bytes;
+	m->open.tally.ops = tally->ops - m->open.tally.ops;
 	*place_of(m->table, m->table_size, m->open.name) = m->open;
 	m->entry_count++;
 	return 0;

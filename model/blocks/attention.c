@@ -108,17 +108,35 @@ struct projection {
 	int64_t column;
 };
 
-/* One product makes all of q, k and v if they are fused and lie as attention reads them. Without V_W, K_W's
- * product is for both. The gate is last. */
-int64_t attn_projection_count(const struct stage_call *call)
+/* Whether one product makes q, k and v of three matrices. Their columns of qkv lie side by side. */
+static int is_joined(const struct stage_call *call)
 {
-	int64_t fused = qkv_is_by_group(call) ? 2 * call->block->KV : 1;
+	return model_joins(call->model, call->layer, JOIN_QKV, JOIN_MATRIX);
+}
+
+static struct joined joined_of(const struct stage_call *call)
+{
+	int64_t kv = call->block->KV * call->block->D;
+
+	return (struct joined){JOIN_QKV, call->c->C, {call->block->H * query_dim(call), kv, kv}};
+}
+
+/* One product makes all of q, k and v if they are joined, or fused and lie as attention reads them. Without
+ * V_W, K_W's product is for both. The gate is last. */
+static int64_t projection_count(const struct stage_call *call)
+{
+	int64_t fused = qkv_is_by_group(call) ? 2 * call->block->KV : 1,
+	        apart = is_joined(call) ? 1 : 1 + call_has(call, ROLE_K_W) + call_has(call, ROLE_V_W);
 
 	if (call_has(call, ROLE_KV_B_W))
 		return 2;
-	return (call_has(call, ROLE_QKV_W) ? fused
-	                                   : 1 + call_has(call, ROLE_K_W) + call_has(call, ROLE_V_W)) +
-	       call_has(call, ROLE_ATTN_GATE_W);
+	return (call_has(call, ROLE_QKV_W) ? fused : apart) + call_has(call, ROLE_ATTN_GATE_W);
+}
+
+/* Adapters of joined matrices add to the sum, too. */
+int attn_sums_gradients(const struct stage_call *call)
+{
+	return projection_count(call) > 1 || (is_joined(call) && joined_has_adapter(call, JOIN_QKV));
 }
 
 /* The heads of q that share k and v, or these k and v, which are neighbours in both places. */
@@ -148,7 +166,7 @@ static struct projection projection_of(const struct stage_call *call, int64_t in
 	        {{ROLE_V_W, ROLE_V_B, call->block->KV * call->block->D, c->C, c->weight_in_out, 0, 0},
 	                place.v}};
 
-	if (call_has(call, ROLE_ATTN_GATE_W) && index == attn_projection_count(call) - 1)
+	if (call_has(call, ROLE_ATTN_GATE_W) && index == projection_count(call) - 1)
 		return (struct projection){{ROLE_ATTN_GATE_W, ROLE_COUNT, call->block->H * call->block->D,
 		                                   c->C, c->weight_in_out, 0, 0},
 		        place.gate};
@@ -407,17 +425,21 @@ static void share_kv_backward(struct stage_call *call, dev_addr dqkv)
 static void project(struct stage_call *call, dev_addr qkv)
 {
 	struct latent_scratch latent = scratch_of(call).latent;
+	struct joined joined = joined_of(call);
 
 	if (call_has(call, ROLE_KV_B_W)) {
 		latent_project(call, &latent, qkv);
 		return;
 	}
-	for (int64_t i = 0; i < attn_projection_count(call); i++) {
+	for (int64_t i = 0; i < projection_count(call); i++) {
 		struct projection p = projection_of(call, i);
+		struct rows x = rows_at(call, attn_input(call), call->c->C),
+		            y = rows_at(call, column_at(call, qkv, p.column), qkv_place_of(call).stride);
 
-		linear_forward(call, &p.linear,
-		        rows_at(call, column_at(call, qkv, p.column), qkv_place_of(call).stride), call->dtype,
-		        rows_at(call, attn_input(call), call->c->C));
+		if (!i && is_joined(call))
+			joined_forward(call, &joined, y, x);
+		else
+			linear_forward(call, &p.linear, y, call->dtype, x);
 	}
 }
 
@@ -461,26 +483,32 @@ static void forward(struct stage_call *call)
 static void project_backward(struct stage_call *call, dev_addr dnorm, dev_addr dqkv)
 {
 	struct latent_scratch latent = scratch_of(call).latent;
-	int64_t C = call->c->C, count = attn_projection_count(call);
+	struct joined joined = joined_of(call);
+	enum dtype dtype = attn_sums_gradients(call) ? DTYPE_F32 : call->dtype;
+	struct rows x = rows_at(call, attn_input(call), call->c->C), dx = rows_at(call, dnorm, call->c->C);
 
 	if (call_has(call, ROLE_KV_B_W)) {
 		latent_project_backward(call, &latent, dnorm, dqkv);
 		return;
 	}
-	for (int64_t i = 0; i < count; i++) {
+	for (int64_t i = 0; i < projection_count(call); i++) {
 		struct projection p = projection_of(call, i);
 		struct rows dy = rows_at(call, column_at(call, dqkv, p.column), qkv_place_of(call).stride);
 
-		linear_backward_weight(call, &p.linear, dy, rows_at(call, attn_input(call), C));
-		linear_backward_input(call, &p.linear, rows_at(call, dnorm, C),
-		        count > 1 ? DTYPE_F32 : call->dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
+		if (!i && is_joined(call)) {
+			joined_backward_weight(call, &joined, dy, x);
+			joined_backward_input(call, &joined, dx, dtype, dy);
+			continue;
+		}
+		linear_backward_weight(call, &p.linear, dy, x);
+		linear_backward_input(call, &p.linear, dx, dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
 	}
 }
 
 /* The same, and where norm1's gradient is then, in the compute dtype. */
 static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 {
-	int cast = call->dtype != DTYPE_F32, sums = attn_projection_count(call) > 1;
+	int cast = call->dtype != DTYPE_F32, sums = attn_sums_gradients(call);
 	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast),
 	         wide = scratch_at(call, call->scratch.dnorm);
 	dev_addr dnorm = cast && !sums ? rounded : wide;

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "device/op.h"
 #include "model/blocks/blocks.h"
+#include "model/join.h"
 
 /* The part of scratch that all stages of a block share: what linear layers and norms need, and what the MLP
  * leaves for attention. Offsets in bytes. A part that a block does not need has no room and must not be used.
@@ -81,8 +82,9 @@ struct stage_call call_shape(const struct model *model, int stage, enum dtype dt
 void call_place(struct stage_call *call);
 struct block_scratch block_scratch_of(const struct stage_call *call);
 
-/* Number of products that make q, k and v. */
-int64_t attn_projection_count(const struct stage_call *call);
+/* Whether the gradient of the output of norm1, of norm2, is a sum of several products, made in F32. */
+int attn_sums_gradients(const struct stage_call *call);
+int mlp_sums_gradients(const struct stage_call *call);
 
 #define STAGE_DECLARE(NAME, name, scope, stands_in) extern const struct stage_type stage_##name;
 STAGE_LIST(STAGE_DECLARE)
@@ -164,6 +166,22 @@ void linear_backward_weight(
  * A and B. `sorted` is the scratch of op_embed_grad. Nothing without one. */
 void adapter_embed(struct stage_call *call, dev_addr y);
 void adapter_embed_backward(struct stage_call *call, dev_addr dy, dev_addr sorted);
+
+int linear_has_adapter(const struct stage_call *call, enum tensor_role weight);
+
+/* The same for the matrices of a join (model/join.h), whose outputs lie side by side in a row of y: one
+ * product each for y, for dx, which is written, and for the gradient of all weights. */
+struct joined {
+	enum role_join join;
+	int64_t in, out[JOIN_MOST];
+};
+void joined_forward(struct stage_call *call, const struct joined *joined, struct rows y, struct rows x);
+void joined_backward_input(struct stage_call *call, const struct joined *joined, struct rows dx,
+        enum dtype dx_dtype, struct rows dy);
+void joined_backward_weight(
+        struct stage_call *call, const struct joined *joined, struct rows dy, struct rows x);
+/* Whether one of them has an adapter. */
+int joined_has_adapter(const struct stage_call *call, enum role_join join);
 
 /* The family's norm over [rows, C], and its gradient. dx may be dy with LINEAR_WRITE. `partial` is the op's
  * scratch, `sink` takes the gradients of frozen norms. */

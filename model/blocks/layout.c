@@ -16,8 +16,8 @@ int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes)
 /* Whether the gradient of a norm's output is a sum, which is made in F32. */
 static int sums_dnorm(const struct stage_call *call)
 {
-	return call->dtype == DTYPE_F32 || block_is_gated(call->block) || call->block->has[ROLE_ROUTER_W] ||
-	       attn_projection_count(call) > 1;
+	return call->dtype == DTYPE_F32 || call->block->has[ROLE_ROUTER_W] ||
+	       call->block->has[ROLE_DELTA_QKV_W] || mlp_sums_gradients(call) || attn_sums_gradients(call);
 }
 
 /* The widest input of an adapter in the call's block, or the widest output of one with magnitudes. */

@@ -84,12 +84,10 @@ void linear_backward_input(struct stage_call *call, const struct linear *linear,
 	adapter_backward_input(call, linear, dx, dx_dtype, dy);
 }
 
-void linear_backward_weight(
-        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x)
+/* The gradients of the bias and, without what an adapter adds, of the weight. */
+static void bias_backward(struct stage_call *call, const struct linear *linear, struct rows dy)
 {
-	struct rows a = linear->in_out ? x : dy, b = linear->in_out ? dy : x;
-	int64_t m = linear->in_out ? linear->in : linear->out, n = linear->in_out ? linear->out : linear->in;
-	dev_addr weight = grad_of(call, linear->weight), bias = grad_of(call, linear->bias);
+	dev_addr bias = grad_of(call, linear->bias);
 
 	if (!dev_is_none(bias))
 		call_op(call, &(struct op){.kind = OP_COLSUM,
@@ -99,8 +97,15 @@ void linear_backward_weight(
 		                              .cols = linear->out,
 		                              .x_stride = dy.stride,
 		                              .dtype = call->dtype}});
-	if (magnitudes_backward_weight(call, linear, dy, x))
-		return;
+}
+
+static void weight_backward(
+        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x)
+{
+	struct rows a = linear->in_out ? x : dy, b = linear->in_out ? dy : x;
+	int64_t m = linear->in_out ? linear->in : linear->out, n = linear->in_out ? linear->out : linear->in;
+	dev_addr weight = grad_of(call, linear->weight);
+
 	if (!dev_is_none(weight))
 		call_product(call, &(struct product){.y = {linear_matrix_at(linear, weight, 4), m, n},
 		                           .n = n,
@@ -112,5 +117,91 @@ void linear_backward_weight(
 		                           .a_layout = MATMUL_TRANSPOSED,
 		                           .b = b.base,
 		                           .b_stride = b.stride});
+}
+
+void linear_backward_weight(
+        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x)
+{
+	bias_backward(call, linear, dy);
+	if (magnitudes_backward_weight(call, linear, dy, x))
+		return;
+	weight_backward(call, linear, dy, x);
 	adapter_backward_weight(call, linear, dy, x);
+}
+
+/* ---- joined matrices ---- */
+
+/* The matrix n of a join, and the column of its first output. */
+static struct linear part_of(int64_t *column, const struct joined *j, int n)
+{
+	*column = 0;
+	for (int i = 0; i < n; i++)
+		*column += j->out[i];
+	return (struct linear){.weight = join_role(j->join, JOIN_MATRIX, n),
+	        .bias = join_role(j->join, JOIN_BIAS, n),
+	        .out = j->out[n],
+	        .in = j->in};
+}
+
+/* All as one matrix, and its bias, which begin where the first ones do. */
+static struct linear whole_of(const struct joined *j)
+{
+	int64_t column, last;
+	struct linear whole = part_of(&column, j, 0), end = part_of(&last, j, join_count(j->join) - 1);
+
+	whole.out = last + end.out;
+	return whole;
+}
+
+static struct rows columns_at(struct rows rows, int64_t column, enum dtype dtype)
+{
+	rows.base = dev_at(rows.base, column * dtype_bytes(dtype));
+	return rows;
+}
+
+void joined_forward(struct stage_call *call, const struct joined *j, struct rows y, struct rows x)
+{
+	struct linear whole = whole_of(j), part;
+	int64_t column;
+
+	linear_product(call, &whole, y, call->dtype,
+	        linear_bias_at(&whole, weight_of(call, whole.bias), call->element_bytes), x);
+	for (int n = 0; n < join_count(j->join); n++) {
+		part = part_of(&column, j, n);
+		adapter_forward(call, &part, columns_at(y, column, call->dtype), call->dtype, x);
+	}
+}
+
+void joined_backward_input(
+        struct stage_call *call, const struct joined *j, struct rows dx, enum dtype dx_dtype, struct rows dy)
+{
+	struct linear whole = whole_of(j), part;
+	int64_t column;
+
+	linear_product_back(call, &whole, dx, dx_dtype, 0, dy);
+	for (int n = 0; n < join_count(j->join); n++) {
+		part = part_of(&column, j, n);
+		adapter_backward_input(call, &part, dx, dx_dtype, columns_at(dy, column, call->dtype));
+	}
+}
+
+void joined_backward_weight(struct stage_call *call, const struct joined *j, struct rows dy, struct rows x)
+{
+	struct linear whole = whole_of(j), part;
+	int64_t column;
+
+	bias_backward(call, &whole, dy);
+	weight_backward(call, &whole, dy, x);
+	for (int n = 0; n < join_count(j->join); n++) {
+		part = part_of(&column, j, n);
+		adapter_backward_weight(call, &part, columns_at(dy, column, call->dtype), x);
+	}
+}
+
+int joined_has_adapter(const struct stage_call *call, enum role_join join)
+{
+	for (int n = 0; n < join_count(join); n++)
+		if (linear_has_adapter(call, join_role(join, JOIN_MATRIX, n)))
+			return 1;
+	return 0;
 }

@@ -12,12 +12,19 @@ struct adapter {
 	uint64_t module; /* its number for noise; 0: nothing is dropped */
 };
 
-/* By the role of A; 0: there is none. */
-static int adapter_of(struct adapter *p, const struct stage_call *call, enum tensor_role a)
+/* By the role of A; NULL: there is none. */
+static const struct adapter_config *config_of(const struct stage_call *call, enum tensor_role a)
 {
 	const struct adapter_config *o = a == ROLE_COUNT ? NULL : config_adapter(call->c, a, call->layer);
 
-	if (!o || !call->c->adapter_rank || !o->rank)
+	return o && call->c->adapter_rank && o->rank ? o : NULL;
+}
+
+static int adapter_of(struct adapter *p, const struct stage_call *call, enum tensor_role a)
+{
+	const struct adapter_config *o = config_of(call, a);
+
+	if (!o)
 		return 0;
 	*p = (struct adapter){o->rank, o->scale, weight_of(call, a), weight_of(call, a + 1), grad_of(call, a),
 	        grad_of(call, a + 1), DEV_NONE, DEV_NONE, 0};
@@ -44,6 +51,11 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, const 
 		p->module =
 		        noise_module(call->model->tensors[model_tensor_of(call->model, a, call->layer)].name);
 	return 1;
+}
+
+int linear_has_adapter(const struct stage_call *call, enum tensor_role weight)
+{
+	return config_of(call, role_adapter(weight)) != NULL;
 }
 
 /* Rows without the elements that the module drops, those that stay divided by their share. */

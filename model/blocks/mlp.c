@@ -1,89 +1,106 @@
-/* Forward and backward of the MLP: norm, gate, up, activation, down. */
+/* Forward and backward of the MLP: norm, gate and up, activation, down. */
 #include "model/blocks/block.h"
 
-/* Gate and up read norm2's output. down reads act(gate) * up, and backward computes that product again. A
- * fused tensor holds the gate's rows, then up's; the stage `up` then computes both. */
-static struct linear gate_of(const struct stage_call *call)
+/* Gate and up read norm2's output. down reads act(gate) * up, and backward computes that product again. Where
+ * gate and up are joined, or fused in one tensor that has the gate's rows first, one product makes both,
+ * unless a factor is on the gate. */
+static int is_fused(const struct stage_call *call)
 {
-	const struct model_config *c = call->c;
-
-	if (call_has(call, ROLE_GATE_UP_W))
-		return (struct linear){ROLE_GATE_UP_W, ROLE_COUNT, call->block->F, c->C, 0, 0, 1};
-	return (struct linear){ROLE_GATE_W, ROLE_GATE_B, call->block->F, c->C, c->weight_in_out, 0, 0};
+	return call_has(call, ROLE_GATE_UP_W);
 }
 
-static struct linear up_of(const struct stage_call *call)
+static int is_joined(const struct stage_call *call)
 {
-	const struct model_config *c = call->c;
+	return call->block->scales.gate == 0 &&
+	       (is_fused(call) || model_joins(call->model, call->layer, JOIN_GATE_UP, JOIN_MATRIX));
+}
 
-	if (call_has(call, ROLE_GATE_UP_W))
-		return (struct linear){
-		        ROLE_GATE_UP_W, ROLE_COUNT, call->block->F, c->C, 0, call->block->F, 0};
-	return (struct linear){ROLE_UP_W, ROLE_UP_B, call->block->F, c->C, c->weight_in_out, 0, 0};
+/* Gate or up alone. Backward of up comes first. */
+static struct linear inner_of(const struct stage_call *call, int is_up)
+{
+	struct linear l = {.weight = is_up ? ROLE_UP_W : ROLE_GATE_W,
+	        .bias = is_up ? ROLE_UP_B : ROLE_GATE_B,
+	        .out = call->block->F,
+	        .in = call->c->C,
+	        .in_out = call->c->weight_in_out};
+
+	if (is_fused(call))
+		l = (struct linear){.weight = ROLE_GATE_UP_W,
+		        .bias = ROLE_COUNT,
+		        .out = call->block->F,
+		        .in = call->c->C,
+		        .first = is_up ? call->block->F : 0,
+		        .is_later = !is_up};
+	return l;
+}
+
+/* Both of the fused tensor. */
+static struct linear both_of(const struct stage_call *call)
+{
+	return (struct linear){
+	        .weight = ROLE_GATE_UP_W, .bias = ROLE_COUNT, .out = 2 * call->block->F, .in = call->c->C};
+}
+
+/* Of gate and up in tensors of their own. */
+static struct joined joined_of(const struct stage_call *call)
+{
+	return (struct joined){JOIN_GATE_UP, call->c->C, {call->block->F, call->block->F}};
 }
 
 static struct linear down_of(const struct stage_call *call)
 {
-	return (struct linear){
-	        ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->block->F, call->c->weight_in_out, 0, 0};
+	return (struct linear){.weight = ROLE_DOWN_W,
+	        .bias = ROLE_DOWN_B,
+	        .out = call->c->C,
+	        .in = call->block->F,
+	        .in_out = call->c->weight_in_out};
 }
 
-/* What the MLP keeps for backward. Its first stage, gate or else up, has the norm's part. */
+/* What `up` keeps for backward. */
 struct mlp_layout {
 	int64_t rstd, mean; /* F32 [tokens] */
 	int64_t norm;       /* [tokens, C] */
-	int64_t gate, up;   /* [tokens, F]; backward of `down` overwrites them with their gradients */
+	/* [tokens, F], rows `stride` apart: joined, up lies in the gaps of gate. Backward of `down`
+	 * overwrites them with their gradients. */
+	int64_t gate, up, stride;
 	int64_t bytes;
 };
 
-static int is_first(const struct stage_call *call, enum stage_kind kind)
-{
-	return kind == STAGE_GATE || !call->block->has[ROLE_GATE_W];
-}
-
-static struct mlp_layout layout_of(const struct stage_call *call, enum stage_kind kind)
+static struct mlp_layout layout_of(const struct stage_call *call)
 {
 	const struct block_config *b = call->block;
-	int64_t tokens = call->tokens, e = call->element_bytes, end = 0,
-	        rows = is_first(call, kind) ? tokens : 0;
-	int has_gate = kind == STAGE_GATE || b->has[ROLE_GATE_UP_W];
+	int64_t tokens = call->tokens, e = call->element_bytes, end = 0;
+	int joined = is_joined(call);
 	struct mlp_layout l;
 
-	l.rstd = layout_take(&end, rows, 4);
-	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? rows : 0, 4);
-	l.norm = layout_take(&end, b->has[ROLE_NORM2_W] ? rows * call->c->C : 0, e);
-	l.gate = layout_take(&end, has_gate ? tokens * b->F : 0, e);
-	l.up = layout_take(&end, kind == STAGE_UP ? tokens * b->F : 0, e);
+	l.rstd = layout_take(&end, tokens, 4);
+	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? tokens : 0, 4);
+	l.norm = layout_take(&end, b->has[ROLE_NORM2_W] ? tokens * call->c->C : 0, e);
+	l.gate = layout_take(&end, block_is_gated(b) ? tokens * b->F * (1 + joined) : 0, e);
+	l.up = joined ? l.gate + b->F * e : layout_take(&end, tokens * b->F, e);
+	l.stride = b->F * (1 + joined);
 	l.bytes = end;
 	return l;
 }
 
-static int64_t gate_acts_bytes(const struct stage_call *call)
-{
-	return layout_of(call, STAGE_GATE).bytes;
-}
-
 static int64_t up_acts_bytes(const struct stage_call *call)
 {
-	return layout_of(call, STAGE_UP).bytes;
+	return layout_of(call).bytes;
 }
 
-/* The same as addresses. */
+/* The same as addresses, of any stage of the MLP. */
 struct mlp_acts {
 	dev_addr rstd, mean, norm, gate, up;
+	int64_t stride;
 };
 
 static struct mlp_acts acts_of(const struct stage_call *call)
 {
-	struct stage_call up = call_beside(call, STAGE_UP), gate = up;
-	struct mlp_layout of_up = layout_of(&up, STAGE_UP), of_gate = of_up;
+	struct stage_call up = call_beside(call, STAGE_UP);
+	struct mlp_layout l = layout_of(&up);
 
-	if (call->block->has[ROLE_GATE_W]) {
-		gate = call_beside(call, STAGE_GATE);
-		of_gate = layout_of(&gate, STAGE_GATE);
-	}
-	return (struct mlp_acts){acts_at(&gate, of_gate.rstd), acts_at(&gate, of_gate.mean),
-	        acts_at(&gate, of_gate.norm), acts_at(&gate, of_gate.gate), acts_at(&up, of_up.up)};
+	return (struct mlp_acts){acts_at(&up, l.rstd), acts_at(&up, l.mean), acts_at(&up, l.norm),
+	        acts_at(&up, l.gate), acts_at(&up, l.up), l.stride};
 }
 
 static const struct mlp_acts *acts(const struct stage_call *call)
@@ -182,7 +199,12 @@ static void first_backward(struct stage_call *call, dev_addr dnorm)
 		call_add(call, dx, dx, dnorm, call->tokens * c->C);
 }
 
-/* The gate, or its gradient. */
+static struct rows norm2_rows(const struct stage_call *call)
+{
+	return rows_at(call, norm2_output(call), call->c->C);
+}
+
+/* The gate, or its gradient, where its rows have no gaps. */
 static void gate_scale(struct stage_call *call)
 {
 	if (call->block->scales.gate != 0)
@@ -190,70 +212,45 @@ static void gate_scale(struct stage_call *call)
 		        call->block->scales.gate);
 }
 
-static void gate_product(struct stage_call *call)
-{
-	struct linear gate = gate_of(call);
-
-	linear_forward(call, &gate, rows_at(call, acts(call)->gate, call->block->F), call->dtype,
-	        rows_at(call, norm2_output(call), call->c->C));
-	gate_scale(call);
-}
-
-static void gate_forward(struct stage_call *call)
-{
-	struct mlp_acts a = acts_of(call);
-
-	call->layout = &a;
-	first_forward(call);
-	gate_product(call);
-}
-
 static void up_forward(struct stage_call *call)
 {
 	struct mlp_acts a = acts_of(call);
-	struct linear up = up_of(call);
+	struct linear gate = inner_of(call, 0), up = inner_of(call, 1), both = both_of(call);
+	struct joined joined = joined_of(call);
+	struct rows inner;
 
 	call->layout = &a;
-	if (!call_has(call, ROLE_GATE_W))
-		first_forward(call);
-	if (call_has(call, ROLE_GATE_UP_W))
-		gate_product(call);
-	linear_forward(call, &up, rows_at(call, acts(call)->up, call->block->F), call->dtype,
-	        rows_at(call, norm2_output(call), call->c->C));
+	inner = rows_at(call, a.gate, a.stride);
+	first_forward(call);
+	if (is_joined(call)) {
+		if (is_fused(call))
+			linear_forward(call, &both, inner, call->dtype, norm2_rows(call));
+		else
+			joined_forward(call, &joined, inner, norm2_rows(call));
+		return;
+	}
+	if (block_is_gated(call->block)) {
+		linear_forward(call, &gate, inner, call->dtype, norm2_rows(call));
+		gate_scale(call);
+	}
+	linear_forward(call, &up, rows_at(call, a.up, a.stride), call->dtype, norm2_rows(call));
 }
 
 /* Arguments that all four activation ops share. */
 #define ACT_ARGUMENTS(call)                                                                                  \
 	.count = (call)->tokens * (call)->block->F, .act = (call)->c->act, .dtype = (call)->dtype
+#define GLU_ARGUMENTS(call)                                                                                  \
+	ACT_ARGUMENTS(call), .gate = acts(call)->gate, .up = acts(call)->up,                                 \
+	                     .cols = is_joined(call) ? (call)->block->F : 0,                                 \
+	                     .stride = is_joined(call) ? acts(call)->stride : 0
 
 static void activate(struct stage_call *call, dev_addr hidden)
 {
-	dev_addr gate = acts(call)->gate, up = acts(call)->up;
-
 	if (block_is_gated(call->block))
-		call_op(call, &(struct op){.kind = OP_GLU,
-		                      .glu = {.out = hidden, .gate = gate, .up = up, ACT_ARGUMENTS(call)}});
+		call_op(call, &(struct op){.kind = OP_GLU, .glu = {.out = hidden, GLU_ARGUMENTS(call)}});
 	else
-		call_op(call,
-		        &(struct op){.kind = OP_ACT, .act = {.out = hidden, .x = up, ACT_ARGUMENTS(call)}});
-}
-
-/* The gradients of gate and up overwrite gate and up. */
-static void activate_backward(struct stage_call *call, dev_addr dhidden)
-{
-	dev_addr gate = acts(call)->gate, up = acts(call)->up;
-
-	if (block_is_gated(call->block))
-		call_op(call, &(struct op){.kind = OP_GLU_GRAD,
-		                      .glu_grad = {.dgate = gate,
-		                              .dup = up,
-		                              .dout = dhidden,
-		                              .gate = gate,
-		                              .up = up,
-		                              ACT_ARGUMENTS(call)}});
-	else
-		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
-		                      .act_grad = {.dx = up, .dout = dhidden, .x = up, ACT_ARGUMENTS(call)}});
+		call_op(call, &(struct op){.kind = OP_ACT,
+		                      .act = {.out = hidden, .x = acts(call)->up, ACT_ARGUMENTS(call)}});
 }
 
 /* The stream + down(act(gate) * up) */
@@ -282,66 +279,87 @@ static void down_backward(struct stage_call *call)
 	dev_addr hidden = own_scratch_at(call, 0), branch = acts_at(call, down_layout_of(call).branch);
 	struct rows dy = rows_at(call, branch_gradient(call, &post, branch), call->c->C);
 
+	struct rows rows = rows_at(call, hidden, call->block->F);
+
 	call->layout = &a;
+	if (block_is_gated(call->block)) { /* what `down` multiplied overwrites its gradient */
+		linear_backward_input(call, &down, rows, call->dtype, LINEAR_WRITE, dy);
+		call_op(call, &(struct op){.kind = OP_GLU_GRAD,
+		                      .glu_grad = {.dgate = a.gate,
+		                              .dup = a.up,
+		                              .dout = hidden,
+		                              .out = hidden,
+		                              GLU_ARGUMENTS(call)}});
+		linear_backward_weight(call, &down, dy, rows);
+		return;
+	}
 	activate(call, hidden);
-	linear_backward_weight(call, &down, dy, rows_at(call, hidden, call->block->F));
-	linear_backward_input(
-	        call, &down, rows_at(call, hidden, call->block->F), call->dtype, LINEAR_WRITE, dy);
-	activate_backward(call, hidden);
+	linear_backward_weight(call, &down, dy, rows);
+	linear_backward_input(call, &down, rows, call->dtype, LINEAR_WRITE, dy);
+	call_op(call, &(struct op){.kind = OP_ACT_GRAD,
+	                      .act_grad = {.dx = a.up, .dout = hidden, .x = a.up, ACT_ARGUMENTS(call)}});
 }
 
-static void gate_product_backward(struct stage_call *call)
+/* One product gives the gradient of norm2's output in the compute dtype, unless adapters add to it. */
+static int is_one_product(const struct stage_call *call)
 {
-	const struct model_config *c = call->c;
-	struct linear gate = gate_of(call);
-	struct rows dy = rows_at(call, acts(call)->gate, call->block->F);
-	dev_addr dnorm = scratch_at(call, call->scratch.dnorm);
-	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast);
+	int has_adapter = is_fused(call) ? linear_has_adapter(call, ROLE_GATE_UP_W)
+	                                 : joined_has_adapter(call, JOIN_GATE_UP);
 
+	return !block_is_gated(call->block) || (is_joined(call) && !has_adapter);
+}
+
+int mlp_sums_gradients(const struct stage_call *call)
+{
+	return !is_one_product(call);
+}
+
+/* From the gradients of gate and up, those of the weights, and that of norm2's output, to dnorm. With a gate
+ * that is not joined its part is added in fp32 before the sum is rounded. */
+static void inner_backward(struct stage_call *call, struct rows dnorm, enum dtype dtype)
+{
+	struct linear up = inner_of(call, 1), gate = inner_of(call, 0), both = both_of(call);
+	struct joined joined = joined_of(call);
+	struct rows dup = rows_at(call, acts(call)->up, acts(call)->stride),
+	            dgate = rows_at(call, acts(call)->gate, acts(call)->stride);
+
+	if (is_joined(call) && is_fused(call)) {
+		linear_backward_weight(call, &both, dgate, norm2_rows(call));
+		linear_backward_input(call, &both, dnorm, dtype, LINEAR_WRITE, dgate);
+		return;
+	}
+	if (is_joined(call)) {
+		joined_backward_weight(call, &joined, dgate, norm2_rows(call));
+		joined_backward_input(call, &joined, dnorm, dtype, dgate);
+		return;
+	}
+	linear_backward_weight(call, &up, dup, norm2_rows(call));
+	linear_backward_input(call, &up, dnorm, dtype, LINEAR_WRITE, dup);
+	if (!block_is_gated(call->block))
+		return;
 	gate_scale(call);
-	linear_backward_weight(call, &gate, dy, rows_at(call, norm2_output(call), c->C));
-	linear_backward_input(call, &gate, rows_at(call, dnorm, c->C), DTYPE_F32, LINEAR_ADD, dy);
-	if (call->dtype != DTYPE_F32)
-		call_cast(call, rounded, dnorm, call->tokens * c->C);
-	first_backward(call, call->dtype == DTYPE_F32 ? dnorm : rounded);
-}
-
-static void gate_backward(struct stage_call *call)
-{
-	struct mlp_acts a = acts_of(call);
-
-	call->layout = &a;
-	gate_product_backward(call);
-}
-
-/* With a gate, the gate's part of the gradient is added in fp32 before the sum is rounded. */
-static void up_product_backward(struct stage_call *call)
-{
-	const struct model_config *c = call->c;
-	struct linear up = up_of(call);
-	struct rows dy = rows_at(call, acts(call)->up, call->block->F);
-	int wide = block_is_gated(call->block) || call->dtype == DTYPE_F32;
-	dev_addr dnorm = scratch_at(call, wide ? call->scratch.dnorm : call->scratch.dnorm_cast);
-
-	linear_backward_weight(call, &up, dy, rows_at(call, norm2_output(call), c->C));
-	linear_backward_input(
-	        call, &up, rows_at(call, dnorm, c->C), wide ? DTYPE_F32 : call->dtype, LINEAR_WRITE, dy);
-	if (call_has(call, ROLE_GATE_UP_W))
-		gate_product_backward(call);
-	else if (!call_has(call, ROLE_GATE_W))
-		first_backward(call, dnorm);
+	linear_backward_weight(call, &gate, dgate, norm2_rows(call));
+	linear_backward_input(call, &gate, dnorm, dtype, LINEAR_ADD, dgate);
 }
 
 static void up_backward(struct stage_call *call)
 {
 	struct mlp_acts a = acts_of(call);
+	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast),
+	         wide = scratch_at(call, call->scratch.dnorm);
 
 	call->layout = &a;
-	up_product_backward(call);
+	if (call->dtype != DTYPE_F32 && is_one_product(call)) {
+		inner_backward(call, rows_at(call, rounded, call->c->C), call->dtype);
+		first_backward(call, rounded);
+		return;
+	}
+	inner_backward(call, rows_at(call, wide, call->c->C), DTYPE_F32);
+	if (call->dtype != DTYPE_F32)
+		call_cast(call, rounded, wide, call->tokens * call->c->C);
+	first_backward(call, call->dtype == DTYPE_F32 ? wide : rounded);
 }
 
-const struct stage_type stage_gate = {
-        .forward = gate_forward, .backward = gate_backward, .acts_bytes = gate_acts_bytes};
 const struct stage_type stage_up = {
         .forward = up_forward, .backward = up_backward, .acts_bytes = up_acts_bytes};
 const struct stage_type stage_down = {.forward = down_forward,
