@@ -183,6 +183,8 @@ int cli_embed(const struct config *given)
 	if (!rc)
 		rc = session_open_model(&s, &c, SESSION_WEIGHTS_MODEL);
 	if (!rc)
+		rc = session_infer(&s);
+	if (!rc)
 		rc = session_open_rows(&s);
 	if (!rc)
 		rc = engine_prepare(&s);

@@ -138,6 +138,8 @@ static int inputs_open(struct session *s, const struct config *c)
 
 	if (!rc)
 		rc = ranks_share_model(c, &s->model);
+	if (!rc)
+		rc = session_infer(s);
 	return rc ? rc : session_open_rows(s);
 }
 

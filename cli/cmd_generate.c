@@ -180,6 +180,8 @@ int cli_generate(const struct config *c)
 	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
+		rc = session_infer(&s);
+	if (!rc)
 		rc = sample_defaults(&g.choose, &g.max_new_tokens, c, s.model_dir);
 	if (!rc)
 		rc = talks(c) ? template_check(&prompts) : prompts_read(&prompts);

@@ -296,6 +296,39 @@ static int64_t plan_bytes(const char *model, const char *keys)
 	return bytes;
 }
 
+static double eval_loss(const char *model, const char *keys)
+{
+	json_t *got;
+	double loss;
+
+	assert_ferry_json(
+	        &got, "eval model=%s/%s data=%s/rows.jsonl --json %s", work_dir, model, work_dir, keys);
+	loss = json_number_value(json_object_get(got, "loss"));
+	json_decref(got);
+	return loss;
+}
+
+/* Without training the codes stay too, and give the same bits; also where other ranks have no files. */
+static void check_eval(const char *name)
+{
+	static const char *const ways[] = {"compute_dtype=fp32",
+	        "compute_dtype=fp32 cpu_offload=on vram_budget=off", "compute_dtype=fp32 base_format=bf16"};
+	double want = eval_loss("same", ways[0]);
+
+	for (int w = 0; w < 3; w++) {
+		int stays;
+
+		if (eval_loss(name, ways[w]) != want)
+			fail_msg("%s: other numbers with %s", name, ways[w]);
+		stays = strstr(ferry_said(), "the matrices of the blocks stay quantized") != NULL;
+		assert_int_equal(stays, w < 2);
+	}
+	if (fabs(eval_loss(name, "compute_dtype=fp32 ranks=2 load=rank0_only") - want) > 1e-6)
+		fail_msg("%s: other numbers on two ranks", name);
+	assert_ferry(0, NULL, "generate model=%s/%s prompt_ids=1,2,3 max_new_tokens=2", work_dir, name);
+	assert_non_null(strstr(ferry_said(), "the matrices of the blocks stay quantized"));
+}
+
 static void test_forms(void **state)
 {
 	static const char *const ways[] = {"compute_dtype=fp32", "cpu_offload=on vram_budget=off",
@@ -315,6 +348,7 @@ static void test_forms(void **state)
 			train(forms[form].name, "b", ways[w]);
 			assert_same_runs("a", "b", forms[form].name);
 		}
+		check_eval(forms[form].name);
 		plain = plan_bytes("same", "");
 		codes = plan_bytes(forms[form].name, "");
 		assert_true(codes < plain * (code_bits(forms[form].code) == 4 ? 50 : 75) / 100);

@@ -118,6 +118,40 @@ static void test_plan_advice(void **state)
 	}
 }
 
+static double loss_of(const char *keys)
+{
+	json_t *got;
+	double loss;
+
+	assert_ferry_json(&got, "eval model=%s data=%s threads=1 --json %s", tiny.dir, tiny.data, keys);
+	loss = json_number_value(json_object_get(got, "loss"));
+	json_decref(got);
+	return loss;
+}
+
+/* What the training's evaluation computes over the base that it quantized; and a plain model quantized. */
+static void test_eval(void **state)
+{
+	char more[1000], keys[500];
+	double plain = loss_of(""), inside;
+
+	(void)state;
+	for (int f = 0; f < FORMAT_NUMBER; f++) {
+		snprintf(more, sizeof(more), "eval_data=%s eval_steps=4", tiny.data);
+		train("a", formats[f], more);
+		inside = metric_of("a", 4, "eval_loss");
+		snprintf(
+		        keys, sizeof(keys), "lora_adapter=%s/a/adapter base_format=%s", work_dir, formats[f]);
+		if (loss_of(keys) != inside)
+			fail_msg("%s: eval gives %.17g, the training %.17g", formats[f], loss_of(keys),
+			        inside);
+		snprintf(keys, sizeof(keys), "base_format=%s", formats[f]);
+		assert_true(loss_of(keys) != plain);
+	}
+	snprintf(keys, sizeof(keys), "base_format=bf16");
+	assert_true(loss_of(keys) == plain);
+}
+
 static void assert_refused(const char *keys, const char *said)
 {
 	assert_ferry(2, NULL, "train model=%s data=%s output_dir=%s/no max_steps=1 %s", tiny.dir, tiny.data,
@@ -153,6 +187,7 @@ int main(void)
 	        cmocka_unit_test(test_resume),
 	        cmocka_unit_test(test_bytes),
 	        cmocka_unit_test(test_plan_advice),
+	        cmocka_unit_test(test_eval),
 	        cmocka_unit_test(test_refused),
 	};
 	int failed;

@@ -7,15 +7,19 @@
 
 #include <inttypes.h>
 
-int base_format_is_of(const struct model_tensor *t)
+static int is_matrix_of_base(const struct model_tensor *t)
 {
 	const struct role_facts *role = &role_facts[t->role];
 
 	/* A router is small, and an error of its weights sends tokens to other experts. */
-	return !t->trainable && role->scope == SCOPE_BLOCK && t->role != ROLE_ROUTER_W &&
-	       t->role != ROLE_SHARED_WEIGHT_W &&
+	return role->scope == SCOPE_BLOCK && t->role != ROLE_ROUTER_W && t->role != ROLE_SHARED_WEIGHT_W &&
 	       (role->kind == KIND_MATRIX || role->kind == KIND_RESIDUAL || role->kind == KIND_STACK ||
 	               role->kind == KIND_RESIDUAL_STACK);
+}
+
+int base_format_is_of(const struct model_tensor *t)
+{
+	return !t->trainable && is_matrix_of_base(t);
 }
 
 /* The format that the keys name; NULL: none. */
@@ -103,6 +107,20 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 		rc = check_matrix(c, tensor, format);
 	}
 	return rc;
+}
+
+int base_format_infer(struct model *model, const struct config *c)
+{
+	const struct weight_format *format = format_asked(c);
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		struct model_tensor *tensor = &model->tensors[t];
+		int is_coded = format || (c->base_format == CONFIG_BASE_FORMAT_AUTO && tensor->stored);
+
+		if (is_coded && !tensor->in_adapter && is_matrix_of_base(tensor))
+			tensor->trainable = 0;
+	}
+	return base_format_set(model, c, 1);
 }
 
 void base_format_say_result(const struct model *model, const struct config *c, const char *coded)
