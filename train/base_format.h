@@ -10,8 +10,8 @@
  * in the model's files. ERR_INPUT, ERR_UNSUPPORTED: the format does not fit the run or a matrix. */
 int base_format_set(struct model *model, const struct config *c, int leaves_base);
 
-/* The same for a command that trains nothing: freezes and keeps in codes the matrices that the files have so or
- * that the key quantizes. Adapters must be there. */
+/* The same for a command that trains nothing: freezes and keeps in codes the matrices that the files have so
+ * or that the key quantizes. Adapters must be there. */
 int base_format_infer(struct model *model, const struct config *c);
 
 /* Says whose weights the result has, if those of the run were quantized. `coded`: what the model's files are

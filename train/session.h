@@ -101,8 +101,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
  * collective. */
 int session_freeze(struct session *s);
 
-/* Keeps the matrices that the files have in codes, or base_format quantizes, in codes: for commands that train
- * nothing, in place of session_freeze. */
+/* Keeps the matrices that the files have in codes, or base_format quantizes, in codes: for commands that
+ * train nothing, in place of session_freeze. */
 int session_infer(struct session *s);
 
 /* Opens the tokenizer; returns the reason if there is none that ferry reads, and s->tokenizer stays NULL. */
