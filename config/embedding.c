@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "config/table.h"
-#include "device/contrast_kind.h"
 
 #include <math.h>
 #include <string.h>
@@ -82,13 +81,11 @@ static int ranking_check(const struct config *c)
 	return 0;
 }
 
-_Static_assert((int)EMBEDDING_DIMS_MAX == (int)CONTRAST_DIMS_MAX, "all have room");
-
 static int matryoshka_check(const struct config *c)
 {
-	double dims[EMBEDDING_DIMS_MAX], weights[EMBEDDING_DIMS_MAX];
-	int count = config_numbers(dims, EMBEDDING_DIMS_MAX, config_text(c, "matryoshka_dims")),
-	    weight_count = config_numbers(weights, EMBEDDING_DIMS_MAX, config_text(c, "matryoshka_weights"));
+	double dims[CONTRAST_DIMS_MAX], weights[CONTRAST_DIMS_MAX];
+	int count = config_numbers(dims, CONTRAST_DIMS_MAX, config_text(c, "matryoshka_dims")),
+	    weight_count = config_numbers(weights, CONTRAST_DIMS_MAX, config_text(c, "matryoshka_weights"));
 
 	if (count < 0)
 		return embedding_refuse(

@@ -4,8 +4,7 @@
 
 #include "config/config.h"
 #include "data/rows/dataset.h"
-
-enum { EMBEDDING_DIMS_MAX = 16 }; /* of matryoshka_dims */
+#include "device/contrast_kind.h"
 
 /* What embedding_loss needs of each row. */
 struct dataset_texts embedding_rows_of(const struct config *c);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Pairs of documents: their similarity or distance, and the loss's slope by it. */
 struct pairs {
@@ -94,38 +95,83 @@ static void sine_push(const struct units *u, int64_t a, int64_t b, double slope)
 
 /* ---- pairs with a score ---- */
 
-/* Each row's loss is the whole one, so that their mean is it. Two passes over pairs: none is kept. */
-static void cosent(struct pairs *p)
+/* log(exp(a) + exp(b)) */
+static double log_add(double a, double b)
 {
-	const struct contrast *c = p->u->c;
-	double top = 0, sum, loss;
+	double top = fmax(a, b);
 
-	for (int64_t i = 0; i < p->count; i++)
-		for (int64_t j = 0; j < p->count; j++)
-			if (p->score[i] < p->score[j])
-				top = fmax(top, c->scale * (p->value[i] - p->value[j]));
-	sum = exp(-top);
-	for (int64_t i = 0; i < p->count; i++)
-		for (int64_t j = 0; j < p->count; j++)
-			if (p->score[i] < p->score[j]) {
-				double e = exp(c->scale * (p->value[i] - p->value[j]) - top);
-
-				sum += e;
-				p->slope[i] += e;
-				p->slope[j] -= e;
-			}
-	loss = log(sum) + top;
-	for (int64_t i = 0; i < c->rows; i++)
-		c->loss[i] += loss;
-	for (int64_t i = 0; i < p->count; i++)
-		p->slope[i] *= c->scale * (double)c->rows / sum;
+	if (isnan(a) || isnan(b))
+		return NAN;
+	return top == -INFINITY ? top : top + log1p(exp(fmin(a, b) - top));
 }
 
-static void cosent_find(struct pairs *p)
+struct ranked {
+	float score;
+	int64_t pair;
+};
+
+static int by_score(const void *one, const void *other)
+{
+	const struct ranked *a = one, *b = other;
+
+	if (a->score != b->score)
+		return a->score < b->score ? -1 : 1;
+	return a->pair < b->pair ? -1 : a->pair > b->pair;
+}
+
+/* log of the sum of exp(sign * scale * value) over all pairs with a lower score, or, backwards, a higher one:
+ * pairs of one score get what those before them add up to. */
+static void log_sums(double *to, const struct pairs *p, const struct ranked *order, int is_backwards)
+{
+	double sum = -INFINITY, scale = is_backwards ? -p->u->c->scale : p->u->c->scale;
+	int64_t last = is_backwards ? p->count - 1 : 0, step = is_backwards ? -1 : 1;
+
+	for (int64_t at = 0, end; at < p->count; at = end) {
+		const struct ranked *r = order + last + step * at;
+
+		for (end = at + 1; end < p->count && r[step * (end - at)].score == r->score;)
+			end++;
+		for (int64_t i = 0; i < end - at; i++)
+			to[r[step * i].pair] = sum;
+		for (int64_t i = 0; i < end - at; i++)
+			sum = log_add(sum, scale * p->value[r[step * i].pair]);
+	}
+}
+
+/* Each row's loss is the whole one, so that their mean is it. A pair's terms with all of a higher score have
+ * one sum, and so have those with all of a lower score. */
+static int cosent(struct pairs *p)
+{
+	const struct contrast *c = p->u->c;
+	struct ranked *order = mem_alloc((size_t)p->count, sizeof(*order));
+	double *higher = mem_alloc(2 * (size_t)p->count, sizeof(*higher)), *lower = higher + p->count,
+	       loss = 0;
+
+	for (int64_t i = 0; order && higher && i < p->count; i++)
+		order[i] = (struct ranked){p->score[i], i};
+	if (order && higher) {
+		qsort(order, (size_t)p->count, sizeof(*order), by_score);
+		log_sums(lower, p, order, 0);
+		log_sums(higher, p, order, 1);
+		for (int64_t i = 0; i < p->count; i++)
+			loss = log_add(loss, c->scale * p->value[i] + higher[i]);
+		for (int64_t i = 0; i < c->rows; i++)
+			c->loss[i] += loss;
+		for (int64_t i = 0; i < p->count; i++)
+			p->slope[i] = c->scale * (double)c->rows *
+			              (exp(c->scale * p->value[i] + higher[i] - loss) -
+			                      exp(lower[i] - c->scale * p->value[i] - loss));
+	}
+	mem_free(order);
+	mem_free(higher);
+	return order && higher ? 0 : ERR_NOMEM;
+}
+
+static int cosent_find(struct pairs *p)
 {
 	const struct units *u = p->u;
 	const struct contrast *c = u->c;
-	int has_sine = c->kind == CONTRAST_ANGLE;
+	int has_sine = c->kind == CONTRAST_ANGLE, rc;
 
 	for (int64_t i = 0; i < p->count; i++) {
 		double sim = units_dot(units_of(u, p->a[i]), units_of(u, p->b[i]), c->width);
@@ -134,14 +180,15 @@ static void cosent_find(struct pairs *p)
 		p->sign[i] = has_sine && sim < 0 ? -1 : 1;
 		p->value[i] = p->sign[i] * sim;
 	}
-	cosent(p);
-	for (int64_t i = 0; i < p->count; i++) {
+	rc = cosent(p);
+	for (int64_t i = 0; i < p->count && !rc; i++) {
 		double by = c->weight * p->sign[i] * p->slope[i];
 
 		units_push_both(u, p->a[i], p->b[i], by);
 		if (has_sine)
 			sine_push(u, p->a[i], p->b[i], by);
 	}
+	return rc;
 }
 
 /* ---- pairs by a distance ---- */
@@ -267,11 +314,11 @@ static int scored(const struct units *u)
 	if (rc)
 		return rc;
 	if (u->c->kind == CONTRAST_COSENT || u->c->kind == CONTRAST_ANGLE)
-		cosent_find(&p);
+		rc = cosent_find(&p);
 	else
 		distances_find(&p);
 	pairs_free(&p);
-	return 0;
+	return rc;
 }
 
 /* ---- an anchor, a positive and negatives ---- */

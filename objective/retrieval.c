@@ -6,8 +6,10 @@
 #include "base/size.h"
 #include "objective/contrast_units.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Names and meaning are those of InformationRetrievalEvaluator. */
 #define FOUND(ROW)                                                                                           \
@@ -23,13 +25,15 @@
 enum { FOUND(FOUND_ENUM) FOUND_COUNT };
 static const char *const names[] = {FOUND(FOUND_NAME)};
 
-enum { NEAREST = 100, BLOCK = 8 };
+/* Queries and documents that are compared at once. */
+enum { NEAREST = 100, BLOCK = 16, CHUNK = 128, TILE_QUERIES = 4, TILE_DOCUMENTS = 2, LANES = 4 };
 
 struct wanted {
 	int64_t query, document; /* rows: the first ones with these texts */
 };
 
-/* Queries are run in blocks, so that a document is fetched once for several. */
+/* Queries are run in blocks, so that a document is fetched once for several. Products in fp32, whose error
+ * has a bound, tell which documents may be among the nearest; only those are compared in double. */
 struct search {
 	const struct scored *rows;
 	int64_t document_count, query_count;
@@ -142,22 +146,106 @@ static void nearest_rate(double *found, const struct nearest *n, const struct wa
 	found[FOUND_MAP_100] /= (double)min_i64(count, NEAREST);
 }
 
+/* ---- products in fp32 ---- */
+
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+
+static lanes lanes_at(const float *x)
+{
+	lanes l;
+
+	memcpy(&l, x, sizeof(l));
+	return l;
+}
+
+static float lanes_sum(lanes l)
+{
+	return (l[0] + l[1]) + (l[2] + l[3]);
+}
+
+/* Products of four queries with two documents. */
+static void tile_run(float *to[TILE_QUERIES], const float *const q[TILE_QUERIES],
+        const float *const d[TILE_DOCUMENTS], int64_t width)
+{
+	lanes one[TILE_QUERIES] = {{0}}, other[TILE_QUERIES] = {{0}};
+	int64_t i = 0;
+
+	for (; i + LANES <= width; i += LANES) {
+		lanes x = lanes_at(d[0] + i), y = lanes_at(d[1] + i);
+
+#pragma GCC unroll 4
+		for (int n = 0; n < TILE_QUERIES; n++) {
+			lanes own = lanes_at(q[n] + i);
+
+			one[n] += own * x;
+			other[n] += own * y;
+		}
+	}
+#pragma GCC unroll 4
+	for (int n = 0; n < TILE_QUERIES; n++) {
+		to[n][0] = lanes_sum(one[n]);
+		to[n][1] = lanes_sum(other[n]);
+		for (int64_t k = i; k < width; k++) {
+			to[n][0] += q[n][k] * d[0][k];
+			to[n][1] += q[n][k] * d[1][k];
+		}
+	}
+}
+
+/* Products of a block of queries with documents [d0, d0 + count); places beyond either repeat the last. */
+static void products_find(float product[BLOCK][CHUNK], const struct search *s, const float *const *query,
+        int64_t queries, int64_t d0, int64_t count)
+{
+	for (int64_t n = 0; n < queries; n += TILE_QUERIES)
+		for (int64_t m = 0; m < count; m += TILE_DOCUMENTS) {
+			const float *q[TILE_QUERIES], *d[TILE_DOCUMENTS];
+			float *to[TILE_QUERIES];
+
+			for (int k = 0; k < TILE_QUERIES; k++) {
+				q[k] = query[min_i64(n + k, queries - 1)];
+				to[k] = &product[n + k][m];
+			}
+			for (int k = 0; k < TILE_DOCUMENTS; k++)
+				d[k] = vector_of(s, s->document[d0 + min_i64(m + k, count - 1)]);
+			tile_run(to, q, d, s->rows->width);
+		}
+}
+
+/* The product is off by at most an epsilon of fp32 for each sum and product, times both lengths. What is not
+ * finite may be near. */
+static int may_be_near(const struct nearest *n, float product, double length, double bound)
+{
+	return n->count < NEAREST || !((double)product / length + bound < n->near[NEAREST - 1]);
+}
+
 static void block_run(void *context, int64_t block, int worker)
 {
 	const struct search *s = context;
-	int64_t from = block * BLOCK, count = min_i64(BLOCK, s->query_count - from);
+	int64_t from = block * BLOCK, count = min_i64(BLOCK, s->query_count - from), width = s->rows->width;
 	struct nearest nearest[BLOCK];
+	const float *query[BLOCK];
+	float product[BLOCK][CHUNK];
+	double bound[BLOCK];
 
 	(void)worker;
-	for (int64_t q = 0; q < count; q++)
+	for (int64_t q = 0; q < count; q++) {
 		nearest[q].count = nearest[q].has_nan = 0;
-	for (int64_t d = 0; d < s->document_count; d++)
+		query[q] = vector_of(s, s->wanted[s->first[from + q]].query);
+		bound[q] = (double)(width + 2) * (double)FLT_EPSILON *
+		           sqrt(units_dot(query[q], query[q], width));
+	}
+	for (int64_t d0 = 0; d0 < s->document_count; d0 += CHUNK) {
+		int64_t end = min_i64(CHUNK, s->document_count - d0);
+
+		products_find(product, s, query, count, d0, end);
 		for (int64_t q = 0; q < count; q++)
-			nearest_add(&nearest[q],
-			        units_dot(vector_of(s, s->wanted[s->first[from + q]].query),
-			                vector_of(s, s->document[d]), s->rows->width) /
-			                s->length[d],
-			        s->document[d]);
+			for (int64_t d = d0; d < d0 + end; d++)
+				if (may_be_near(&nearest[q], product[q][d - d0], s->length[d], bound[q]))
+					nearest_add(&nearest[q],
+					        units_dot(query[q], vector_of(s, s->document[d]), width) /
+					                s->length[d],
+					        s->document[d]);
+	}
 	for (int64_t q = 0; q < count; q++) {
 		int64_t first = s->first[from + q];
 

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "model/blocks/blocks.h"
+#include "objective/contrast_units.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -174,6 +175,53 @@ static void test_vectors(void **state)
 	json_decref(root);
 }
 
+/* Many texts, all directions nearly the same, so that fp32 cannot tell which are nearer: as a plain search in
+ * double finds them. */
+static void test_many(void **state)
+{
+	enum { UNITS = 700, WIDTH = 37, STRIDE = WIDTH + VECTOR_FACTS };
+	float *row = mem_alloc((size_t)2 * UNITS * STRIDE, sizeof(*row));
+	int64_t *text = mem_alloc((size_t)2 * UNITS, sizeof(*text));
+	struct scored rows = {2 * UNITS, 2, WIDTH, STRIDE, row, text, NULL, serial};
+
+	(void)state;
+	for (int nearness = 0; nearness < 4; nearness++) {
+		double mrr = 0, map = 0, noise = pow(10, -3 * nearness);
+		struct scores got = {0};
+
+		for (int64_t n = 0; n < 2 * UNITS; n++) {
+			text[n] = n;
+			for (int64_t i = 0; i < WIDTH; i++)
+				row[n * STRIDE + i] =
+				        (float)(1 + i % 3 + noise * sin((double)(n * n + 7 * i * n + i)));
+		}
+		for (int64_t q = 0; q < UNITS; q++) {
+			double own = 0;
+			int64_t before = 0;
+
+			for (int pass = 0; pass < 2; pass++)
+				for (int64_t d = pass ? 0 : q; d < (pass ? UNITS : q + 1); d++) {
+					const float *x = row + 2 * q * STRIDE,
+					            *y = row + (2 * d + 1) * STRIDE;
+					double length = sqrt(units_dot(y, y, WIDTH)),
+					       near = units_dot(x, y, WIDTH) / length;
+
+					own = pass ? own : near;
+					before += pass && (near > own || (near == own && d < q));
+				}
+			mrr += before < 10 ? 1 / (double)(before + 1) : 0;
+			map += before < 100 ? 1 / (double)(before + 1) : 0;
+		}
+		assert_int_equal(scores_of_retrieval(&got, &rows), 0);
+		assert_string_equal(got.of[4].name, "cosine_mrr@10");
+		assert_true(fabs(got.of[4].value - mrr / UNITS) < 1e-12);
+		assert_string_equal(got.of[6].name, "cosine_map@100");
+		assert_true(fabs(got.of[6].value - map / UNITS) < 1e-12);
+	}
+	mem_free(row);
+	mem_free(text);
+}
+
 /* Without rows each gives its names, undefined. */
 static void test_names(void **state)
 {
@@ -297,7 +345,7 @@ static void test_far_places(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_classes), cmocka_unit_test(test_numbers),
-	        cmocka_unit_test(test_vectors), cmocka_unit_test(test_names),
+	        cmocka_unit_test(test_vectors), cmocka_unit_test(test_many), cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_nan_is_not_right),
 	        cmocka_unit_test(test_far_places)};
 

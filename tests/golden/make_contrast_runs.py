@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs of sentence-transformers' trainer: rows, losses and gradient norms of 20 steps.
 
-    python make_contrast_runs.py MODEL_DIR     writes contrast_runs/ beside this script (needs sentence-transformers 6)
+    python make_contrast_runs.py MODEL_DIR [NAME...]     writes contrast_runs/ beside this script (needs sentence-transformers 6)
 
 MODEL_DIR is golden/embeddings/bert of the shared data. Rows are its training rows, with labels from formulas. Settings are
 those of tests/golden_trace.h, no dropout, rows in order, float32.
@@ -49,6 +49,13 @@ def runs(rows):
            "embedding_loss=margin_mse")
     yield ("triplet_matryoshka", triples, lambda m: L.MatryoshkaLoss(m, L.TripletLoss(m, triplet_margin=0.7), **dims),
            "embedding_loss=triplet embedding_margin=0.7 matryoshka_dims=48,32,16 matryoshka_weights=1,1,0.5")
+    yield "symmetric_mnrl", triples, L.MultipleNegativesSymmetricRankingLoss, "embedding_loss=symmetric_mnrl"
+    yield "cosent", pairs, L.CoSENTLoss, "embedding_loss=cosent"
+    yield "cosine", pairs, L.CosineSimilarityLoss, "embedding_loss=cosine"
+    sides = [{**r, "score": int(r["score"] > 0.5)} for r in pairs]
+    yield "contrastive", sides, L.ContrastiveLoss, "embedding_loss=contrastive"
+    yield "online_contrastive", sides, L.OnlineContrastiveLoss, "embedding_loss=online_contrastive"
+    yield "triplet", triples, L.TripletLoss, "embedding_loss=triplet"
     yield ("contrastive_euclidean", [{**r, "score": int(r["score"] > 0.5)} for r in pairs], lambda m: L.ContrastiveLoss(
         m, distance_metric=L.SiameseDistanceMetric.EUCLIDEAN, margin=0.9),
            "embedding_loss=contrastive embedding_similarity=euclidean embedding_margin=0.9")
@@ -72,8 +79,11 @@ def main():
     model_dir = Path(sys.argv[1])
     rows = [json.loads(line) for line in (model_dir / "train.jsonl").read_text().splitlines()[:ROWS]]
     OUT.mkdir(exist_ok=True)
-    out = {}
+    chosen = sys.argv[2:]
+    out = json.loads((OUT / "runs.json").read_text()) if chosen else {}
     for name, data, make, keys in runs(rows):
+        if chosen and name not in chosen:
+            continue
         (OUT / f"{name}.jsonl").write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in data))
         out[name] = {"keys": keys, **train(model_dir / "model", data, make)}
         print(name, out[name]["loss"][:2], out[name]["grad_norm"][:2], flush=True)

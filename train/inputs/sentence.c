@@ -58,9 +58,9 @@ static void prompt_warn(
 /* Lengths that the model's vectors do not have, and the full one, which should be among them. */
 static int dims_check(const struct config *c, const struct pooling *pooling, int64_t state_width)
 {
-	double dims[EMBEDDING_DIMS_MAX];
+	double dims[CONTRAST_DIMS_MAX];
 	const char *text = config_text(c, "matryoshka_dims");
-	int count = config_numbers(dims, EMBEDDING_DIMS_MAX, text), has_all = 0;
+	int count = config_numbers(dims, CONTRAST_DIMS_MAX, text), has_all = 0;
 	int64_t width = pooling_width(pooling, state_width);
 
 	for (int i = 0; i < count; i++) {
