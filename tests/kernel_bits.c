@@ -83,6 +83,8 @@ static const char *const group_names[GROUP_COUNT] = {"moves", "sums", "acts", "n
 
 static void run_moves(struct sums *s, struct numbers *x, const struct cpu_kernels *k)
 {
+	int32_t place[MOST];
+
 	k->widen(x->out, x->half, x->n);
 	add_floats(s, x->out, x->n);
 	k->narrow(x->half, x->a, x->n);
@@ -93,6 +95,11 @@ static void run_moves(struct sums *s, struct numbers *x, const struct cpu_kernel
 	add_floats(s, x->out, x->n);
 	k->scale(x->out, x->a, x->scalar[0], x->n);
 	add_floats(s, x->out, x->n);
+	memset(place, 0, sizeof(place));
+	k->keep_largest(x->out, place, x->b, 1, x->n);
+	add_floats(s, x->out, x->n);
+	for (int64_t i = 0; i < x->n; i++)
+		add_bits(s, (uint64_t)place[i]);
 }
 
 static void run_sums(struct sums *s, struct numbers *x, const struct cpu_kernels *k)

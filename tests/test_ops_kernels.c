@@ -95,6 +95,9 @@ static void run_elementwise(
 	case 20:
 		k->turns_join(x[0], x[1], x[2], n / 2);
 		break;
+	case 21:
+		k->keep_largest(x[0], (int32_t *)x[1], x[2], 7, n);
+		break;
 	default:
 		fail_msg("no kernel %d", which);
 	}
@@ -103,34 +106,34 @@ static void run_elementwise(
 static void run_sum(const struct cpu_kernels *k, struct arrays *a, int64_t n, int which)
 {
 	switch (which) {
-	case 21:
+	case 22:
 		a->result[0] = k->sum(a->x[0], n);
 		break;
-	case 22:
+	case 23:
 		a->result[0] = k->sumsq_about(a->x[0], n, 0.3);
 		break;
-	case 23:
+	case 24:
 		a->result[0] = k->dot(a->x[0], a->x[1], n);
 		break;
-	case 24:
+	case 25:
 		k->accumulate(a->acc, a->x[0], n);
 		break;
-	case 25:
+	case 26:
 		k->norm_sums(a->result, a->x[0], a->x[1], a->x[2], n, 0.1f, 1.3f);
 		break;
-	case 26:
+	case 27:
 		a->result[0] = (double)k->max(a->x[0], n);
 		break;
-	case 27:
+	case 28:
 		a->result[0] = k->softmax_part(a->x[0], a->x[1], 0.5f, n);
 		break;
-	case 28:
+	case 29:
 		a->result[0] = k->narrow_sumsq((uint16_t *)a->x[1], a->x[0], n);
 		break;
-	case 29:
+	case 30:
 		a->result[0] = k->exp_sum(a->x[0], 0.5f, n);
 		break;
-	case 30:
+	case 31:
 		a->result[0] = (double)k->dot_bf16(a->h, a->h + 1, n);
 		break;
 	default:
@@ -138,7 +141,7 @@ static void run_sum(const struct cpu_kernels *k, struct arrays *a, int64_t n, in
 	}
 }
 
-enum { FIRST_SUM = 21, KERNELS = 31 };
+enum { FIRST_SUM = 22, KERNELS = 32 };
 
 /* NaN may carry another sign or payload: all of them become one. */
 static void canonical(struct arrays *a)

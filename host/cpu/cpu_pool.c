@@ -2,7 +2,7 @@
 #include "device/op_pool.h"
 #include "host/cpu/cpu_inner.h"
 
-#include <math.h>
+#include <string.h>
 
 OP_POOL_LIST(CPU_DECLARE)
 
@@ -19,16 +19,14 @@ static void max_piece(void *context, int64_t d, int worker)
 	for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
 		int64_t n = min_i64(CPU_CHUNK, o->cols - c);
 
-		for (int64_t r = first[d]; r <= last[d]; r++) {
-			const float *x = cpu_load(k, buffer, cpu_ptr(o->x), r * o->cols + c, n, o->dtype);
-
-			for (int64_t i = 0; i < n; i++)
-				if (r == first[d] || x[i] > out[c + i] ||
-				        (isnan(x[i]) && !isnan(out[c + i]))) {
-					out[c + i] = x[i];
-					place[c + i] = (int32_t)r;
-				}
-		}
+		memcpy(out + c, cpu_load(k, buffer, cpu_ptr(o->x), first[d] * o->cols + c, n, o->dtype),
+		        (size_t)n * sizeof(*out));
+		for (int64_t i = 0; i < n; i++)
+			place[c + i] = first[d];
+		for (int64_t r = first[d] + 1; r <= last[d]; r++)
+			k->keep_largest(out + c, place + c,
+			        cpu_load(k, buffer, cpu_ptr(o->x), r * o->cols + c, n, o->dtype), (int32_t)r,
+			        n);
 	}
 }
 

@@ -64,6 +64,8 @@ struct cpu_kernels {
 	void (*rotate)(float *a, float *b, const float *cosine, const float *sine, int64_t n);
 
 	float (*max)(const float *x, int64_t n); /* skips NaN: the sum will show it */
+	/* Where x is above most, or the first NaN, it becomes most, and place `row`. */
+	void (*keep_largest)(float *most, int32_t *place, const float *x, int32_t row, int64_t n);
 	/* out = exp(x - offset); returns the sum in double. exp_sum writes nothing. */
 	double (*softmax_part)(float *out, const float *x, float offset, int64_t n);
 	double (*exp_sum)(const float *x, float offset, int64_t n);
