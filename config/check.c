@@ -126,6 +126,9 @@ static int check_adapters(const struct config *c)
 	        {"lora_layers_pattern", c->lora_layers_pattern != NULL, c->lora_rank > 0 && !c->lora_adapter},
 	        {"lora_exclude_modules", c->lora_exclude_modules != NULL,
 	                c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_target_parameters", c->lora_target_parameters != NULL,
+	                c->lora_rank > 0 && !c->lora_adapter},
+	        {"lora_expert_form", c->lora_expert_form != 0, c->lora_rank > 0 || c->lora_adapter},
 	        {"lora_target_modules", strcmp(config_text(c, "lora_target_modules"), "all-linear") != 0,
 	                c->lora_rank > 0 && !c->lora_adapter},
 	};
@@ -133,7 +136,7 @@ static int check_adapters(const struct config *c)
 	if (c->verb == VERB_TRAIN && c->merge_base && c->lora_rank == 0 && !c->lora_adapter && !c->freeze &&
 	        !c->trainable)
 		return contradiction(c, "merge_base", "has no effect where every weight trains; remove it");
-	if (!c->lora_target_modules)
+	if ((!c->lora_target_modules || !strcmp(c->lora_target_modules, "[]")) && !c->lora_target_parameters)
 		return contradiction(c, "lora_target_modules", "names no module; name some, or leave it out");
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		if (!keys[i].is_set || keys[i].is_read)

@@ -101,7 +101,7 @@ int config_check(const struct config *c);
 int64_t config_steps(double value, int64_t total_steps, int64_t epoch_steps);
 
 /* Where a key (canonical name) was set: "run.yaml:12: lr", "lr" (command line) or "lr (default)". The text
- * stays valid for the next seven calls of config_where and config_text by the same thread. */
+ * stays valid for the next fifteen calls of config_where and config_text by the same thread. */
 const char *config_where(const struct config *c, const char *key);
 
 /* "run.yaml:3" if a file set the key, "" if the command line did, NULL if it has its default. */

@@ -70,6 +70,8 @@ int lora_targets(const struct item *s)
 	if (strpbrk(s->text, "\\^$*+?()|{")) /* an expression */
 		return item_set(s, "lora_target_modules", s->text, CONFIG_STRONG);
 	one.text = word;
+	if (!s->text[strspn(s->text, between)]) /* none, beside lora_target_parameters */
+		return item_set(s, "lora_target_modules", "", CONFIG_STRONG);
 	for (const char *p = s->text + strspn(s->text, between); *p && !rc; p += strspn(p, between)) {
 		size_t len = strcspn(p, between);
 
@@ -102,8 +104,8 @@ static int lora_config(const struct item *s)
 		const char *name, *key; /* key NULL: has a function */
 	} parts[] = {{"r", "lora_rank"}, {"lora_alpha", "lora_alpha"}, {"use_rslora", "use_rslora"},
 	        {"use_dora", "use_dora"}, {"exclude_modules", "lora_exclude_modules"},
-	        {"modules_to_save", "lora_modules_to_save"}, {"target_modules", NULL},
-	        {"lora_dropout", NULL}};
+	        {"modules_to_save", "lora_modules_to_save"}, {"target_parameters", "lora_target_parameters"},
+	        {"target_modules", NULL}, {"lora_dropout", NULL}};
 	const char *last = strrchr(s->name, '.') + 1;
 	size_t i = 0;
 
@@ -181,6 +183,8 @@ static int default_targets(const struct asked *a, struct config *c)
 
 	if (config_was_set(c, "lora_target_modules"))
 		return 0;
+	if (c->lora_target_parameters) /* PEFT then adapts these alone */
+		return default_set(c, a, "lora_target_modules", "");
 	if (!targets)
 		return missing(a->at, a->by->need_targets);
 	if (!strcmp(targets, "peft"))
@@ -313,7 +317,7 @@ static const struct dialect_key keys[] = {
         CALL("disable_dropout", keep_disable_dropout),
         CALL("peft_config.r peft_config.lora_alpha peft_config.target_modules peft_config.lora_dropout "
              "peft_config.use_rslora peft_config.use_dora peft_config.exclude_modules "
-             "peft_config.modules_to_save",
+             "peft_config.modules_to_save peft_config.target_parameters",
                 lora_config),
         CALL("chat_template_kwargs.*", template_member),
         CALL("lora_rank_pattern.* peft_config.rank_pattern.*", rank_member),

@@ -46,7 +46,7 @@ const char *config_keys_verb(enum verb verb)
 }
 
 /* Number of returned texts that stay valid at the same time, so that one message can hold several. */
-enum { SHOWN_COUNT = 8, SHOWN_BYTES = 1024 };
+enum { SHOWN_COUNT = 16, SHOWN_BYTES = 1024 };
 
 static char *shown_next(void)
 {

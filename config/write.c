@@ -142,7 +142,7 @@ void config_write_yaml(struct str *out, const struct config *c)
 		str_free(&value);
 		value_write(&value, c, i);
 		out->broken |= value.broken;
-		if (!value.len_bytes)
+		if (!value.len_bytes && !*key->default_text)
 			continue;
 		if (strcmp(group, key->group)) {
 			group = key->group;

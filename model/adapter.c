@@ -19,103 +19,15 @@
 #include <math.h>
 #include <string.h>
 
-static const char all_linear[] = "all-linear";
-
-/* Whether `name`, of a module or its last parts, is that of the module with the `whole` bytes at `module`. */
-static int names_bytes(const char *name, const char *module, size_t whole)
-{
-	size_t len = strlen(name);
-
-	return len && len <= whole && !strncmp(module + whole - len, name, len) &&
-	       (len == whole || module[whole - len - 1] == '.');
-}
+static const char all_linear[] = ADAPTER_ALL_LINEAR;
 
 static int names_module(const char *name, const struct model_tensor *t)
 {
-	return names_bytes(name, t->name, (size_t)(strrchr(t->name, '.') - t->name)); /* without ".weight" */
+	return adapter_names_bytes(
+	        name, t->name, (size_t)(strrchr(t->name, '.') - t->name)); /* without ".weight" */
 }
 
-/* The part of a module's name that all versions of the model's class have. */
-static const char *common_name(const struct model *model, const char *name)
-{
-	const char *modules = model->family->module_prefix;
-
-	name = model_text_name(name);
-	return modules && !strncmp(name, modules, strlen(modules)) ? name + strlen(modules) : name;
-}
-
-struct wanted_experts {
-	const struct model *model;
-	const struct name_pattern *pattern; /* or NULL: */
-	const json_t *names;                /* a name, or a list */
-};
-static int expression_fits_expert(const void *arg, const char *module);
-
-static int names_expert(const void *arg, const char *module)
-{
-	const struct wanted_experts *wanted = arg;
-	const json_t *names = wanted->names, *name;
-	size_t i;
-
-	if (!json_is_array(names))
-		return names_bytes(
-		        common_name(wanted->model, json_string_value(names)), module, strlen(module));
-	json_array_foreach(names, i, name)
-	{
-		if (json_is_string(name) && names_bytes(common_name(wanted->model, json_string_value(name)),
-		                                    module, strlen(module)))
-			return 1;
-	}
-	return 0;
-}
-
-static int names_some_expert(const char *name, const struct model *model, int tensor, int part)
-{
-	int found = 0;
-
-	for (int64_t e = 0; e < model->tensors[tensor].shape[0] && !found; e++) {
-		char *module = expert_module(model, tensor, part, e);
-
-		if (!module)
-			return 0; /* the files have no modules of experts; or the next call says what is wrong */
-		found = names_bytes(name, module, strlen(module));
-		mem_free(module);
-	}
-	return found;
-}
-
-/* Adds the parts of a tensor of experts that a name or an expression means to chosen, as bits. A name may
- * mean one expert if others of the list mean the rest. "all-linear" means none. 1: it means some; 0, ERR_*.
- */
-static int mark_experts(
-        char *chosen, char mark, int tensor, const char *name, const struct wanted_experts *wanted)
-{
-	const struct model *model = wanted->model;
-	int found = 0;
-
-	for (int part = 0; part < expert_parts(model->tensors[tensor].role) && strcmp(name, all_linear) != 0;
-	        part++) {
-		int fits;
-
-		if (wanted->pattern)
-			fits = expert_match(model, tensor, part, expression_fits_expert, wanted);
-		else if (!names_some_expert(name, model, tensor, part))
-			fits = 0;
-		else if (((chosen[tensor] >> part) & 1) == mark)
-			fits = 1; /* an earlier name saw that all are named */
-		else
-			fits = expert_match(model, tensor, part, names_expert, wanted);
-		if (fits < 0)
-			return fits;
-		found |= fits;
-		if (fits)
-			chosen[tensor] =
-			        (char)(mark ? chosen[tensor] | 1 << part : chosen[tensor] & ~(1 << part));
-	}
-	return found;
-}
-
-static int fail_name(const struct model *model, const char *name, int is_other)
+int adapter_fail_name(const struct model *model, const char *name, int is_other)
 {
 	struct str modules = {0};
 	int err;
@@ -205,18 +117,6 @@ int adapter_name_fits(const struct model *model, const char *module,
 	return found;
 }
 
-static int expression_fits(const void *pattern, const char *name)
-{
-	return name_pattern_matches(pattern, name);
-}
-
-static int expression_fits_expert(const void *arg, const char *module)
-{
-	const struct wanted_experts *wanted = arg;
-
-	return adapter_name_fits(wanted->model, module, expression_fits, wanted->pattern);
-}
-
 /* Whether a name or an expression means the head, also where a tied model has no tensor for it, or by the
  * name that transformers has for its module. 1, 0, ERR_*. */
 int adapter_means_head(const struct model *model, const char *name, const struct name_pattern *pattern)
@@ -243,7 +143,7 @@ static int mark_matches(
         char *chosen, char mark, int *found, const struct model *model, const char *name, const json_t *names)
 {
 	int is_all = !strcmp(name, all_linear), others = 0, is_head = 0, err = 0;
-	const char *own = common_name(model, name);
+	const char *own = adapter_common_name(model, name);
 	struct name_pattern *pattern = NULL;
 
 	if (!is_all && is_expression(name))
@@ -259,12 +159,12 @@ static int mark_matches(
 		char *module = pattern && has_module ? module_of(model, t) : NULL;
 
 		if (is_stack)
-			fits = mark_experts(
+			fits = adapter_mark_experts(
 			        chosen, mark, i, own, &(struct wanted_experts){model, pattern, names});
 		else if (is_head && t->role == ROLE_HEAD_W)
 			fits = 1;
 		else if (pattern)
-			fits = module       ? adapter_name_fits(model, module, expression_fits, pattern)
+			fits = module ? adapter_name_fits(model, module, adapter_expression_fits, pattern)
 			       : has_module ? ERR_NOMEM
 			                    : 0;
 		else
@@ -291,7 +191,7 @@ static int mark_matches(
 	*found |= !mark && (others || is_head > 0); /* a tied model has no tensor for its head */
 	if (err || is_all || !mark || !others)
 		return err;
-	return *found && !is_expression(name) ? 0 : fail_name(model, name, 1);
+	return *found && !is_expression(name) ? 0 : adapter_fail_name(model, name, 1);
 }
 
 /* Names that mean no module of this model. Lists for several models have some, and PEFT passes over them: it
@@ -306,7 +206,7 @@ static int check_missing(const struct model *model, const struct str *missing, i
 	if (err || !missing->len_bytes || (!is_target && (model->whole || !o->is_asked)))
 		return err;
 	if (!is_any || !is_target)
-		return fail_name(model, missing->data, 0);
+		return adapter_fail_name(model, missing->data, 0);
 	if (!o->is_asked)
 		return 0;
 	model_list_modules(&modules, model, 0);
@@ -395,7 +295,7 @@ static int pattern_value(double *value, const struct model *model, const json_t 
 		int fits = text ? name_pattern_open(&p, what, text) : ERR_NOMEM;
 
 		if (!fits)
-			fits = adapter_name_fits(model, module, expression_fits, p);
+			fits = adapter_name_fits(model, module, adapter_expression_fits, p);
 		name_pattern_close(p);
 		mem_free(text);
 		if (fits < 0)
@@ -416,8 +316,12 @@ static int set_adapter(struct model_config *config, const struct adapter_options
 {
 	const struct model_tensor *t = &model->tensors[tensor];
 	struct adapter_config *adapter = t->layer < 0 ? config->adapter : config->block[t->layer].adapter;
-	char *module = expert_parts(t->role) ? expert_module(model, tensor, part, 0) : module_of(model, t);
-	int a = (int)role_adapter(t->role) + 2 * part, err = module ? 0 : ERR_NOMEM;
+	int is_stack = expert_parts(t->role) > 0;
+	char *module = !is_stack              ? module_of(model, t)
+	               : part == EXPERT_WHOLE ? expert_parameter(model, tensor)
+	                                      : expert_module(model, tensor, part, 0);
+	int a = (int)(is_stack ? expert_adapter_role(t->role, part) : role_adapter(t->role)),
+	    err = module ? 0 : ERR_NOMEM;
 	double rank = (double)o->rank, alpha = o->alpha;
 
 	if (!err)
@@ -429,8 +333,8 @@ static int set_adapter(struct model_config *config, const struct adapter_options
 	if (!err && o->use_dora && role_magnitude((enum tensor_role)a) == ROLE_COUNT)
 		err = err_set(ERR_UNSUPPORTED,
 		        "%s: DoRA of %s is not supported; name other modules, or leave %s out",
-		        o->called.targets, expert_parts(t->role) ? "experts" : "the embedding",
-		        o->called.dora);
+		        o->called.targets, is_stack ? "experts" : "the embedding", o->called.dora);
+	config->adapter_by_parameter |= part == EXPERT_WHOLE;
 	for (int i = a; i < a + 2 && !err; i++)
 		adapter[i] =
 		        (struct adapter_config){(int64_t)rank, alpha / (o->use_rslora ? sqrt(rank) : rank)};
@@ -455,7 +359,7 @@ static int set_adapters(struct model_config *config, const struct adapter_option
 		memset(config->block[l].adapter, 0, sizeof(config->block[l].adapter));
 	memset(config->adapter, 0, sizeof(config->adapter));
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		for (int part = 0; part < 2 && !err; part++)
+		for (int part = 0; part <= EXPERT_WHOLE && !err; part++)
 			if (chosen[t] & 1 << part)
 				err = set_adapter(config, o, model, t, part, used);
 	for (int i = 0; i < 2 && !err && o->is_asked; i++) {
@@ -490,23 +394,6 @@ static int check_dropout(const struct model *model, const struct adapter_options
 	return 0;
 }
 
-/* transformers 5 has gate and up of all experts in one parameter, of whose adapters PEFT makes one. */
-static void warn_of_halves(const struct model_config *c, const struct adapter_options *o)
-{
-	for (int64_t l = 0; l < c->L; l++) {
-		const struct block_config *b = &c->block[l];
-		int gate = ROLE_EXPERTS_GATE_LORA_A, up = ROLE_EXPERTS_UP_LORA_A;
-
-		if (b->has[ROLE_EXPERTS_UP_W] || (b->adapter[gate].rank == b->adapter[up].rank &&
-		                                         b->adapter[gate].scale == b->adapter[up].scale))
-			continue;
-		log_warn("%s: PEFT loads adapters of experts only if gate and up both have one, "
-		         "of the same rank and alpha; in layer %" PRId64 " they differ",
-		        o->called.targets, l);
-		return;
-	}
-}
-
 static int noted(int err, const char *where)
 {
 	return err ? err_note(err, "%s", where) : 0;
@@ -516,11 +403,15 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 {
 	struct model_config changed = model->config;
 	char *chosen = mem_alloc((size_t)model->tensor_count, 1);
-	int err = chosen ? noted(mark_all(chosen, 1, model, o->targets, o), o->called.targets) : ERR_NOMEM;
+	int err = chosen ? 0 : ERR_NOMEM;
+
+	if (!err && (o->targets || !o->parameters))
+		err = noted(mark_all(chosen, 1, model, o->targets, o), o->called.targets);
 
 	changed.adapter_rank = 0;
 	changed.adapter_dropout = o->dropout;
 	changed.adapter_magnitudes = o->use_dora;
+	changed.adapter_by_parameter = 0;
 	if (!err && o->exclude)
 		err = noted(mark_all(chosen, 0, model, o->exclude, o), o->called.exclude);
 	if (!err)
@@ -532,6 +423,8 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 		        o->called.layers_pattern);
 	if (!err && o->saved)
 		err = noted(adapter_drop_saved(chosen, model, o), o->called.saved);
+	if (!err && o->parameters)
+		err = noted(adapter_mark_parameters(chosen, model, o), o->called.parameters);
 	if (!err)
 		err = noted(check_any(chosen, model), o->called.targets);
 	if (!err)
@@ -542,8 +435,6 @@ int model_adapt(struct model *model, const struct adapter_options *o)
 		err = check_dropout(model, o, chosen);
 	if (!err)
 		err = set_adapters(&changed, o, model, chosen);
-	if (!err && o->is_asked)
-		warn_of_halves(&changed, o);
 	mem_free(chosen);
 	if (!err)
 		err = model_rebuild(model, &changed);

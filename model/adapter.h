@@ -29,6 +29,9 @@ struct adapter_options {
 	/* Which matrices: an array of names; "all-linear", those of all blocks; one name; or a regular
 	 * expression for whole names. */
 	const json_t *targets;
+	/* A list of the ends of parameters' names, beside targets or, with targets NULL, alone:
+	 * "mlp.experts.gate_up_proj", whose experts' gate and up get one A. NULL: none. */
+	const json_t *parameters;
 	const json_t *exclude; /* names or an expression: not these; NULL: none */
 	const json_t *layers;  /* a number of a block, or an array of them: only these; NULL: all */
 	/* Names of lists of blocks, or one, as expressions: "layers". Only with `layers`; NULL: any list. */
@@ -42,8 +45,8 @@ struct adapter_options {
 	int is_asked; /* refuse a pattern or an exclusion that names no module, and warn of other names of
 	                 none; 0: PEFT's file has such */
 	struct {
-		const char *targets, *exclude, *layers, *layers_pattern, *rank_pattern, *alpha_pattern,
-		        *saved, *dora;
+		const char *targets, *parameters, *exclude, *layers, *layers_pattern, *rank_pattern,
+		        *alpha_pattern, *saved, *dora;
 	} called; /* in messages */
 };
 enum { ADAPTER_RANK_MAX = 65536 };

@@ -81,6 +81,8 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 		return b->experts.count * b->adapter[role].rank;
 	case DIM_EXPERT_INNERS:
 		return b->experts.count * b->experts.F;
+	case DIM_EXPERT_INNERS_TWICE:
+		return b->experts.count * 2 * b->experts.F;
 	case DIM_EXPERT_HIDDENS:
 		return b->experts.count * c->C;
 	case DIM_SHARED:

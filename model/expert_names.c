@@ -16,6 +16,15 @@ int expert_parts(enum tensor_role role)
 	return role == ROLE_EXPERTS_GATE_UP_W ? 2 : role == ROLE_EXPERTS_UP_W || role == ROLE_EXPERTS_DOWN_W;
 }
 
+enum tensor_role expert_adapter_role(enum tensor_role matrix, int part)
+{
+	int parts = expert_parts(matrix);
+
+	if (part == EXPERT_WHOLE && parts == 1)
+		part = 0;
+	return parts && (part < parts || part == EXPERT_WHOLE) ? role_adapter(matrix) + 2 * part : ROLE_COUNT;
+}
+
 int expert_is_adapter(enum tensor_role role)
 {
 	return role >= ROLE_EXPERTS_GATE_LORA_A && role <= ROLE_EXPERTS_DOWN_LORA_B;
@@ -56,6 +65,42 @@ char *expert_module(const struct model *model, int tensor, int part, int64_t ind
 	        s->piece, (long long)index, end, rest);
 }
 
+/* The tensor's name without ".weight". */
+static int stem_of(const char *name)
+{
+	size_t len = strlen(name), end = strlen(weight);
+
+	return (int)(len > end && !strcmp(name + len - end, weight) ? len - end : len);
+}
+
+char *expert_table_module(const struct model *model, int tensor, int part)
+{
+	const char *name = model->tensors[tensor].name;
+	size_t place;
+
+	if (part != EXPERT_WHOLE && split_of(model, tensor, part, &place))
+		return expert_module(model, tensor, part, -1);
+	return mem_printf("%.*s", stem_of(name), name);
+}
+
+char *expert_parameter(const struct model *model, int tensor)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+	const char *module = model->family->experts_module;
+	int block;
+
+	if (!module) /* the files have it under this name */
+		return mem_printf("%.*s", stem_of(t->name), t->name);
+	block = (int)(strlen(model->prefix) +
+	                strlen(model->family->blocks ? model->family->blocks : "layers")) +
+	        1;
+	block += (int)strcspn(t->name + block, ".") + 1; /* behind "model.layers.3." */
+	return mem_printf("%.*s%s.%s", block, t->name, module,
+	        t->role == ROLE_EXPERTS_DOWN_W ? "down_proj"
+	        : t->role == ROLE_EXPERTS_UP_W ? "up_proj"
+	                                       : "gate_up_proj");
+}
+
 int expert_match(const struct model *model, int tensor, int part,
         int (*fits)(const void *arg, const char *module), const void *arg)
 {
@@ -80,24 +125,23 @@ int expert_match(const struct model *model, int tensor, int part,
 	                                          found, count, model->tensors[tensor].name);
 }
 
-/* The matrix of an adapter of experts, and the part of it. */
-static int matrix_of(const struct model *model, int adapter, int *part)
+int expert_matrix_of(const struct model *model, int adapter, int *part)
 {
 	enum tensor_role role = model->tensors[adapter].role;
-	int layer = model->tensors[adapter].layer,
-	    is_up = role == ROLE_EXPERTS_UP_LORA_A || role == ROLE_EXPERTS_UP_LORA_B;
-	int ungated = model_tensor_of(model, ROLE_EXPERTS_UP_W, layer);
+	int layer = model->tensors[adapter].layer, ungated = model_tensor_of(model, ROLE_EXPERTS_UP_W, layer);
+	int is_up = role == ROLE_EXPERTS_UP_LORA_A || role == ROLE_EXPERTS_UP_LORA_B,
+	    is_both = role == ROLE_EXPERTS_GATE_UP_LORA_A || role == ROLE_EXPERTS_GATE_UP_LORA_B;
 
-	*part = is_up && ungated < 0;
+	*part = is_both ? EXPERT_WHOLE : is_up && ungated < 0;
 	if (role >= ROLE_EXPERTS_DOWN_LORA_A)
 		return model_tensor_of(model, ROLE_EXPERTS_DOWN_W, layer);
 	return ungated >= 0 ? ungated : model_tensor_of(model, ROLE_EXPERTS_GATE_UP_W, layer);
 }
 
-char *expert_adapter_name(const struct model *model, int adapter, int64_t index)
+char *expert_adapter_name(const struct model *model, int adapter, int part, int64_t index)
 {
-	int part, matrix = matrix_of(model, adapter, &part);
-	char *module = expert_module(model, matrix, part, index), *name;
+	int own, matrix = expert_matrix_of(model, adapter, &own);
+	char *module = expert_module(model, matrix, own == EXPERT_WHOLE ? part : own, index), *name;
 
 	name = module ? mem_printf("%s.%s.weight", module,
 	                        role_is_a(model->tensors[adapter].role) ? "lora_A" : "lora_B")

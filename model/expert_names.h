@@ -3,16 +3,20 @@
  * The table's "mlp.experts.gate_up_proj" has two parts, the modules "mlp.experts.3.gate_proj" and
  * "mlp.experts.3.up_proj" of each expert; a family's splits say so. A module's adapter is one of all experts:
  * "mlp.experts.gate_proj.lora_A.weight", A [E rank, in] and B [E out, rank], expert after expert. Files of
- * PEFT have a tensor for each.
+ * PEFT have a tensor for each. Or gate and up have one adapter, "mlp.experts.gate_up_proj.lora_A.weight", as
+ * PEFT makes of a parameter (checkpoint/hf/peft_experts.h).
  */
 #ifndef FERRY_MODEL_EXPERT_NAMES_H
 #define FERRY_MODEL_EXPERT_NAMES_H
 
 #include "model/tables.h" /* IWYU pragma: export */
 
-/* The name of an expert's tensor in PEFT's files, without PEFT's prefix, for A or B of all (mem_free). NULL:
- * as expert_module. */
-char *expert_adapter_name(const struct model *model, int adapter, int64_t index);
+/* The name of an expert's tensor in PEFT's files, without PEFT's prefix, for A or B of all (mem_free). Of
+ * gate and up together: that of one of these parts. NULL: as expert_module. */
+char *expert_adapter_name(const struct model *model, int adapter, int part, int64_t index);
+
+/* The matrix of an adapter of experts, and the part of it, or EXPERT_WHOLE. */
+int expert_matrix_of(const struct model *model, int adapter, int *part);
 
 /* The adapter that has a file's tensor of this name, and the expert; -1: none. */
 int expert_adapter_find(const struct model *model, const char *name, int64_t *index);
@@ -24,5 +28,9 @@ int expert_match(const struct model *model, int tensor, int part,
 
 /* 1: A or B of all experts' modules. */
 int expert_is_adapter(enum tensor_role role);
+
+/* The name of a tensor of experts' matrices as a parameter of transformers 5, "...mlp.experts.gate_up_proj"
+ * (mem_free), with the table's prefix. NULL: no memory. */
+char *expert_parameter(const struct model *model, int tensor);
 
 #endif

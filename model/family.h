@@ -134,6 +134,9 @@ struct model_family {
 	const char *module_prefix;    /* as `prefix`, in the modules of transformers 5, if another; or NULL */
 	const char *peft_refuses;     /* last part of the modules on which PEFT loads no adapter; or NULL */
 	int peft_drops_experts;       /* PEFT loads no adapters of experts that files have one by one */
+	const char
+	        *experts_module; /* transformers 5's module of all experts' parameters within a block, if not
+	                                 that of the table's names; or NULL */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */
 	struct model_config

@@ -117,11 +117,15 @@ static int adapter_add(struct model *model, int matrix, uint64_t *total)
 	if (t->rank == 2)
 		return adapter_put(
 		        model, a, t->layer, t->name, (int)(strrchr(t->name, '.') - t->name), total);
-	for (int part = 0; part < expert_parts(t->role) && !err; part++) {
-		module = expert_module(model, matrix, part, -1);
-		err = module ? adapter_put(model, a + 2 * part, t->layer, module, (int)strlen(module), total)
-		      : model->family->splits ? ERR_NOMEM
-		                              : 0;
+	for (int part = 0; part <= EXPERT_WHOLE && !err; part++) {
+		enum tensor_role own = expert_adapter_role(t->role, part);
+
+		if (own == ROLE_COUNT || (part == EXPERT_WHOLE && expert_parts(t->role) == 1) ||
+		        !model->config.block[t->layer].adapter[own].rank)
+			continue;
+		module = expert_table_module(model, matrix, part);
+		err = module ? adapter_put(model, own, t->layer, module, (int)strlen(module), total)
+		             : ERR_NOMEM;
 		mem_free(module);
 	}
 	return err;

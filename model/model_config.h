@@ -224,6 +224,7 @@ struct model_config {
 	int tied;                  /* the head is the embedding */
 	int64_t pad_id;            /* embedding row without input-side gradient; -1: none */
 	int adapter_magnitudes;    /* 1: DoRA, adapters have magnitudes (model/adapter.h) */
+	int adapter_by_parameter;  /* 1: those of experts were named by parameters (model/adapter.h) */
 	double adapter_dropout; /* share of the elements of an adapter's input that a training step drops */
 	int64_t labels;         /* rows of CLASS_W */
 	int64_t types;          /* rows of TYPE */

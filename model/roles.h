@@ -218,6 +218,8 @@
 	ROW(EXPERTS_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS, RANK)                      \
 	ROW(EXPERTS_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                       \
 	ROW(EXPERTS_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS, RANK)                        \
+	ROW(EXPERTS_GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                  \
+	ROW(EXPERTS_GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS_TWICE, RANK)             \
 	ROW(EXPERTS_DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, EXPERT_INNER)               \
 	ROW(EXPERTS_DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_HIDDENS, RANK)                     \
 	ROW(SHARED_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                              \
@@ -312,7 +314,7 @@ enum model_part {
 const char *model_part_name(enum model_part part);
 
 /* Matrices that may have an adapter. ADAPTED(matrix, A). Of experts' gate and up A is the gate's; up's A and
- * B follow the gate's. */
+ * B follow the gate's, then those of both together. */
 #define ROLE_ADAPTER_LIST(ADAPTED)                                                                           \
 	ADAPTED(QKV_W, QKV_LORA_A)                                                                           \
 	ADAPTED(Q_W, Q_LORA_A)                                                                               \
@@ -418,6 +420,7 @@ enum model_dim {
 	DIM_EXPERT_INNER_TWICE,
 	DIM_EXPERT_RANKS,
 	DIM_EXPERT_INNERS,
+	DIM_EXPERT_INNERS_TWICE,
 	DIM_EXPERT_HIDDENS,
 	DIM_SHARED,
 	DIM_SHARED_TWICE,

@@ -25,8 +25,17 @@ int64_t model_pool_dim(const struct model_config *c, enum model_dim dim, enum te
 
 /* ---- modules of experts (model/expert_names.h) ---- */
 
-/* Modules in a tensor of experts' matrices: 2 of gate and up, 1 of down; 0: of another tensor. */
+/* Modules in a tensor of experts' matrices: 2 of gate and up, 1 of down; 0: of another tensor. EXPERT_WHOLE
+ * stands for all of them together, one parameter of transformers. */
 int expert_parts(enum tensor_role role);
+enum { EXPERT_WHOLE = 2 };
+
+/* The A of the adapter of a part, or of the whole tensor; of one part both are one. ROLE_COUNT: there is no
+ * such part. */
+enum tensor_role expert_adapter_role(enum tensor_role matrix, int part);
+
+/* Before ".lora_A.weight" in the table (mem_free). NULL: no memory. */
+char *expert_table_module(const struct model *model, int tensor, int part);
 
 /* The name of a module (mem_free): of expert `index` or, with -1, of all, without a number. NULL: no memory,
  * or the family has no names for single experts. */

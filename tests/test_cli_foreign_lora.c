@@ -10,6 +10,7 @@
 	"micro_batch_size: 2\noutput_dir: out\nload_in_8bit: false\nload_in_4bit: false\n"
 #define LORA_AXOLOTL                                                                                         \
 	AXOLOTL "adapter: lora\nlora_model_dir:\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\n"
+#define EXPERTS "lora_target_parameters:\n  - mlp.experts.gate_up_proj\n  - mlp.experts.down_proj\n"
 #define QUANTIZED "base_model: m\ndatasets:\n  - path: rows.jsonl\n    type: alpaca\nmicro_batch_size: 2\n"
 #define LLAMA_FACTORY "model_name_or_path: m\nstage: sft\ndataset: rows.json\noutput_dir: o\n"
 #define TRL "model_name_or_path: m\ndataset_name: rows.jsonl\noutput_dir: o\n"
@@ -54,6 +55,17 @@ static const struct {
         {LORA_AXOLOTL "lora_target_linear: true\nlora_target_modules: [lm_head]\n", "", "lora_target_modules",
                 "all-linear,lm_head"},
         {LORA_AXOLOTL "lora_target_modules: q_proj\n", "", "lora_target_modules", "q_proj"},
+        {AXOLOTL "adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_modules: []\n" EXPERTS, "",
+                "lora_target_modules", ""},
+        {AXOLOTL "adapter: lora\nlora_r: 8\nlora_alpha: 16\n" EXPERTS, "", "lora_target_modules", ""},
+        {AXOLOTL "adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n" EXPERTS, "",
+                "lora_target_modules", "all-linear"},
+        {AXOLOTL "adapter: lora\nlora_r: 8\nlora_alpha: 16\n" EXPERTS, "", "lora_target_parameters",
+                "[\"mlp.experts.gate_up_proj\",\"mlp.experts.down_proj\"]"},
+        {TRL "use_peft: true\nlora_dropout: 0\n" EXPERTS, "", "lora_target_modules", ""},
+        {TRL "peft_config:\n  target_modules: [q_proj]\n  lora_dropout: 0\n  target_parameters: "
+             "[experts.down_proj]\n",
+                "", "lora_target_parameters", "experts.down_proj"},
         {LORA_AXOLOTL "lora_target_linear: true\npeft_use_rslora: true\n", "", "use_rslora", "on"},
         {LORA_AXOLOTL "lora_target_linear: true\npeft_use_dora: true\n", "", "use_dora", "on"},
         {LORA_AXOLOTL "lora_target_linear: true\npeft_use_dora: false\n", "", "use_dora", "off"},

@@ -24,6 +24,7 @@ static struct model *adapted(const json_t *test)
 	        .alpha = number(test, "scale") * number(test, "rank"),
 	        .dropout = json_number_value(json_object_get(test, "dropout")),
 	        .use_dora = json_is_true(json_object_get(test, "use_dora")),
+	        .parameters = json_object_get(test, "parameters"),
 	        .exclude = json_object_get(test, "exclude"),
 	        .layers = json_object_get(test, "layers_to_transform"),
 	        .layers_pattern = json_object_get(test, "layers_pattern"),
@@ -38,7 +39,7 @@ static struct model *adapted(const json_t *test)
 		options.use_rslora = json_is_true(json_object_get(test, "rslora"));
 	}
 	check_ok(adapter_targets(&targets, json_string_value(json_object_get(test, "targets"))));
-	options.targets = targets;
+	options.targets = json_is_array(targets) && !json_array_size(targets) ? NULL : targets;
 	check_ok(model_open(&model, json_object_get(test, "config"), "config.json"));
 	check_ok(model_adapt(model, &options));
 	json_decref(targets);
@@ -178,6 +179,11 @@ static void test_case(void **state)
 	check_table(model, json_object_get(test, "tensors"));
 	check_run(model, test, RIG_RECOMPUTE, &(struct bounds){DTYPE_F32, 2e-5, 2e-5, 0.01});
 	check_run(model, test, RIG_KEEP, &(struct bounds){DTYPE_F32, 2e-5, 2e-5, 0.01});
+	/* in bf16 a token may go to another expert */
+	if (model->tally_layers) {
+		model_close(model);
+		return;
+	}
 	/* the models with dropout amplify roundings: torch's gradients in bf16 are as far off */
 	check_run(model, test, RIG_RECOMPUTE,
 	        json_object_get(test, "dropout") ? &(struct bounds){DTYPE_BF16, 0.5, 0.3, 1}

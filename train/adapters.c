@@ -103,6 +103,21 @@ static int put_key(json_t *object, const struct config *c, const char *key, cons
 	return json_object_set_new(object, name, value) ? ERR_NOMEM : 0;
 }
 
+/* A list, also of one name. */
+static int put_parameters(json_t *object, const struct config *c)
+{
+	json_t *names;
+	int rc = put_key(object, c, "lora_target_parameters", "target_parameters");
+
+	if (rc || json_is_array(json_object_get(object, "target_parameters")))
+		return rc;
+	if (c->lora_layers && !world_self()->rank)
+		log_warn("%s does not limit %s, as in PEFT", config_where(c, "lora_layers"),
+		        config_where(c, "lora_target_parameters"));
+	names = json_pack("[O]", json_object_get(object, "target_parameters"));
+	return json_object_set_new(object, "target_parameters", names) ? ERR_NOMEM : 0;
+}
+
 /* "0,1", "[0, 1]" or ["0", "1"], as files and the command line say it. */
 static int put_layers(json_t *object, const struct config *c)
 {
@@ -127,18 +142,22 @@ static int put_layers(json_t *object, const struct config *c)
 	return rc;
 }
 
-static void warn_of_refused(const struct model *model, const struct adapter_options *o)
+static void warn_of_refused(
+        const struct config *c, const struct model *model, const struct adapter_options *o)
 {
 	const char *refused = model->family->peft_refuses;
-	int drops = model->family->peft_drops_experts;
+	int each = c->lora_expert_form == CONFIG_LORA_EXPERT_FORM_PER_EXPERT, experts = 0;
 
-	for (int t = 0; drops && t < model->tensor_count; t++) {
-		if (!expert_is_adapter(model->tensors[t].role))
-			continue;
-		log_warn("%s: PEFT leaves adapters of experts out in this family; the merged model has them",
-		        o->called.targets);
-		break;
-	}
+	for (int t = 0; t < model->tensor_count; t++)
+		experts |= expert_is_adapter(model->tensors[t].role);
+	if (experts && each && !model->family->splits)
+		log_warn("%s: experts of this family have no modules of their own; the adapter is fused",
+		        config_where(c, "lora_expert_form"));
+	else if (experts && each && !peft_loads_per_expert(model))
+		log_warn(
+		        "%s=per_expert: PEFT loads no such adapters of these experts; for one that it loads, "
+		        "set it to auto",
+		        config_where(c, "lora_expert_form"));
 	for (int t = 0; refused && t < model->tensor_count; t++) {
 		const char *name = model->tensors[t].name, *at = strstr(name, refused);
 
@@ -163,6 +182,8 @@ static int adapt_as_asked(struct session *s)
 	struct adapter_options *o;
 	int rc = object ? put_key(object, c, "lora_target_modules", "target_modules") : ERR_NOMEM;
 
+	if (!rc && c->lora_target_parameters)
+		rc = put_parameters(object, c);
 	if (!rc)
 		rc = put_key(object, c, "lora_exclude_modules", "exclude_modules");
 	if (!rc)
@@ -186,6 +207,7 @@ static int adapt_as_asked(struct session *s)
 	o = &s->adapter.options;
 	o->is_asked = 1;
 	o->called.targets = config_where(c, "lora_target_modules");
+	o->called.parameters = config_where(c, "lora_target_parameters");
 	o->called.exclude = config_where(c, "lora_exclude_modules");
 	o->called.layers = config_where(c, "lora_layers");
 	o->called.layers_pattern = config_where(c, "lora_layers_pattern");
@@ -195,7 +217,7 @@ static int adapt_as_asked(struct session *s)
 	o->called.alpha_pattern = config_where(c, "lora_alpha_pattern");
 	rc = model_adapt(s->model, o);
 	if (!rc)
-		warn_of_refused(s->model, o);
+		warn_of_refused(c, s->model, o);
 	return rc;
 }
 

@@ -37,6 +37,10 @@ static char *model_dir(const struct trainer *t, const char *fallback)
 	return fallback ? file_join(fallback, "model") : run_dir_model(t->output_dir);
 }
 
+_Static_assert((int)PEFT_EXPERTS_FUSED == CONFIG_LORA_EXPERT_FORM_FUSED &&
+                       (int)PEFT_EXPERTS_EACH == CONFIG_LORA_EXPERT_FORM_PER_EXPERT,
+        "one list");
+
 /* Beside model/. */
 static int export_adapter(const struct result *r, const struct plane_source *source)
 {
@@ -48,6 +52,7 @@ static int export_adapter(const struct result *r, const struct plane_source *sou
 	        .base = t->config->model,
 	        .rank = t->session.adapter.options.rank,
 	        .scale = adapter_scale(&t->session.adapter.options),
+	        .experts = (enum peft_experts)t->config->lora_expert_form,
 	        .side = &t->session.side,
 	        .is_text_only = t->config->export_text_only,
 	        .may_appear = r->fallback ? NULL : run_owner_check};

@@ -239,9 +239,9 @@ static int explain_freeze(const struct trainer *t, struct err *why)
 int train_explain_match(const struct trainer *t, int rc)
 {
 	static const char *const keys[][2] = {{"r", "lora_rank"}, {"target_modules", "lora_target_modules"},
-	        {"exclude_modules", "lora_exclude_modules"}, {"layers_to_transform", "lora_layers"},
-	        {"layers_pattern", "lora_layers_pattern"}, {"modules_to_save", "lora_modules_to_save"},
-	        {"rank_pattern", "lora_rank_pattern"}};
+	        {"target_parameters", "lora_target_parameters"}, {"exclude_modules", "lora_exclude_modules"},
+	        {"layers_to_transform", "lora_layers"}, {"layers_pattern", "lora_layers_pattern"},
+	        {"modules_to_save", "lora_modules_to_save"}, {"rank_pattern", "lora_rank_pattern"}};
 	const json_t *then = json_object_get(t->resumed, "adapter"), *now = t->session.adapter.json;
 	struct err why = {0};
 

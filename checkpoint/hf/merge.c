@@ -42,16 +42,25 @@ struct merge {
 	int64_t first, count;
 };
 
-/* dst [cols, rows] = src [rows, cols] turned, in new memory; frees src. NULL: no memory. */
-static float *turned(float *src, int64_t rows, int64_t cols)
+/* `count` matrices, each of dst [cols, rows] = src [rows, cols] turned, in new memory; frees src. NULL: no
+ * memory. */
+static float *turned(float *src, int64_t count, int64_t rows, int64_t cols)
 {
-	float *dst = src ? mem_alloc((size_t)(rows * cols), sizeof(*dst)) : NULL;
+	float *dst = src ? mem_alloc((size_t)(count * rows * cols), sizeof(*dst)) : NULL;
 
-	for (int64_t r = 0; r < rows && dst; r++)
-		for (int64_t c = 0; c < cols; c++)
-			dst[c * rows + r] = src[r * cols + c];
+	for (int64_t at = 0; at < count * rows * cols && dst; at += rows * cols)
+		for (int64_t r = 0; r < rows; r++)
+			for (int64_t c = 0; c < cols; c++)
+				dst[at + c * rows + r] = src[at + r * cols + c];
 	mem_free(src);
 	return dst;
+}
+
+/* 1 if the tensor has its matrix, or those of experts, as [in, out]. */
+static int is_in_out(const struct model *model, const struct model_tensor *t)
+{
+	return expert_parts(t->role) ? model->config.block[t->layer].experts.in_out
+	                             : model_matrix_is_turned(model, t);
 }
 
 static void factors_free(struct factors *f)
@@ -69,15 +78,16 @@ static void factors_free(struct factors *f)
 static int factor_read(struct merge *m, struct factor *f, const struct model_tensor *matrix, int a)
 {
 	const struct model_tensor *of_a = &m->model->tensors[a], *of_b = &m->model->tensors[a + 1];
+	int64_t count = expert_parts(matrix->role) ? matrix->shape[0] : 1;
 	float *values[2] = {
 	        mem_alloc((size_t)of_a->count, sizeof(float)), mem_alloc((size_t)of_b->count, sizeof(float))};
 	int err = values[0] && values[1] ? 0 : ERR_NOMEM;
 
 	for (int i = 0; i < 2 && !err; i++)
 		err = weights_read(m->from, a + i, 0, m->model->tensors[a + i].count, values[i]);
-	if (model_matrix_is_turned(m->model, matrix) || matrix->role == ROLE_EMBED) {
-		f->left = turned(values[0], of_a->shape[0], of_a->shape[1]);
-		f->right = turned(values[1], of_b->shape[0], of_b->shape[1]);
+	if (is_in_out(m->model, matrix) || matrix->role == ROLE_EMBED) {
+		f->left = turned(values[0], count, of_a->shape[0] / count, of_a->shape[1]);
+		f->right = turned(values[1], count, of_b->shape[0] / count, of_b->shape[1]);
 	} else {
 		f->left = values[1];
 		f->right = values[0];
@@ -95,8 +105,24 @@ static int part_adapter(const struct model *model, int tensor, int part)
 	if (!expert_parts(t->role))
 		return part ? -1 : model_adapter_of(model, tensor);
 	return part < expert_parts(t->role)
-	               ? model_tensor_of(model, role_adapter(t->role) + 2 * part, t->layer)
+	               ? model_tensor_of(model, expert_adapter_role(t->role, part), t->layer)
 	               : -1;
+}
+
+/* The A of all parts of a tensor of experts together; -1: none. */
+static int whole_adapter(const struct model *model, int tensor)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+
+	return expert_parts(t->role) == 2
+	               ? model_tensor_of(model, expert_adapter_role(t->role, EXPERT_WHOLE), t->layer)
+	               : -1;
+}
+
+static int has_adapter(const struct model *model, int tensor)
+{
+	return part_adapter(model, tensor, 0) >= 0 || part_adapter(model, tensor, 1) >= 0 ||
+	       whole_adapter(model, tensor) >= 0;
 }
 
 enum { STRETCH = 2048 }; /* elements that a thread computes at once */
@@ -189,15 +215,15 @@ static int factors_read(struct merge *m, int tensor)
 {
 	const struct model_tensor *matrix = &m->model->tensors[tensor];
 	struct factors *f = &m->factors;
-	int err = 0;
+	int err = 0, whole = whole_adapter(m->model, tensor);
 
 	if (f->tensor == tensor)
 		return 0;
 	factors_free(f);
-	f->parts = expert_parts(matrix->role) == 2 ? 2 : 1;
+	f->parts = expert_parts(matrix->role) == 2 && whole < 0 ? 2 : 1;
 	f->part_rows = expert_parts(matrix->role) ? matrix->shape[1] / f->parts : model_tensor_rows(matrix);
 	for (int part = 0; part < 2 && !err; part++) {
-		int a = part_adapter(m->model, tensor, part);
+		int a = whole < 0 ? part_adapter(m->model, tensor, part) : part ? -1 : whole;
 
 		if (a >= 0)
 			err = factor_read(m, &f->part[part], matrix, a);
@@ -230,10 +256,9 @@ static int merged_floats(void *context, int tensor, int64_t first, int64_t count
 	struct merge *m = context;
 	const struct model_tensor *t = &m->base->tensors[tensor];
 	int of_model = model_tensor_of(m->model, t->role, t->layer);
-	int has_any = part_adapter(m->model, of_model, 0) >= 0 || part_adapter(m->model, of_model, 1) >= 0;
 
-	return has_any ? merged_piece(m, of_model, first, count, dst)
-	               : weights_read(m->from, of_model, first, count, dst);
+	return has_adapter(m->model, of_model) ? merged_piece(m, of_model, first, count, dst)
+	                                       : weights_read(m->from, of_model, first, count, dst);
 }
 
 int merge_open(

@@ -11,6 +11,7 @@
 #include "checkpoint/file/safetensors.h"
 #include "checkpoint/file/weights.h"
 #include "checkpoint/hf/hf_config.h"
+#include "checkpoint/hf/peft_experts.h"
 #include "model/adapter.h"
 #include "model/expert_names.h"
 #include "model/families/text_part.h"
@@ -201,7 +202,10 @@ static int experts_add(struct modules *m, const struct model *model, int tensor)
 	int is_shared = experts_share_names(model), err = 0;
 
 	for (int part = 0; part < expert_parts(t->role) && !err; part++) {
-		int a = model_tensor_of(model, role_adapter(t->role) + 2 * part, t->layer);
+		int own = model_tensor_of(model, expert_adapter_role(t->role, part), t->layer),
+		    a = own >= 0 ? own
+		                 : model_tensor_of(
+		                           model, expert_adapter_role(t->role, EXPERT_WHOLE), t->layer);
 		int64_t count = a < 0 ? 0 : is_shared ? t->shape[0] : 1;
 
 		for (int64_t e = 0; e < count && !err; e++) {
@@ -220,6 +224,54 @@ static int experts_add(struct modules *m, const struct model *model, int tensor)
 			mem_free(module);
 		}
 	}
+	return err;
+}
+
+/* Whether all layers with this stack have the same adapters of it, but for their values. */
+static int stack_is_everywhere(const struct model *model, int stack)
+{
+	struct peft_fused first, other;
+
+	(void)peft_fused_of(&first, model, stack);
+	for (int t = 0; t < model->tensor_count; t++) {
+		if (model->tensors[t].role != model->tensors[stack].role)
+			continue;
+		if (!peft_fused_of(&other, model, t) || other.rank != first.rank ||
+		        other.scale != first.scale)
+			return 0;
+	}
+	return 1;
+}
+
+/* The parameter of all experts: by its last parts, or its whole name where layers differ. */
+static int fused_add(struct modules *m, const struct model *model, const char *whole, int stack)
+{
+	struct peft_fused fused;
+	char *own, *name;
+	int err;
+
+	if (!peft_fused_of(&fused, model, stack))
+		return 0;
+	own = expert_parameter(model, stack);
+	name = own ? peft_name(model, whole, own) : NULL;
+	if (name) {
+		const char *begin = stack_is_everywhere(model, stack) ? strstr(name, ".experts.") : NULL;
+		json_t *text;
+
+		while (begin && begin > name && begin[-1] != '.')
+			begin--; /* "mlp.experts.down_proj"; Gemma 4's experts are the layer's, "3.experts.down_proj" */
+		if (begin && *begin >= '0' && *begin <= '9')
+			begin = strchr(begin, '.') + 1;
+		text = json_of_text(begin ? begin : name + strlen(PEFT_PREFIX));
+		err = list_add(m->parameters, text);
+		if (!err)
+			err = modules_add(m, json_string_value(text), fused.rank, fused.scale);
+		json_decref(text);
+	} else {
+		err = ERR_NOMEM;
+	}
+	mem_free(own);
+	mem_free(name);
 	return err;
 }
 
@@ -273,14 +325,14 @@ static void modules_open(struct modules *m, const struct peft_export *o, const s
 static int modules_find(struct modules *m, const struct peft_export *o, const struct model *model)
 {
 	const char *whole = whole_of(o, model);
-	int err = 0;
+	int err = 0, is_fused = peft_writes_fused(o, model);
 
 	modules_open(m, o, model);
 	for (int t = 0; t < model->tensor_count && !err; t++) {
 		int a = model_adapter_of(model, t);
 
 		if (expert_parts(model->tensors[t].role))
-			err = experts_add(m, model, t);
+			err = is_fused ? fused_add(m, model, whole, t) : experts_add(m, model, t);
 		else if (a >= 0)
 			err = matrix_add(m, model, whole, t, a);
 		else if (model->tensors[t].in_adapter == IN_ADAPTER_PART &&
@@ -340,6 +392,12 @@ static int write_config(const char *dir, const struct peft_export *o, const stru
 	return err;
 }
 
+static int fail_not_finite(const char *name)
+{
+	return err_set(ERR_NONFINITE,
+	        "%s of the adapter is not finite; the training diverged, so it is not written", name);
+}
+
 /* Elements [at, end) of a tensor. */
 static int append_range(struct safetensors_writer *writer, const struct model *model, int t, int64_t at,
         int64_t end, const struct plane_source *source, float *value)
@@ -350,35 +408,19 @@ static int append_range(struct safetensors_writer *writer, const struct model *m
 		count = min_i64(PLANE_PIECE_COUNT, end - at);
 		err = weights_read(source, t, at, count, value);
 		if (!err && convert_kernels()->check(value, count))
-			err = err_set(ERR_NONFINITE,
-			        "%s of the adapter is not finite; the training diverged, so it is not "
-			        "written",
-			        model->tensors[t].name);
+			err = fail_not_finite(model->tensors[t].name);
 		if (!err)
 			err = safetensors_append(writer, value, (size_t)count * sizeof(*value));
 	}
 	return err;
 }
 
-/* Tensors of the file for one of the model: one for each expert of an adapter of experts; 0: it is in
- * none. */
-static int64_t pieces_of(const struct model *model, int t)
-{
-	const struct model_tensor *tensor = &model->tensors[t];
+/* ---- tensors ---- */
 
-	if (!tensor->in_adapter)
-		return 0;
-	return expert_is_adapter(tensor->role) ? model->config.block[tensor->layer].experts.count : 1;
-}
-
-static int64_t file_tensors(const struct model *model)
-{
-	int64_t count = 1;
-
-	for (int t = 0; t < model->tensor_count; t++)
-		count += pieces_of(model, t);
-	return count;
-}
+struct pieces {
+	struct peft_piece *list;
+	int64_t count;
+};
 
 /* The name of a matrix that has an adapter: "lm_head.base_layer.weight" of "lm_head.weight", which it frees.
  */
@@ -391,53 +433,139 @@ static char *within_adapter(const char *name)
 	return out;
 }
 
-static struct safetensors_decl piece_decl(
-        const struct peft_export *o, const struct model *model, int t, int64_t piece)
+/* Whether it is a matrix that trains itself, or is given, beside its adapter; or its bias. */
+static int is_within_adapter(const struct model *model, int tensor)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+
+	return !model_tensor_is_adapter(t) &&
+	       model_adapter_of(
+	               model, t->role == ROLE_HEAD_B ? model_tensor_of(model, ROLE_HEAD_W, -1) : tensor) >= 0;
+}
+
+/* Adds a tensor of this name, which is freed. */
+static int piece_add(struct pieces *p, const struct peft_export *o, const struct model *model, char *name,
+        struct peft_piece piece)
+{
+	piece.name = name ? peft_name(model, whole_of(o, model), name) : NULL;
+	if (piece.name && piece.tensor >= 0 && is_within_adapter(model, piece.tensor))
+		piece.name = within_adapter(piece.name);
+	p->list[p->count++] = piece;
+	mem_free(name);
+	return piece.name ? 0 : ERR_NOMEM;
+}
+
+/* Those of each expert, for A or B of all. */
+static int each_add(struct pieces *p, const struct peft_export *o, const struct model *model, int t)
 {
 	const struct model_tensor *tensor = &model->tensors[t];
-	struct safetensors_decl decl = {.dtype = SAFETENSORS_F32, .rank = tensor->rank};
-	char *name = expert_is_adapter(tensor->role) ? expert_adapter_name(model, t, piece) : NULL;
+	int64_t experts = model->config.block[tensor->layer].experts.count, rows = tensor->shape[0] / experts;
+	int own, parts, err = 0;
 
-	decl.name = expert_is_adapter(tensor->role) && !name
-	                    ? NULL
-	                    : peft_name(model, whole_of(o, model), name ? name : tensor->name);
-	if (decl.name && !model_tensor_is_adapter(tensor) &&
-	        model_adapter_of(model,
-	                tensor->role == ROLE_HEAD_B ? model_tensor_of(model, ROLE_HEAD_W, -1) : t) >= 0)
-		decl.name = within_adapter(decl.name);
-	memcpy(decl.shape, tensor->shape, sizeof(tensor->shape));
-	decl.shape[0] /= pieces_of(model, t);
-	mem_free(name);
-	return decl;
+	(void)expert_matrix_of(model, t, &own);
+	parts = own == EXPERT_WHOLE ? 2 : 1;
+	for (int64_t i = 0; i < parts * experts && !err; i++) {
+		int is_a = role_is_a(tensor->role), part = (int)(i % parts);
+		struct peft_piece piece = {
+		        .rank = 2, .shape = {is_a ? rows : rows / parts, tensor->shape[1]}, .tensor = t};
+
+		piece.count = piece.shape[0] * piece.shape[1];
+		piece.first = i / parts * rows * tensor->shape[1] + (is_a ? 0 : part * piece.count);
+		err = piece_add(p, o, model, expert_adapter_name(model, t, part, i / parts), piece);
+	}
+	return err;
+}
+
+static int fused_pieces_add(
+        struct pieces *p, const struct peft_export *o, const struct model *model, int stack)
+{
+	struct peft_fused f;
+	int err = 0;
+
+	for (int is_b = 0; is_b < 2 && peft_fused_of(&f, model, stack) && !err; is_b++) {
+		struct peft_piece piece = {.rank = 2, .tensor = -1, .stack = stack, .is_b = is_b};
+
+		piece.shape[0] = is_b ? f.out : f.experts * f.rank;
+		piece.shape[1] = is_b ? f.rank * f.experts : f.in;
+		piece.count = piece.shape[0] * piece.shape[1];
+		err = piece_add(p, o, model, peft_fused_name(model, stack, is_b), piece);
+	}
+	return err;
+}
+
+static int pieces_find(struct pieces *p, const struct peft_export *o, const struct model *model)
+{
+	int64_t room = 0;
+	int is_fused = peft_writes_fused(o, model), err;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		room += expert_is_adapter(model->tensors[t].role)
+		                ? 2 * model->config.block[model->tensors[t].layer].experts.count
+		                : 2;
+	p->list = mem_alloc((size_t)room + 1, sizeof(*p->list));
+	err = p->list ? 0 : ERR_NOMEM;
+	for (int t = 0; t < model->tensor_count && !err; t++) {
+		const struct model_tensor *tensor = &model->tensors[t];
+		struct peft_piece piece = {.rank = tensor->rank, .tensor = t, .count = tensor->count};
+
+		memcpy(piece.shape, tensor->shape, sizeof(tensor->shape));
+		if (is_fused && expert_parts(tensor->role))
+			err = fused_pieces_add(p, o, model, t);
+		else if (!tensor->in_adapter || (is_fused && expert_is_adapter(tensor->role)))
+			continue;
+		else if (expert_is_adapter(tensor->role))
+			err = each_add(p, o, model, t);
+		else
+			err = piece_add(p, o, model, mem_strdup(tensor->name), piece);
+	}
+	return err;
+}
+
+static int append_fused(struct safetensors_writer *writer, const struct model *model,
+        const struct peft_piece *piece, const struct plane_source *source)
+{
+	float *values;
+	int err = peft_fused_values(&values, model, piece, source);
+
+	if (!err && convert_kernels()->check(values, piece->count))
+		err = fail_not_finite(piece->name);
+	if (!err)
+		err = safetensors_append(writer, values, (size_t)piece->count * sizeof(*values));
+	mem_free(values);
+	return err;
 }
 
 static int write_weights(const char *dir, const struct peft_export *o, const struct model *model,
         const struct plane_source *source)
 {
 	static const struct safetensors_text metadata = {"format", "pt"};
-	struct safetensors_decl *decls = mem_alloc((size_t)file_tensors(model), sizeof(*decls));
 	float *value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*value));
 	char *path = file_join(dir, PEFT_WEIGHTS_NAME);
 	struct safetensors_writer *writer = NULL;
-	int64_t count = 0;
-	int err = decls && value && path ? 0 : ERR_NOMEM;
+	struct safetensors_decl *decls = NULL;
+	struct pieces p = {0};
+	int err = pieces_find(&p, o, model);
 
-	for (int t = 0; t < model->tensor_count && !err; t++) {
-		for (int64_t e = 0; e < pieces_of(model, t) && !err; e++) {
-			decls[count] = piece_decl(o, model, t, e);
-			err = decls[count++].name ? 0 : ERR_NOMEM;
-		}
+	decls = mem_alloc((size_t)p.count + 1, sizeof(*decls));
+	if (!decls || !value || !path)
+		err = ERR_NOMEM;
+	for (int64_t i = 0; i < p.count && !err; i++) {
+		decls[i] = (struct safetensors_decl){
+		        .name = p.list[i].name, .dtype = SAFETENSORS_F32, .rank = p.list[i].rank};
+		memcpy(decls[i].shape, p.list[i].shape, sizeof(p.list[i].shape));
 	}
 	if (!err)
-		err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
-	for (int t = 0; t < model->tensor_count && !err; t++)
-		if (model->tensors[t].in_adapter)
-			err = append_range(writer, model, t, 0, model->tensors[t].count, source, value);
+		err = safetensors_create(&writer, path, decls, p.count, &metadata, 1, SAFETENSORS_PLAIN);
+	for (int64_t i = 0; i < p.count && !err; i++)
+		err = p.list[i].tensor < 0 ? append_fused(writer, model, &p.list[i], source)
+		                           : append_range(writer, model, p.list[i].tensor, p.list[i].first,
+		                                     p.list[i].first + p.list[i].count, source, value);
 	if (!err)
 		err = safetensors_finish(writer);
 	safetensors_writer_free(writer);
-	for (int64_t i = 0; i < count; i++)
-		mem_free((char *)decls[i].name);
+	for (int64_t i = 0; i < p.count; i++)
+		mem_free(p.list[i].name);
+	mem_free(p.list);
 	mem_free(decls);
 	mem_free(value);
 	mem_free(path);

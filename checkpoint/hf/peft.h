@@ -18,6 +18,13 @@
 #define PEFT_PREFIX "base_model.model." /* of the names of tensors */
 #define PEFT_WITHIN ".base_layer"       /* behind the name of a module that has an adapter */
 
+/* How the files hold adapters of experts (peft_experts.h). AUTO: per expert where PEFT loads that, unless
+ * they were named by parameters. */
+enum peft_experts { PEFT_EXPERTS_AUTO, PEFT_EXPERTS_FUSED, PEFT_EXPERTS_EACH };
+
+/* 0: PEFT loads the adapters of experts only if they are fused. */
+int peft_loads_per_expert(const struct model *model);
+
 struct peft_export {
 	const char *dir;
 	enum hf_export_existing existing;
@@ -25,6 +32,7 @@ struct peft_export {
 	int64_t rank; /* r and lora_alpha of the file; modules with others stand in its patterns. rank 0: */
 	double scale; /* those of the first module. scale: alpha / rank */
 	/* All but config.json are written too: the tokenizer, how answers end. */
+	enum peft_experts experts;
 	const struct side_files *side;
 	/* Of a model that also reads images or sound: 1: for the class of its text part alone, without the
 	   files of its processor. 0: for the class of the whole. */

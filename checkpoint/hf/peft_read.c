@@ -11,6 +11,7 @@
 #include "checkpoint/file/safetensors.h"
 #include "checkpoint/file/weights.h"
 #include "checkpoint/hf/hf_layout.h"
+#include "checkpoint/hf/peft_experts.h"
 #include "model/adapter.h"
 #include "model/expert_names.h"
 
@@ -89,42 +90,7 @@ static json_t *module_of(const char *parameter)
 	                                                              : NULL;
 }
 
-/* Adds the modules whose weights target_parameters names to the targets; other parameters are refused. */
-static int add_parameters(struct peft_config *out, const json_t *object, const char *where)
-{
-	const json_t *parameters = json_object_get(object, "target_parameters"), *one;
-	json_t *targets;
-	size_t i;
-
-	if (!is_set(parameters))
-		return 0;
-	if (!json_is_array(parameters))
-		return err_set(ERR_INPUT, "%s: target_parameters is not a list", where);
-	targets = out->options.targets ? json_copy((json_t *)out->options.targets) : json_array();
-	json_array_foreach(parameters, i, one)
-	{
-		json_t *module = module_of(json_string_value(one));
-
-		int is_added = module && json_is_array(targets) && !json_array_append(targets, module);
-
-		json_decref(module);
-		if (!is_added) {
-			json_decref(targets);
-			return err_set(ERR_UNSUPPORTED,
-			        "%s: target_parameters is supported for the matrix of a module (NAME.weight) "
-			        "beside "
-			        "a list of target_modules, not for %.80s: adapters of all experts in one "
-			        "tensor",
-			        where, json_is_string(one) ? json_string_value(one) : "this");
-		}
-	}
-	if (json_object_set_new(out->json, "target_modules", targets))
-		return ERR_NOMEM;
-	out->options.targets = targets;
-	return 0;
-}
-
-/* As keep; a pattern of a parameter (add_parameters) is its module's. */
+/* As keep; a pattern of a parameter is its module's. */
 static int keep_pattern(struct peft_config *out, const json_t **value, const json_t *object, const char *key)
 {
 	json_t *found = json_object_get(object, key), *one, *patterns;
@@ -176,11 +142,12 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 	struct adapter_options *o = &out->options;
 	int err = check_kind(object, where);
 
-	*out = (struct peft_config){.options = {.rank = 8,
-	                                    .alpha = 8,
-	                                    .called = {"target_modules", "exclude_modules",
-	                                            "layers_to_transform", "layers_pattern", "rank_pattern",
-	                                            "alpha_pattern", "modules_to_save", "use_dora"}}};
+	*out = (struct peft_config){
+	        .options = {.rank = 8,
+	                .alpha = 8,
+	                .called = {"target_modules", "target_parameters", "exclude_modules",
+	                        "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern",
+	                        "modules_to_save", "use_dora"}}};
 	out->json = json_pack("{s:s}", "peft_type", "LORA");
 	if (!err && !out->json)
 		err = ERR_NOMEM;
@@ -189,7 +156,7 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 	if (!err)
 		err = keep(out, &o->targets, object, "target_modules");
 	if (!err)
-		err = add_parameters(out, object, where);
+		err = keep(out, &o->parameters, object, "target_parameters");
 	if (!err)
 		err = keep(out, &o->exclude, object, "exclude_modules");
 	if (!err)
@@ -220,8 +187,8 @@ int peft_config_of(struct peft_config *out, const json_t *object, const char *wh
 static const char *const other_keys[] = {"auto_mapping", "base_model_name_or_path", "bias", "corda_config",
         "ensure_weight_tying", "eva_config", "fan_in_fan_out", "inference_mode", "init_lora_weights",
         "loftq_config", "lora_dropout", "lora_ga_config", "megatron_config", "megatron_core", "peft_type",
-        "peft_version", "qalora_group_size", "revision", "runtime_config", "target_parameters", "task_type",
-        "use_dora", "use_rslora"};
+        "peft_version", "qalora_group_size", "revision", "runtime_config", "task_type", "use_dora",
+        "use_rslora"};
 
 /* Keys of other programs, and of later versions of PEFT, may change what the adapter computes. */
 static int warn_unknown(const struct peft_config *read, const json_t *object, const char *where)
@@ -277,7 +244,10 @@ void peft_config_free(struct peft_config *config)
 struct peft {
 	struct safetensors *file;
 	struct hf_layout layout;
-	void *raw; /* PLANE_PIECE_COUNT elements in the file's format */
+	void *raw;          /* PLANE_PIECE_COUNT elements in the file's format */
+	char *is_fused_b;   /* [tensor_count]: the file has it in another order */
+	int ordered_tensor; /* one of these, in the table's order, for peft_read; -1: none */
+	float *ordered;
 };
 
 /* Whether two tensors of the file have the same bytes. */
@@ -333,15 +303,18 @@ static const struct hf_entry *entry_of(const struct hf_layout *l, int tensor)
 
 /* The place of a tensor of the file in the model's, of which it is all or, of an expert's, a part. 0: it has
  * none. */
-static int find_range(struct file_ranges *ranges, const struct model *model, const char *name)
+static int find_range(struct file_ranges *ranges, int *is_b, const struct model *model, const char *name)
 {
 	size_t len = strlen(PEFT_PREFIX);
 	int64_t index = -1, experts = 1;
 	int t = find_tensor(model, name);
 	const struct model_tensor *wanted;
 
+	*is_b = 0;
 	if (t < 0 && !strncmp(name, PEFT_PREFIX, len))
 		t = expert_adapter_find(model, name + len, &index);
+	if (t < 0 && !strncmp(name, PEFT_PREFIX, len))
+		return peft_fused_find(ranges, is_b, model, name + len);
 	if (t < 0 || !model->tensors[t].in_adapter)
 		return 0;
 	wanted = &model->tensors[t];
@@ -369,11 +342,12 @@ static int find_tensors(struct peft *p, const struct model *model)
 		struct file_ranges ranges = {.range = &range, .count = 1};
 		const struct hf_entry *same = NULL;
 		const struct model_tensor *wanted;
-		int t;
+		int t, is_b, found = find_range(&ranges, &is_b, model, tensor->name);
 
-		if (!find_range(&ranges, model, tensor->name))
-			return fail_foreign(p, tensor->name, model->whole);
+		if (found <= 0)
+			return found ? found : fail_foreign(p, tensor->name, model->whole);
 		t = range.tensor;
+		p->is_fused_b[t] |= (char)is_b;
 		wanted = &model->tensors[t];
 		if (wanted->in_adapter == IN_ADAPTER_GIVEN && model->config.tied)
 			same = entry_of(&p->layout, t);
@@ -427,8 +401,10 @@ int peft_open(struct peft **peft, const char *dir, const struct model *model)
 	if (p) {
 		p->layout.needs = "the model needs";
 		p->raw = mem_alloc(PLANE_PIECE_COUNT, sizeof(float));
+		p->is_fused_b = mem_alloc((size_t)model->tensor_count, 1);
+		p->ordered_tensor = -1;
 	}
-	err = path && p && p->raw ? check_file(dir, path) : ERR_NOMEM;
+	err = path && p && p->raw && p->is_fused_b ? check_file(dir, path) : ERR_NOMEM;
 	if (!err)
 		err = safetensors_open(&p->file, path);
 	if (!err)
@@ -450,12 +426,88 @@ void peft_close(struct peft *p)
 	hf_layout_free(&p->layout);
 	safetensors_close(p->file);
 	mem_free(p->raw);
+	mem_free(p->is_fused_b);
+	mem_free(p->ordered);
 	mem_free(p);
+}
+
+/* All of a tensor that the file has in another order. */
+static int ordered_read(struct peft *p, int tensor)
+{
+	struct peft_fused_b b = peft_fused_b(p->layout.model, tensor);
+	int64_t total = p->layout.model->tensors[tensor].count;
+	float *values = mem_alloc((size_t)total, sizeof(*values)),
+	      *ordered = mem_alloc((size_t)total, sizeof(*ordered));
+	int err = values && ordered ? 0 : ERR_NOMEM;
+
+	for (int64_t at = 0, count; at < total && !err; at += count) {
+		count = min_i64(PLANE_PIECE_COUNT, total - at);
+		err = hf_layout_read(&p->layout, values + at, p->raw, tensor, at, count);
+	}
+	for (int64_t i = 0; i < total && !err; i++)
+		ordered[i] = values[peft_fused_place(&b, i)];
+	mem_free(values);
+	mem_free(p->ordered);
+	p->ordered = ordered;
+	p->ordered_tensor = err ? -1 : tensor;
+	return err;
 }
 
 int peft_read(struct peft *p, float *dst, int tensor, int64_t first, int64_t count)
 {
-	return hf_layout_read(&p->layout, dst, p->raw, tensor, first, count);
+	int err = 0;
+
+	if (!p->is_fused_b[tensor])
+		return hf_layout_read(&p->layout, dst, p->raw, tensor, first, count);
+	if (p->ordered_tensor != tensor)
+		err = ordered_read(p, tensor);
+	if (!err)
+		memcpy(dst, p->ordered + first, (size_t)count * sizeof(*dst));
+	return err;
+}
+
+/* Loads what a range has of these rows of B, which `rows` holds in the file's order; `value` is room for
+ * as many. */
+static int load_rows(struct weights_target *target, const struct plane_range *range,
+        const struct peft_fused_b *b, int64_t row, int64_t count, const float *rows, float *value)
+{
+	int err = 0;
+
+	for (int64_t e = 0; e < b->experts && !err; e++) {
+		int64_t base = (e * b->out + row) * b->rank, first = max_i64(range->first, base),
+		        end = min_i64(range->first + range->count, base + count * b->rank);
+
+		for (int64_t i = first; i < end; i++)
+			value[i - first] = rows[peft_fused_place(b, i) - row * b->rank * b->experts];
+		if (first < end)
+			err = weights_put(target, FORMAT_F32, range->tensor, first, end - first, value);
+	}
+	return err;
+}
+
+/* A range of a tensor that the file has in another order: as many rows of it at once as a piece has, so that
+ * memory stays small. */
+static int load_fused_b(struct peft *p, struct weights_target *target, const struct plane_range *range)
+{
+	struct peft_fused_b b = peft_fused_b(p->layout.model, range->tensor);
+	int64_t cols = b.rank * b.experts, most = max_i64(1, PLANE_PIECE_COUNT / cols);
+	float *rows = mem_alloc((size_t)(most * cols), sizeof(*rows)),
+	      *value = mem_alloc((size_t)(most * b.rank), sizeof(*value));
+	int err = rows && value ? 0 : ERR_NOMEM;
+
+	for (int64_t row = 0, count; row < b.out && !err; row += count) {
+		count = min_i64(most, b.out - row);
+		for (int64_t at = 0, n; at < count * cols && !err; at += n) {
+			n = min_i64(PLANE_PIECE_COUNT, count * cols - at);
+			err = hf_layout_read(
+			        &p->layout, rows + at, p->raw, range->tensor, row * cols + at, n);
+		}
+		if (!err)
+			err = load_rows(target, range, &b, row, count, rows, value);
+	}
+	mem_free(rows);
+	mem_free(value);
+	return err;
 }
 
 /* `value` holds a piece. */
@@ -464,6 +516,8 @@ static int load_range(
 {
 	int err = 0;
 
+	if (p->is_fused_b[range->tensor])
+		return load_fused_b(p, target, range);
 	for (int64_t at = 0, count; at < range->count && !err; at += count) {
 		count = min_i64(PLANE_PIECE_COUNT, range->count - at);
 		err = peft_read(p, value, range->tensor, range->first + at, count);

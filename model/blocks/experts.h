@@ -175,8 +175,9 @@ void experts_rows_product(struct stage_call *call, dev_addr c, dev_addr a, dev_a
 void experts_weights_product(
         struct stage_call *call, dev_addr grad, dev_addr dy, int64_t m, dev_addr x, int64_t n);
 
-/* The adapter of a module of all experts: of gate, of up, or of down. */
-enum experts_module { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN };
+/* The adapter of a module of all experts: of gate, of up, or of down; or of gate and up together, whose B has
+ * rows in the order of gate_up's columns. */
+enum experts_module { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN, EXPERTS_GATE_UP };
 int experts_has_adapters(const struct stage_call *call);
 
 /* Adds the adapters' part to gate_up, from its input rows, with room for [rows, F]; and to down's output,

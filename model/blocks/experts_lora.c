@@ -1,8 +1,8 @@
 /* Adapters (LoRA) of experts: y += s B (A x), with A and B of each row's expert. */
 #include "model/blocks/experts.h"
 
-static const enum tensor_role adapter_roles[] = {
-        ROLE_EXPERTS_GATE_LORA_A, ROLE_EXPERTS_UP_LORA_A, ROLE_EXPERTS_DOWN_LORA_A};
+static const enum tensor_role adapter_roles[] = {ROLE_EXPERTS_GATE_LORA_A, ROLE_EXPERTS_UP_LORA_A,
+        ROLE_EXPERTS_DOWN_LORA_A, ROLE_EXPERTS_GATE_UP_LORA_A};
 
 /* A [rank, in] and B [out, rank] of each expert. */
 struct adapter {
@@ -16,10 +16,11 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, enum e
 	enum tensor_role a = adapter_roles[module];
 	int64_t C = call->c->C, F = call->block->experts.F, rank = call->block->adapter[a].rank;
 	int is_down = module == EXPERTS_DOWN;
+	int64_t inner = module == EXPERTS_GATE_UP ? 2 * F : F;
 
 	if (!call->c->adapter_rank || !rank)
 		return 0;
-	*p = (struct adapter){rank, is_down ? C : F, is_down ? F : C, call->block->adapter[a].scale,
+	*p = (struct adapter){rank, is_down ? C : inner, is_down ? F : C, call->block->adapter[a].scale,
 	        experts_weight_of(call, a), experts_weight_of(call, a + 1), experts_grad_of(call, a),
 	        experts_grad_of(call, a + 1)};
 	return 1;
@@ -96,6 +97,9 @@ void experts_adapt_gate_up(struct stage_call *call, const struct experts_scratch
 		columns(call, dev_at(gate_up, i * experts_up_at(call) * call->element_bytes),
 		        experts_gate_up_cols(call), room, F, 1);
 	}
+	if (adapter_find(&p, call, EXPERTS_GATE_UP))
+		experts_rows_product(
+		        call, gate_up, inner_of(call, s, &p, in), p.b, p.out, p.rank, MATMUL_TRANSPOSED, 1);
 }
 
 void experts_adapt_down(
@@ -142,4 +146,9 @@ void experts_adapt_gate_up_backward(struct stage_call *call, const struct expert
 		experts_rows_product(
 		        call, din, inner_grad_of(call, s, &p, room), p.a, p.in, p.rank, MATMUL_NORMAL, 1);
 	}
+	if (!adapter_find(&p, call, EXPERTS_GATE_UP))
+		return;
+	weights_backward(call, s, &p, dgate_up, in);
+	experts_rows_product(
+	        call, din, inner_grad_of(call, s, &p, dgate_up), p.a, p.in, p.rank, MATMUL_NORMAL, 1);
 }

@@ -109,6 +109,7 @@ const struct model_family family_granitemoehybrid = {
         .base_class = "GraniteMoeHybridModel",
         .causal_class = "GraniteMoeHybridForCausalLM",
         .tensors = granitemoehybrid_tensors,
+        .experts_module = "block_sparse_moe.experts",
         .defaults = {.V = 32000,
                 .C = 4096,
                 .F = 11008,

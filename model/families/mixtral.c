@@ -42,6 +42,7 @@ const struct model_family family_mixtral = {
         .causal_class = "MixtralForCausalLM",
         .tensors = mixtral_tensors,
         .splits = mixtral_splits,
+        .experts_module = "mlp.experts",
         .defaults = {.V = 32000,
                 .C = 4096,
                 .F = 14336,

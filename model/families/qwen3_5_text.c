@@ -95,6 +95,7 @@ const struct model_family family_qwen3_5_moe_text = {
         .causal_class = "Qwen3_5MoeForCausalLM",
         .tensors = qwen3_5_moe_tensors,
         .splits = qwen_expert_splits,
+        .peft_drops_experts = 1,
         .defaults = {.V = 248320, .C = 2048, .L = 40, .KV = 2, QWEN_DELTA_DEFAULTS},
         .rope = {.partial_otherwise = 0.25, .partial_in_default = 1},
         .read = qwen3_5_moe_read,

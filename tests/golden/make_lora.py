@@ -17,8 +17,8 @@ import transformers
 
 from config_base import BASE, ROWS
 from config_wholes import MUSE, MUSE_TOWER
-from make_config_golden import (Float64, gradient_entry, load_config, norm_of, open_model, parameters_of, text_name,
-                                weight_of)
+from make_config_golden import (Float64, gradient_entry, load_config, norm_of, open_model, parameters_of, table_name,
+                                text_name, weight_of)
 
 # the keys of a case with dropout: those of device/noise.h, for a number of the step and the rows of the data
 STEP, FIRST_ROW, MASK = 987654321, 40, (1 << 64) - 1
@@ -118,6 +118,58 @@ DROPOUT_CASES = [
      ["embed_tokens", "lm_head", "v_proj"], {}, 0.3),
 ]
 
+# adapters of all experts of a parameter, as transformers 5 names them
+GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
+EXPERT_CASES = [
+    ("qwen3_moe experts", "qwen3_moe", {}, 3, 6, False, ["q_proj"], dict(target_parameters=[GATE_UP, DOWN])),
+    ("qwen3_moe experts, ranks, rslora", "qwen3_moe", dict(norm_topk_prob=True), 3, 6, True, [], dict(
+        target_parameters=[GATE_UP, DOWN], rank_pattern={r".*\.gate_up_proj": 2}, alpha_pattern={".*down_proj": 5})),
+    ("qwen3_moe down", "qwen3_moe", {}, 2, 6, False, [], dict(target_parameters=["experts.down_proj"])),
+    ("mixtral experts", "mixtral", {}, 2, 4, False, ["o_proj"], dict(target_parameters=[GATE_UP, DOWN])),
+    ("mixtral gate and up", "mixtral", {}, 2, 4, False, [], dict(target_parameters=["gate_up_proj"])),
+    ("qwen2_moe experts", "qwen2_moe", {}, 2, 3, False, [], dict(target_parameters=[GATE_UP, DOWN])),
+    ("deepseek_v3 experts", "deepseek_v3", {}, 2, 3, False, [], dict(target_parameters=[GATE_UP, DOWN])),
+    ("gpt_oss experts", "gpt_oss", {}, 2, 3, False, ["k_proj"], dict(target_parameters=[GATE_UP, DOWN])),
+    ("gpt_oss gate and up", "gpt_oss", {}, 3, 3, False, [], dict(target_parameters=[GATE_UP])),
+    ("granitemoehybrid experts", "granitemoehybrid", {}, 2, 3, False, [], dict(
+        target_parameters=["block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"])),
+    ("gemma4 experts", "gemma4_text", dict(enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=6,
+                                           hidden_size_per_layer_input=0), 2, 3, False, [], dict(
+        target_parameters=["experts.gate_up_proj", "experts.down_proj"])),
+    ("nemotron_h experts", "nemotron_h", {}, 2, 3, False, [], dict(
+        target_parameters=["mixer.experts.up_proj", "mixer.experts.down_proj"])),
+]
+
+
+class FusedB:
+    """B of all experts [out, rank E] as the table has it, [E out, rank]."""
+
+    def __init__(self, whole, experts):
+        self.whole, self.experts, self.out = whole, experts, whole.shape[0]
+        self.rank = whole.shape[1] // experts
+        self.shape = torch.Size((experts * self.out, self.rank))
+
+    def copy_(self, values):
+        self.whole.copy_(values.reshape(self.experts, self.out, self.rank).permute(1, 2, 0).reshape(self.whole.shape))
+
+    @property
+    def grad(self):
+        g = self.whole.grad
+        return None if g is None else g.reshape(self.out, self.rank, self.experts).permute(2, 0, 1).reshape(self.shape)
+
+
+def of_table(model, kind, name, parameter):
+    """The name and the layout of an adapter in ferry's table."""
+    if ".experts.base_layer.lora_" not in name and ".experts.lora_" not in name:
+        return table_name(kind, name), parameter
+    wrapped = model.get_submodule(PREFIX + name[:name.index(".lora_")])
+    module = name[:name.index(".lora_")].removesuffix(".base_layer")
+    stem = table_name(kind, f"{module}.{wrapped.parameter_name}").removesuffix(".weight")
+    if kind == "mixtral":
+        stem = stem.replace("experts.down_proj", "experts.w2")
+    end = name[name.index(".lora_"):]
+    return stem + end, FusedB(parameter, wrapped.num_experts) if "lora_B" in end else parameter
+
 
 def mix(x):
     x = (x + 0x9E3779B97F4A7C15) & MASK
@@ -161,7 +213,8 @@ def run(name, model_type, keys, rank, alpha, rslora, targets, more=None, dropout
         model = peft.get_peft_model(model, peft.LoraConfig(
             r=rank, lora_alpha=alpha, use_rslora=rslora, target_modules=targets, task_type="CAUSAL_LM",
             fan_in_fan_out=model_type == "gpt2", **(more or {}))).to(torch.float64).eval()
-        adapters = [(own(n.removeprefix(PREFIX).replace(".default.", ".").replace("_vector.weight", "_vector").removesuffix(".default")), p)
+        adapters = [of_table(model, model_type, own(n.removeprefix(PREFIX).replace(".default.", ".")
+                                                    .replace("_vector.weight", "_vector").removesuffix(".default")), p)
                     for n, p in model.named_parameters() if p.requires_grad]
         with torch.no_grad():
             for n, p in adapters:
@@ -183,7 +236,7 @@ def run(name, model_type, keys, rank, alpha, rslora, targets, more=None, dropout
             **({"dropout": dropout} if dropout else {}),
             "targets": targets if isinstance(targets, str) else json.dumps(targets),
             **({} if more is None else {"alpha": alpha, "rslora": rslora, **{
-                k.replace("_modules", ""): v for k, v in more.items()}}),
+                k.replace("_modules", "").replace("target_", ""): v for k, v in more.items()}}),
             "losses": [round(x.item(), 10) for x in losses], "tensors": [gradient_entry(n, p) for n, p in adapters]}
 
 
@@ -191,7 +244,7 @@ def main():
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
-    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES + TABLE_CASES + DORA_CASES + DROPOUT_CASES)
+    lines = ",\n".join(json.dumps(run(*args), separators=(",", ":")) for args in CASES + PATTERN_CASES + TABLE_CASES + DORA_CASES + DROPOUT_CASES + EXPERT_CASES)
     OUT.write_text(f'{{"peft":"{peft.__version__}","transformers":"{transformers.__version__}",'
                    f'"rows":{json.dumps(rows)},"step":{STEP},"first_row":{FIRST_ROW},"cases":[\n{lines}\n]}}\n')
 

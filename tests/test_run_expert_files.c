@@ -1,0 +1,291 @@
+/* links: cli checkpoint_file */
+/* Adapters of all experts in one tensor, in the files of PEFT (tests/golden/make_expert_adapters.py): what
+ * they compute, merged and beside the model, and what is written again, in either form. */
+#include "tests/run_fixture.h"
+
+#include "checkpoint/file/safetensors.h"
+
+static const char *const names[] = {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "qwen3_5_moe",
+        "deepseek_v3", "gpt_oss", "gpt_oss_up", "gemma4", "granitemoehybrid", "nemotron_h", "qwen3_vl_moe"};
+enum { NAMES = sizeof(names) / sizeof(*names) };
+
+#define RUN "device=host compute_dtype=fp32 threads=1 "
+#define TRAIN                                                                                                \
+	RUN "max_steps=3 learning_rate=3e-2 logging_steps=1 per_device_train_batch_size=1 "                  \
+	    "lr_scheduler_type=constant "                                                                    \
+	    "overwrite_output_dir=on export_dtype=fp32 "
+
+static char golden[600]; /* of a case */
+
+static void golden_find(const char *name)
+{
+	const char *source = getenv("FERRY_SOURCE");
+
+	snprintf(golden, sizeof(golden), "%s/tests/golden/expert_adapters/%s", source ? source : ".", name);
+}
+
+/* Token losses of the rows, one after the other. */
+static json_t *losses_of(const char *model, const char *adapter)
+{
+	json_t *got, *list = json_array(), *row, *loss;
+	size_t i, j;
+
+	assert_ferry_json(&got,
+	        "eval model=%s%s%s data=%s/rows.jsonl data_format=tokens per_token=on " RUN "--json", model,
+	        *adapter ? " lora_adapter=" : "", adapter, golden);
+	json_array_foreach(json_object_get(got, "token_losses"), i, row)
+	{
+		json_array_foreach(row, j, loss) json_array_append(list, loss);
+	}
+	json_decref(got);
+	return list;
+}
+
+static double distance(const json_t *a, const json_t *b)
+{
+	double most = 0;
+
+	assert_true(json_array_size(a) > 0);
+	assert_int_equal(json_array_size(a), json_array_size(b));
+	for (size_t i = 0; i < json_array_size(a); i++)
+		most = fmax(most, fabs(json_number_value(json_array_get(a, i)) -
+		                          json_number_value(json_array_get(b, i))));
+	return most;
+}
+
+static void losses_check(
+        const char *model, const char *adapter, const json_t *want, double bound, const char *what)
+{
+	json_t *got = losses_of(model, adapter);
+
+	if (!(distance(got, want) <= bound))
+		fail_msg("%s, %s: token losses differ by %g", golden, what, distance(got, want));
+	json_decref(got);
+}
+
+static json_t *losses_golden(const char *key)
+{
+	char path[700];
+	json_t *all, *list;
+
+	snprintf(path, sizeof(path), "%s/losses.json", golden);
+	assert_int_equal(json_read_file(&all, path, 1 << 20), 0);
+	list = json_incref(json_object_get(all, key));
+	json_decref(all);
+	return list;
+}
+
+/* Both files have the same tensors, byte for byte. */
+static void same_tensors(const char *path, const char *other)
+{
+	struct safetensors *a, *b;
+
+	assert_int_equal(safetensors_open(&a, path), 0);
+	assert_int_equal(safetensors_open(&b, other), 0);
+	assert_int_equal(a->tensor_count, b->tensor_count);
+	for (int64_t i = 0; i < a->tensor_count; i++) {
+		const struct safetensors_tensor *t = &a->tensors[i], *o = NULL;
+		char *bytes[2];
+
+		for (int64_t j = 0; j < b->tensor_count; j++)
+			if (!strcmp(b->tensors[j].name, t->name))
+				o = &b->tensors[j];
+		if (!o || o->len_bytes != t->len_bytes)
+			fail_msg("%s: %s is not in %s", golden, t->name, other);
+		for (int k = 0; k < 2; k++) {
+			bytes[k] = mem_alloc((size_t)t->len_bytes, 1);
+			assert_int_equal(
+			        safetensors_read(k ? b : a, k ? o : t, bytes[k], 0, t->len_bytes), 0);
+		}
+		if (memcmp(bytes[0], bytes[1], (size_t)t->len_bytes))
+			fail_msg("%s: %s differs", golden, t->name);
+		mem_free(bytes[0]);
+		mem_free(bytes[1]);
+	}
+	safetensors_close(a);
+	safetensors_close(b);
+}
+
+static void test_of_peft(void **state)
+{
+	(void)state;
+	for (int i = 0; i < NAMES; i++) {
+		char base[700], adapter[700], path[800], merged[400], again[400];
+		json_t *plain, *adapted;
+
+		golden_find(names[i]);
+		plain = losses_golden("plain");
+		adapted = losses_golden("adapted");
+		assert_true(distance(plain, adapted) > 1e-3);
+		snprintf(base, sizeof(base), "%s/base", golden);
+		snprintf(adapter, sizeof(adapter), "%s/adapter", golden);
+		losses_check(base, "", plain, 2e-5, "alone");
+		losses_check(base, adapter, adapted, 2e-5, "with the adapter");
+		assert_ferry(0, NULL,
+		        "merge model=%s lora_adapter=%s output_dir=%s/merged overwrite_output_dir=on "
+		        "export_dtype=fp32",
+		        base, adapter, work_dir);
+		path_of(merged, "merged");
+		losses_check(merged, "", adapted, 2e-5, "merged");
+		/* and the same file again */
+		assert_ferry(0, NULL,
+		        "train model=%s lora_adapter=%s data=%s/rows.jsonl data_format=tokens "
+		        "output_dir=%s/same " TRAIN "learning_rate=0",
+		        base, adapter, golden, work_dir);
+		snprintf(path, sizeof(path), "%s/adapter_model.safetensors", adapter);
+		path_of(again, "same/adapter/adapter_model.safetensors");
+		same_tensors(path, again);
+		same_tensors(again, path);
+		path_of(again, "same/adapter");
+		losses_check(base, again, adapted, 2e-5, "with the adapter written again");
+		json_decref(plain);
+		json_decref(adapted);
+	}
+}
+
+static void train(const char *base, const char *out, const char *settings, const char *more)
+{
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s/rows.jsonl data_format=tokens output_dir=%s/%s lora_rank=2 "
+	        "lora_alpha=3 " TRAIN "%s %s",
+	        base, golden, work_dir, out, settings, more);
+}
+
+/* Whether the adapter's file has a tensor with this in its name. */
+static int has_tensor(const char *out, const char *part)
+{
+	struct safetensors *file;
+	char path[400];
+	int found = 0;
+
+	snprintf(path, sizeof(path), "%s/%s/adapter/adapter_model.safetensors", work_dir, out);
+	assert_int_equal(safetensors_open(&file, path), 0);
+	for (int64_t i = 0; i < file->tensor_count; i++)
+		found |= strstr(file->tensors[i].name, part) != NULL;
+	safetensors_close(file);
+	return found;
+}
+
+/* Trained by parameters, by modules: PEFT loads what auto writes (check_experts.py), so it is fused where
+ * PEFT would leave single experts out. Either form computes the same. */
+static void test_forms(void **state)
+{
+	static const struct {
+		const char *name, *settings;
+		int is_fused, has_modules; /* as auto writes them; the files may have single experts */
+	} cases[] = {
+	        {"qwen3_moe", "lora_target_parameters=mlp.experts.gate_up_proj,mlp.experts.down_proj", 1, 1},
+	        {"qwen3_moe", "lora_target_modules=gate_proj,up_proj,down_proj", 0, 1},
+	        {"qwen3_moe", "lora_target_modules=up_proj,down_proj,q_proj", 1, 1},
+	        {"qwen3_moe", "lora_target_modules=gate_proj,up_proj lora_rank_pattern='{\"up_proj\": 3}'", 1,
+	                1},
+	        {"qwen2_moe", "lora_target_modules=gate_proj,up_proj,down_proj", 1, 1},
+	        {"qwen3_5_moe", "'lora_target_modules=.*experts\\..*'", 1, 1},
+	        {"mixtral", "lora_target_modules=w1,w2,w3", 0, 1},
+	        {"mixtral", "lora_target_parameters='[\"experts.down_proj\"]' lora_target_modules=q_proj", 1,
+	                1},
+	        {"nemotron_h", "lora_target_modules=up_proj,down_proj", 1, 1},
+	        {"gpt_oss", "lora_target_parameters=gate_up_proj,down_proj lora_target_modules=", 1, 0},
+	        {"granitemoehybrid", "lora_target_parameters=block_sparse_moe.experts.gate_up_proj", 1, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		static const char *const forms[] = {"auto", "fused", "per_expert"};
+		json_t *want = NULL, *plain;
+		char base[700];
+
+		golden_find(cases[i].name);
+		snprintf(base, sizeof(base), "%s/base", golden);
+		plain = losses_golden("plain");
+		for (int form = 0; form < 3; form++) {
+			int is_fused = form == 1 || !cases[i].has_modules || (!form && cases[i].is_fused);
+			char key[100], adapter[400], model[400];
+
+			snprintf(key, sizeof(key), "lora_expert_form=%s", forms[form]);
+			train(base, "out", cases[i].settings, key);
+			path_of(adapter, "out/adapter");
+			path_of(model, "out/model");
+			want = want ? want : losses_of(model, "");
+			assert_true(distance(want, plain) > 1e-4);
+			losses_check(base, adapter, want, 2e-5, cases[i].settings);
+			if (has_tensor("out", "experts.lora_A") != is_fused ||
+			        has_tensor("out", ".experts.1.") == is_fused)
+				fail_msg("%s, %s: another form", cases[i].settings, key);
+		}
+		json_decref(want);
+		json_decref(plain);
+	}
+}
+
+/* Where weights lie changes no bit; a run goes on from a checkpoint, and from its adapter's file. */
+static void test_runs(void **state)
+{
+	static const char *const settings[] = {
+	        "lora_target_parameters=experts.gate_up_proj,experts.down_proj compute_dtype=bf16",
+	        "lora_target_parameters=experts.gate_up_proj lora_target_modules= optimizer_state=8bit"};
+	char base[700];
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const char *s = settings[i % 2];
+		char paths[2][400];
+
+		golden_find(i < 2 ? "gpt_oss" : "qwen2_moe");
+		snprintf(base, sizeof(base), "%s/base", golden);
+		train(base, "off", s, "cpu_offload=off");
+		train(base, "on", s,
+		        "cpu_offload=on vram_budget=off activations=offload stream_delay_seed=5");
+		assert_same_runs("off", "on", s);
+		train(base, "part", s, "max_steps=2 save_steps=2 save_strategy=steps");
+		assert_ferry(0, NULL, "train %s/part/config.yaml resume_from_checkpoint=auto max_steps=3",
+		        work_dir);
+		train(base, "whole", s, "save_steps=2");
+		assert_same_runs("part", "whole", s);
+		path_of(paths[0], "part/adapter/adapter_model.safetensors");
+		path_of(paths[1], "whole/adapter/adapter_model.safetensors");
+		assert_same_files(paths[0], paths[1], s);
+	}
+}
+
+static void test_refused(void **state)
+{
+	static const char *const cases[][2] = {
+	        {"lora_target_parameters=mlp.experts.gate_proj",
+	                "mlp.experts.gate_proj: the model has no such parameter; of experts it has "
+	                "experts.gate_up_proj, experts.down_proj"},
+	        {"lora_target_parameters=mlp.experts.gate_up_proj,mlp.experts.dwn_proj",
+	                "mlp.experts.dwn_proj"},
+	        {"lora_target_parameters=mlp.gate.weight", "adapters of it are not supported"},
+	        {"lora_target_parameters=embed_tokens.weight", "adapters of it are not supported"},
+	        {"lora_target_parameters=experts.down_proj use_dora=on", "DoRA of experts is not supported"},
+	        {"lora_target_parameters=experts.down_proj lora_dropout=0.1",
+	                "adapters of experts have none"},
+	        {"lora_target_modules=", "names no module"},
+	};
+	char base[700];
+
+	(void)state;
+	golden_find("qwen3_moe");
+	snprintf(base, sizeof(base), "%s/base", golden);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_ferry(2, NULL,
+		        "train model=%s data=%s/rows.jsonl data_format=tokens output_dir=%s/no "
+		        "lora_rank=2 " TRAIN "%s",
+		        base, golden, work_dir, cases[i][0]);
+		if (!strstr(ferry_said(), cases[i][1]))
+			fail_msg("%s: %s", cases[i][0], ferry_said());
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_of_peft), cmocka_unit_test(test_forms),
+	        cmocka_unit_test(test_runs), cmocka_unit_test(test_refused)};
+	int failed;
+
+	ferry_run_begin("run-expert-files");
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
