@@ -72,6 +72,7 @@ struct engine_memory {
 	int resident_weights, resident_states; /* units on the device with only their weights, and with all of
 	                                          their state */
 	int kept_blocks;                       /* blocks that keep their activations, for any reason */
+	int hosted_blocks;                     /* those whose activations are in host memory meanwhile */
 	int64_t spared_bytes; /* copies per step that resident units and kept blocks save; 0 without a budget
 	                       */
 };

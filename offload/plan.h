@@ -44,6 +44,10 @@ struct plan_policy {
 	int resident_weights, resident_states;
 	/* Number of blocks' groups, from the head on, that keep activations regardless of `activations`. */
 	int kept_blocks;
+	/* Number of blocks' groups, from the first that backward reaches on, whose activations go to host
+	 * memory after forward and come back before backward, so that they are not computed again. Those that
+	 * are kept, and experts in parts, are not among them. */
+	int hosted_blocks;
 	enum activation_policy activations;
 	enum visit_order order;
 	enum backward_prefetch backward_prefetch;
@@ -98,8 +102,8 @@ enum plan_kind {
 	X(RECOMPUTE, "compute", "forward of a stage again, for its backward")                                \
 	X(BACKWARD, "compute", "one stage of one micro-batch")                                               \
 	X(ZERO, "compute", "a unit's fp32 gradient := 0, except where a product writes first")               \
-	X(SPILL, "d2h", "a block input to the host")                                                         \
-	X(REFILL, "h2d", "a block input from the host")                                                      \
+	X(SPILL, "d2h", "a block input, or what a block keeps for backward, to the host")                    \
+	X(REFILL, "h2d", "the same from the host")                                                           \
 	X(NARROW, "comm", "a unit's whole gradient to reduce_dtype: SRC -> DST")                             \
 	X(SCATTER, "comm", "reduce_scatter of a unit's gradient in place: DST")                              \
 	X(REDUCE, "comm", "all_reduce of own shard over replicas in place: DST")                             \
@@ -185,6 +189,7 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(ACTIVATIONS, "activations", ACTIVATIONS)                                                           \
 	X(BLOCK_INPUTS, "block inputs", ACTIVATIONS)                                                         \
 	X(SPILLED_INPUTS, "spilled block inputs", ACTIVATIONS)                                               \
+	X(SPILLED_ACTIVATIONS, "spilled activations", ACTIVATIONS)                                           \
 	X(INPUT_GRADIENTS, "block input gradients", ACTIVATIONS)                                             \
 	X(VALUES, "values of layers", ACTIVATIONS)                                                           \
 	X(VALUE_GRADIENTS, "gradients of values", ACTIVATIONS)                                               \

@@ -149,6 +149,8 @@ static int builder_alloc(struct builder *b)
 	b->x = ints_alloc(slots, -1);
 	b->spilled = ints_alloc(slots, -1);
 	b->acts_kept = ints_alloc(slots, -1);
+	b->acts_spilled = ints_alloc(slots, -1);
+	b->spilling = -1;
 	b->acts = ints_alloc(micros, -1);
 	b->dx = ints_alloc(micros, -1);
 	b->value = ints_alloc(b->model->config.value_count * micros + 1, -1);
@@ -156,7 +158,8 @@ static int builder_alloc(struct builder *b)
 	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
 	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
 	        !b->state.tally || !b->state.tally_host || !b->state.cache || !b->x || !b->spilled ||
-	        !b->acts_kept || !b->acts || !b->dx || !b->value || !b->value_grad || !b->units)
+	        !b->acts_kept || !b->acts_spilled || !b->acts || !b->dx || !b->value || !b->value_grad ||
+	        !b->units)
 		return ERR_NOMEM;
 	for (int u = 0; u < units; u++)
 		b->units[u] = (struct unit_listing){
@@ -201,6 +204,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->x);
 	mem_free(b->spilled);
 	mem_free(b->acts_kept);
+	mem_free(b->acts_spilled);
 	mem_free(b->acts);
 	mem_free(b->dx);
 	mem_free(b->value);

@@ -30,6 +30,18 @@ int group_keeps(const struct builder *b, int g)
 	       (o->activations == ACTIVATION_KEEP || place >= head - o->kept_blocks);
 }
 
+int group_hosts(const struct builder *b, int g)
+{
+	const struct model_group *group = &b->model->groups[g];
+	int first = 0;
+
+	while (first < b->group_count && (first < b->train_group || b->model->groups[first].layer < 0))
+		first++;
+	return b->p->kind == PLAN_TRAIN && group->layer >= 0 && group->first == group->last && g >= first &&
+	       !group_keeps(b, g) &&
+	       group->place - b->model->groups[first].place < b->p->policy.hosted_blocks;
+}
+
 /* Whether the visit's backward begins with forward of some stages again. These belong to the first of the
  * groups that share activations, because the others leave none. */
 int group_recomputes(const struct builder *b, int v, int *first, int *end)
@@ -38,7 +50,8 @@ int group_recomputes(const struct builder *b, int v, int *first, int *end)
 
 	*first = group_first(b, from);
 	*end = group_end(b, from);
-	return visit_is_backward(b, v) && g == b->model->groups[g].last && !group_keeps(b, g);
+	return visit_is_backward(b, v) && g == b->model->groups[g].last && !group_keeps(b, g) &&
+	       !group_hosts(b, g);
 }
 
 int visit_is_backward(const struct builder *b, int v)

@@ -117,6 +117,8 @@ struct builder {
 	int *x;                   /* [group][micro] block inputs on the device */
 	int *spilled;             /* [group][micro] block inputs in staging memory */
 	int *acts_kept;           /* [group][micro] */
+	int *acts_spilled;        /* [group][micro] activations in staging memory */
+	int spilling;             /* activations whose copy to the host may still run; -1: none */
 	int *acts;                /* [micro] activations of the groups that share them, while they run */
 	int *dx;                  /* [micro] */
 	int *value, *value_grad;  /* [value][micro] */
@@ -132,6 +134,9 @@ int group_end(const struct builder *b, int g);
 /* Whether the group keeps its activations for its backward; else forward runs again before that, without the
  * parts of divided experts. */
 int group_keeps(const struct builder *b, int g);
+
+/* Whether they are in host memory meanwhile (policy.hosted_blocks). */
+int group_hosts(const struct builder *b, int g);
 int group_recomputes(const struct builder *b, int v, int *first, int *end);
 int visit_group(const struct builder *b, int v);
 int visit_is_backward(const struct builder *b, int v);

@@ -152,6 +152,51 @@ static void stages_forward(
 	}
 }
 
+/* ---- activations in host memory ---- */
+
+static void acts_spill(struct builder *b, int g, int m)
+{
+	struct plan *p = b->p;
+	int64_t bytes = acts_bytes(b, g);
+	int stage;
+
+	if (!bytes || !group_hosts(b, g))
+		return;
+	stage = plan_add_buffer(p, BUFFER_SPILLED_ACTIVATIONS, SPACE_STAGING, LAYOUT_STREAM, bytes);
+	plan_add_op(p, PLAN_OP_SPILL, QUEUE_D2H, -1, group_first(b, g), m);
+	plan_add_arg(p, ARG_SRC, b->acts[m], ACCESS_READ);
+	plan_add_arg(p, ARG_DST, stage, ACCESS_WRITE);
+	p->d2h_bytes += bytes;
+	*slot(b->acts_spilled, b, g, m) = stage;
+	b->spilling = b->acts[m];
+}
+
+static void acts_refill(struct builder *b, int v, int m)
+{
+	struct plan *p = b->p;
+	int g = v < b->visit_count ? visit_group(b, v) : -1;
+	int *kept = g < 0 ? NULL : slot(b->acts_kept, b, g, m);
+
+	if (g < 0 || !visit_is_backward(b, v) || !group_hosts(b, g) || !acts_bytes(b, g) || *kept >= 0)
+		return;
+	*kept = device_buffer(b, BUFFER_ACTIVATIONS, LAYOUT_WORK, acts_bytes(b, g), m);
+	plan_add_op(p, PLAN_OP_REFILL, QUEUE_H2D, -1, group_first(b, g), m);
+	plan_add_arg(p, ARG_SRC, *slot(b->acts_spilled, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_DST, *kept, ACCESS_WRITE);
+	p->h2d_bytes += acts_bytes(b, g);
+}
+
+/* Copies run beside work: activations come back during the work before theirs, of this visit's micro-batches
+ * or the last one of the visit before. */
+static void acts_refills(struct builder *b, int v, int m, int m0, int m1)
+{
+	acts_refill(b, v, m);
+	if (m + 1 < m1)
+		acts_refill(b, v, m + 1);
+	else
+		acts_refill(b, v + 1, m0);
+}
+
 /* Groups that share activations get them at the first of their visits, for all micro-batches. */
 static void visit_forward(struct builder *b, int v, int m, int scratch)
 {
@@ -167,6 +212,7 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 		        device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
 	stages_forward(b, v, m, PLAN_OP_FORWARD, b->acts[m], scratch, group_first(b, g), group_end(b, g));
 	tally_show(b, g, m);
+	acts_spill(b, g, m);
 }
 
 int visit_input(const struct builder *b, int group, int micro)
@@ -297,6 +343,10 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 	if (has_vectors)
 		visit_vectors(b, v, m0, m1, scratch);
 	for (int m = m0; m < m1 && !has_vectors; m++) {
+		int spilling = b->spilling; /* its bytes stay while the next work runs beside the copy */
+
+		b->spilling = -1;
+		acts_refills(b, v, m, m0, m1);
 		if (visit_is_backward(b, v))
 			visit_backward(b, v, m, scratch);
 		else if (group_is_head(b, g))
@@ -305,6 +355,7 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 			visit_forward(b, v, m, scratch);
 		if (!visit_is_backward(b, v) && group_spills(b, g))
 			spills_emit(b, g, m);
+		plan_hold_buffer(b->p, spilling);
 	}
 	fetches_hold(b, v);
 	fetches_emit(b, v, EMIT_AFTER);

@@ -47,7 +47,7 @@ static int limits_share(struct choice_limits *l)
 static int policy_share(struct plan_policy *p)
 {
 	int chosen[] = {p->resident_states, p->resident_weights, p->kept_blocks, (int)p->activations,
-	        (int)p->backward_prefetch, p->forward_prefetch, p->prefetch_units};
+	        (int)p->backward_prefetch, p->forward_prefetch, p->prefetch_units, p->hosted_blocks};
 	int rc = world_broadcast(chosen, sizeof(chosen), 0);
 
 	if (rc)
@@ -59,6 +59,7 @@ static int policy_share(struct plan_policy *p)
 	p->backward_prefetch = (enum backward_prefetch)chosen[4];
 	p->forward_prefetch = chosen[5];
 	p->prefetch_units = chosen[6];
+	p->hosted_blocks = chosen[7];
 	return 0;
 }
 

@@ -233,7 +233,8 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 			s.skip_nonfinite = 0;
 			s.policy.update_in_backward = 1;
 		}
-		s.policy.resident_weights = s.policy.resident_states = s.policy.kept_blocks = 0;
+		s.policy.resident_weights = s.policy.resident_states = s.policy.kept_blocks =
+		        s.policy.hosted_blocks = 0;
 		setting_run(&s, &base);
 		assert_int_equal(base.memory.resident_states + base.memory.resident_weights, 0);
 		s.policy.resident_states = INT_MAX;
@@ -247,6 +248,7 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 			s.policy.resident_states = (int)rng_below(3, 0, key, 7);
 			s.policy.resident_weights = (int)rng_below(3, 1, key, 4);
 			s.policy.kept_blocks = (int)rng_below(3, 2, key, 6);
+			s.policy.hosted_blocks = (int)rng_below(3, 6, key, 4);
 			s.policy.activations = (enum activation_policy)rng_below(3, 3, key, 3);
 			s.policy.prefetch_units = 1 + (int)rng_below(3, 4, key, 3);
 			s.policy.forward_prefetch = rng_below(3, 5, key, 4) > 0;
