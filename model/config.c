@@ -551,7 +551,7 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 		family->read(r, c);
 }
 
-int model_config_read(
+int config_read_usual(
         struct model_config *config, const struct model_family *family, const json_t *json, const char *where)
 {
 	struct config_reader r = {.object = json, .where = where};

@@ -107,8 +107,12 @@ void config_set_all_sparse(struct config_reader *r, struct model_config *c, cons
 /* The block has experts in place of the MLP, or an MLP. */
 void config_set_sparse(struct block_config *b, const struct experts_config *e, int is_sparse);
 
-/* Refuses classes in `architectures` that ferry does not train, and finds classifiers; gives these a head. */
+/* Reads a file that has the usual spelling of each key. */
 struct model_family;
+int config_read_usual(struct model_config *config, const struct model_family *family, const json_t *json,
+        const char *where);
+
+/* Refuses classes in `architectures` that ferry does not train, and finds classifiers; gives these a head. */
 void config_check_class(struct config_reader *r, struct model_config *c, const struct model_family *family);
 void config_read_classes(struct config_reader *r, struct model_config *c, const struct model_family *family);
 

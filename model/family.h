@@ -64,6 +64,11 @@ struct family_keys {
 	const char *layer_lists[3];
 };
 
+/* Another spelling of a key, which wins over it. */
+struct family_alias {
+	const char *key, *alias; /* NULL ends a list */
+};
+
 /* sliding_window and layer_types. */
 struct family_window {
 	int read;           /* 0: the family attends to whole documents */
@@ -142,6 +147,7 @@ struct model_family {
 	struct model_config
 	        defaults; /* defaults of absent keys. KV 0: as many as heads; D 0: C / H; F 0: 4 C */
 	struct family_keys keys;
+	const struct family_alias *aliases; /* NULL: none */
 	struct family_window window;
 	struct family_rope rope;
 	int whole_heads;         /* without head_dim, hidden_size must be a multiple of the heads */

@@ -40,6 +40,10 @@ static void test_refused(void **state)
 	        {"{\"model_type\":\"granitemoehybrid\",\"mamba_n_heads\":0}", "mamba_n_heads is 0"},
 	        {"{\"model_type\":\"nemotron_h\",\"mamba_head_dim\":\"64\"}", "mamba_head_dim"},
 	        {"{\"model_type\":\"bert\",\"position_embedding_type\":[1]}", "position_embedding_type"},
+	        {"{\"model_type\":\"qwen3_5_text\",\"output_gate_type\":1}", "output_gate_type"},
+	        {"{\"model_type\":\"falcon_h1\",\"ssm_multipliers\":[1,1,1]}", "ssm_multipliers has 3"},
+	        {"{\"model_type\":\"falcon_h1\",\"mlp_multipliers\":[1,0]}", "mlp_multipliers is 0"},
+	        {"{\"model_type\":\"falcon_h1\",\"mamba_n_heads\":96}", "is not mamba_d_ssm 1024"},
 	        {"{\"model_type\":\"deepseek_v2\",\"num_experts_per_tok\":2,\"topk_method\":1}",
 	                "topk_method"},
 	};

@@ -2,6 +2,8 @@
  * convolution over x, B and C, the scan, a norm with a gate, output. Its ops: device/op_recurrent.h. */
 #include "model/blocks/recurrent.h"
 
+#include "base/num.h"
+
 static const struct recurrent_facts facts = {DELTA_SCAN, ROLE_SCAN_CONV_W, ROLE_SCAN_CONV_B, ROLE_SCAN_A_LOG,
         ROLE_SCAN_DT_BIAS, ROLE_SCAN_D, ROLE_SCAN_NORM_W};
 
@@ -192,7 +194,8 @@ static void input_backward(struct stage_call *call)
 		call_scale(call, dinput, dinput, call->tokens * call->c->C, input_scale(call));
 }
 
-/* Multiplies the parts of the projection, or of its gradient. */
+/* Multiplies the parts of the projection, or of its gradient. transformers has the factors as a tensor, which
+ * is rounded to the compute dtype. */
 static void parts_scale(struct stage_call *call, dev_addr mixed)
 {
 	const struct delta_config *d = &call->block->delta;
@@ -200,8 +203,10 @@ static void parts_scale(struct stage_call *call, dev_addr mixed)
 	        d->key_heads * d->key_dim, d->key_heads * d->key_dim, d->value_heads};
 
 	for (int i = 0; i < SCAN_PARTS; i++) {
-		double factor = call->block->scales.scan[i];
+		float factor = (float)call->block->scales.scan[i];
 
+		if (call->dtype == DTYPE_BF16)
+			factor = bf16_to_f32(bf16_from_f32(factor));
 		if (factor != 0)
 			call_op(call, &(struct op){.kind = OP_COLUMNS,
 			                      .columns = {.dst = mixed,

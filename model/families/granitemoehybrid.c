@@ -104,6 +104,8 @@ static void granitemoehybrid_read(struct config_reader *r, struct model_config *
 		c->block[l].rope = -1;
 }
 
+static const struct family_alias granitemoehybrid_aliases[] = {{"layer_types", "layers_block_type"}, {0}};
+
 const struct model_family family_granitemoehybrid = {
         .model_type = "granitemoehybrid",
         .base_class = "GraniteMoeHybridModel",
@@ -121,5 +123,6 @@ const struct model_family family_granitemoehybrid = {
                 .eos_count = 1,
                 .bos_id = 1,
                 .pad_id = -1},
+        .aliases = granitemoehybrid_aliases,
         .read = granitemoehybrid_read,
 };

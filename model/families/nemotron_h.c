@@ -156,6 +156,11 @@ static void nemotron_h_read(struct config_reader *r, struct model_config *c)
 		block_set(&c->block[l], read_kind(r, l), &scan, &experts);
 }
 
+/* Those of keys that transformers reads. */
+static const struct family_alias nemotron_h_aliases[] = {{"n_groups", "mamba_n_groups"},
+        {"conv_kernel", "mamba_d_conv"}, {"time_step_min", "mamba_dt_min"},
+        {"use_conv_bias", "mamba_conv_bias"}, {0}};
+
 const struct model_family family_nemotron_h = {
         .model_type = "nemotron_h",
         .prefix = "backbone.",
@@ -184,6 +189,7 @@ const struct model_family family_nemotron_h = {
         .keys = {.epsilon = "layer_norm_epsilon",
                 .act = "mlp_hidden_act",
                 .layer_lists = {"layers_block_type", "layer_types", "hybrid_override_pattern"}},
+        .aliases = nemotron_h_aliases,
         .ignored = {{"attention_bias", "this family's attention has no biases"},
                 {"tie_word_embeddings", "this family's head is never the embedding"}},
         .read = nemotron_h_read,

@@ -22,9 +22,10 @@ static const struct family_tensor qwen3_5_moe_tensors[] = {
 /* What transformers 5.24 does not read, with values that other code may mean. */
 static void warn_unread(struct config_reader *r)
 {
-	const char *gate = json_string_value(json_object_get(r->object, "output_gate_type"));
+	const char *gate = NULL;
 	int is_gated = 1;
 
+	config_read_str(r, "output_gate_type", &gate);
 	config_read_flag(r, "attn_output_gate", &is_gated);
 	if (!r->err && !is_gated)
 		log_warn("%s: attn_output_gate is ignored: this family's attention has a gate", r->where);

@@ -84,7 +84,7 @@ def settings_of(config):
     out["norm_epsilon"] = fixed.get(kind) or next(getattr(config, k) for k in epsilons if hasattr(config, k))
     out["initializer_range"] = config.init_std if kind == "opt" else config.initializer_range
     out["max_positions"] = config.max_position_embeddings
-    out["tied"] = int(bool(getattr(config, "tie_word_embeddings", False)))
+    out["tied"] = int(bool(getattr(config, "tie_word_embeddings", False)) and kind != "nemotron_h")
     layers = config.num_hidden_layers
     window = getattr(config, "sliding_window", None) or 0
     if kind == "mistral":
@@ -218,6 +218,7 @@ def open_model(config):
 
 def names_in_files(model):
     """What a directory written by transformers calls the text part."""
+    transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         with safetensors.safe_open(Path(folder, "model.safetensors"), "pt") as file:
@@ -259,7 +260,7 @@ def run(name, model_type, keys, whole=False):
         targets, loss_sum, losses = 0, 0, []
         for ids, labels in ROWS:
             labels = ids if labels is None else labels
-            logits = model(torch.tensor([ids])).logits[0]
+            logits = model(torch.tensor([ids]), use_cache=False).logits[0]
             for t in range(1, len(ids)):
                 if labels[t] != -100:
                     loss = torch.logsumexp(logits[t - 1], 0) - logits[t - 1, labels[t]]
