@@ -272,6 +272,18 @@ static void test_tool_calls(void **state)
 	        (struct setting){
 	                .template = CALLS("", "{{ '(' + m.tool_calls[0].function.arguments + ')' }}")},
 	        TURN("user", "a") SAID("f({\"x\": 1})") SAID("b"), 2);
+	/* the begin of the tool's answer ends the call (Gemma 4) */
+	check(ROW(U("a") "," CALL("{}") ",{\"role\":\"tool\",\"content\":\"r\"}," A("b")),
+	        (struct setting){
+	                .template =
+	                        "{% for m in messages %}{% if m.role == 'tool' %}{{ 'is ' + m.content + ';' "
+	                        "}}"
+	                        "{% elif m.tool_calls %}{{ '<|im_start|>assistant\n' + "
+	                        "m.tool_calls[0].function.name + '<|end|>' }}{% else %}{{ '' if "
+	                        "loop.previtem and loop.previtem.role == 'tool' else '<|im_start|>' + m.role "
+	                        "+ '\n' }}{{ m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+	                        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"},
+	        TURN("user", "a") "<|im_start|>assistant\n{f<|end|>}is r;{b<|im_end|>}\n", 2);
 }
 
 /* Templates that mark a turn in pieces, that end only turns that others follow, and that look ahead. */

@@ -437,6 +437,8 @@ static int64_t find_end(int *is_end, const struct work *w, int64_t i)
 	enum chat_end which = has_body ? CHAT_END_FIRST : CHAT_END_LAST;
 
 	end = chat_template_find_end(w->t, w->l->ids.ids, from, b->limit, which);
+	if (end < 0 && !has_body && json_object_get(message_at(w->chat, w->turns[i].message), "tool_calls"))
+		end = chat_template_find_call_end(w->t, w->l->ids.ids, from, b->limit);
 	if (end >= 0 && w->is_marked && !is_last(w, end, b->limit))
 		end = -1;
 	*is_end = end >= 0;

@@ -78,6 +78,11 @@ enum chat_end { CHAT_END_FIRST, CHAT_END_LAST };
 int64_t chat_template_find_end(
         const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to, enum chat_end which);
 
+/* The last place of the token at the end of a chat that ends with a call of a tool: Gemma 4 begins the tool's
+ * answer there, and stops. */
+int64_t chat_template_find_call_end(
+        const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to);
+
 /* The same of the token behind earlier answers, where it is another one and ends no generation (gpt-oss). */
 int64_t chat_template_find_pause(
         const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to, enum chat_end which);

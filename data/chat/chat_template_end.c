@@ -60,6 +60,12 @@ int64_t chat_template_find_pause(
 	return t->pause < 0 ? -1 : find_id(t->pause, ids, from, to, which);
 }
 
+int64_t chat_template_find_call_end(
+        const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to)
+{
+	return t->call_end < 0 ? -1 : find_id(t->call_end, ids, from, to, CHAT_END_LAST);
+}
+
 static void add_end(struct chat_template *t, int32_t id)
 {
 	if (id >= 0 && t->end_count < CHAT_TEMPLATE_ENDS_MAX && !is_end(t, id))
@@ -151,6 +157,7 @@ static int read_ends(int32_t *ends, int *end_count, const struct chat_template_o
 #define ANSWER "zqanswerqz"
 #define QUESTION "zqquestionqz"
 #define FIRST "zqhelloqz"
+#define NAME "zqnameqz"
 
 /* The text from `at` up to the special token `id`. NULL: not there, or no memory. */
 static char *text_to_special(const char *at, const struct tokenizer *tokenizer, int32_t id)
@@ -250,6 +257,16 @@ int chat_template_prompt(
 	return rc;
 }
 
+/* Blanks at the end of a text. */
+static size_t blanks_behind(const char *text)
+{
+	size_t len = strlen(text), n = 0;
+
+	while (n < len && strchr(" \t\r\n", text[len - 1 - n]))
+		n++;
+	return n;
+}
+
 /* The special tokens after each of the two answers of a chat and after its first question. *tail: the text up
  * to the first of them if the second answer ends the text. */
 static int probe(
@@ -294,6 +311,37 @@ static int probe(
 	return rc;
 }
 
+/* The last special token of a chat that ends with a call, if only blanks follow it. */
+static int probe_call(struct chat_template *t, const struct tokenizer *tokenizer)
+{
+	struct jinja_output out;
+	struct token_list ids = {0};
+	struct chat chat = {0};
+	const char *at;
+	int rc, yes = 0;
+
+	t->call_end = -1;
+	chat.messages = json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:{s:s}}}]}]", "role", "user",
+	        "content", FIRST, "role", "assistant", "content", "", "tool_calls", "type", "function", "id",
+	        "zqcallqzz", "function", "name", NAME, "arguments", "a", ANSWER);
+	rc = chat.messages ? chat_template_render(t, &out, &chat, 2, CHAT_PROMPT_OFF) : ERR_NOMEM;
+	json_decref(chat.messages);
+	if (rc == ERR_INPUT)
+		return 0; /* it knows no tools, or wants more of them */
+	if (rc)
+		return rc;
+	at = strstr(out.text, NAME);
+	if (at)
+		rc = tokenizer_encode(tokenizer, &ids, at, strlen(at) - blanks_behind(at), ADD_SPECIAL_NONE);
+	if (!rc && ids.count)
+		rc = is_special(&yes, tokenizer, ids.ids[ids.count - 1]);
+	if (!rc && yes)
+		t->call_end = ids.ids[ids.count - 1];
+	token_list_free(&ids);
+	jinja_output_free(&out);
+	return rc;
+}
+
 int chat_template_find_ends(struct chat_template *t, const struct chat_template_options *o)
 {
 	int32_t own[CHAT_TEMPLATE_ENDS_MAX], first;
@@ -306,6 +354,8 @@ int chat_template_find_ends(struct chat_template *t, const struct chat_template_
 		t->header_bytes = strlen(t->prompt);
 		rc = probe(behind, &t->tail, t, o->tokenizer);
 	}
+	if (!rc)
+		rc = probe_call(t, o->tokenizer);
 	if (rc)
 		return rc;
 	first = first_of(&behind[0]);

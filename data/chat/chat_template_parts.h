@@ -22,7 +22,8 @@ struct chat_template {
 	struct err why;    /* why the model's own template cannot be used */
 	int32_t ends[CHAT_TEMPLATE_ENDS_MAX];
 	int end_count;
-	int32_t pause; /* the token behind earlier answers if it is no end; -1: none */
+	int32_t pause;    /* the token behind earlier answers if it is no end; -1: none */
+	int32_t call_end; /* the token that ends a chat whose last message calls a tool; -1: none */
 };
 
 /* Finds the end tokens and the tail, once the template and its variables are there. */
