@@ -72,13 +72,15 @@ static void limits_raise(struct batch_limits *limits, const struct batch_limits 
 		limits->doc_tokens = seen->doc_tokens;
 }
 
-/* Counts every micro-batch of every step, without building one. */
-static void limits_by_drawing(struct batch_limits *limits, const struct batch_source *src, int64_t step_count)
+/* Counts every micro-batch of the first steps, without building one. The steps after `distinct` repeat them.
+ */
+static void limits_by_drawing(
+        struct batch_limits *limits, const struct batch_source *src, int64_t step_count, int64_t distinct)
 {
 	const struct sampler *s = &src->sampler;
 
-	for (int64_t step = 0; step < step_count; step++) {
-		int64_t rows = sampler_step_rows(s, step);
+	for (int64_t step = 0; step < distinct; step++) {
+		int64_t rows = sampler_step_rows(s, step), targets = 0;
 
 		for (int64_t at = 0; at < rows; at += s->batch_rows) {
 			struct batch_limits seen = {0};
@@ -86,7 +88,10 @@ static void limits_by_drawing(struct batch_limits *limits, const struct batch_so
 			for (int64_t i = at; i < at + s->batch_rows && i < rows; i++)
 				count_drawn(&seen, src, sampler_step_row(s, step, i), epoch_of(src, step));
 			limits_raise(limits, &seen);
+			targets += seen.targets;
 		}
+		if (!targets)
+			limits->untrained_steps += (step_count - step + distinct - 1) / distinct;
 	}
 }
 
@@ -106,18 +111,20 @@ static void limits_by_bound(struct batch_limits *limits, const struct batch_sour
 	limits->targets *= rows;
 	limits->docs *= rows;
 	limits->rows = rows;
+	limits->untrained_steps = -1;
 }
 
 int batch_limits_find(struct batch_limits *out, const struct batch_source *src, int64_t step_count)
 {
 	const struct sampler *s = &src->sampler;
 	struct batch_limits limits = {0};
+	int64_t distinct = step_count;
 
 	if (s->order == SAMPLER_ORDER_FILE && !s->mix && !s->batches && !src->rule->drawn &&
 	        step_count > s->steps_per_epoch)
-		step_count = s->steps_per_epoch; /* every epoch is the same */
-	if (step_count / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
-		limits_by_drawing(&limits, src, step_count);
+		distinct = s->steps_per_epoch; /* every epoch is the same */
+	if (distinct / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
+		limits_by_drawing(&limits, src, step_count, distinct);
 	else
 		limits_by_bound(&limits, src);
 	if (limits.tokens > INT32_MAX)
@@ -277,19 +284,4 @@ void batch_step_counts(
 int64_t batch_step_rows(const struct batch_source *src, int64_t step)
 {
 	return sampler_step_rows(&src->sampler, step);
-}
-
-int64_t batch_untrained_steps(const struct batch_source *src, int64_t step_count)
-{
-	int64_t count = 0;
-
-	if (step_count > LIMIT_DRAWS_MAX / src->sampler.step_rows)
-		return -1;
-	for (int64_t step = 0; step < step_count; step++) {
-		int64_t targets;
-
-		batch_step_counts(&targets, NULL, src, step);
-		count += !targets;
-	}
-	return count;
 }

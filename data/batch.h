@@ -31,7 +31,8 @@ struct batch_source {
 /* The maximum of each count over micro-batches: the capacity of a micro_batch. */
 struct batch_limits {
 	int64_t tokens, targets, docs, rows;
-	int64_t doc_tokens; /* the longest document */
+	int64_t doc_tokens;      /* the longest document */
+	int64_t untrained_steps; /* steps without any target; -1: too many to count */
 };
 
 struct micro_batch {
@@ -85,8 +86,5 @@ void batch_step_counts(
 
 /* Rows that a whole step draws, over all ranks. */
 int64_t batch_step_rows(const struct batch_source *source, int64_t step);
-
-/* Number of steps in [0, step_count) without any target; -1 if there are too many to count. */
-int64_t batch_untrained_steps(const struct batch_source *source, int64_t step_count);
 
 #endif

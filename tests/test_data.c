@@ -465,6 +465,33 @@ static void test_batches(void **state)
 	dataset_close(d);
 }
 
+/* Rows of one or two tokens, many without a target: steps without one are counted over all epochs. */
+static void test_batch_untrained(void **state)
+{
+	struct dataset *d = random_dataset(13, 30, 2);
+
+	(void)state;
+	for (int tried = 0; tried < 6; tried++) {
+		struct batch_source src = {.data = d, .rule = &objective_tokens.batch};
+		int64_t untrained = 0, steps;
+		struct batch_limits limits;
+
+		src.sampler = make_sampler(30, 1, 1, 1 + tried / 2, 0);
+		src.sampler.order = tried % 2 ? SAMPLER_ORDER_FILE : SAMPLER_ORDER_SHUFFLE;
+		steps = 3 * src.sampler.steps_per_epoch - 4;
+		for (int64_t step = 0; step < steps; step++) {
+			int64_t targets;
+
+			batch_step_counts(&targets, NULL, &src, step);
+			untrained += !targets;
+		}
+		assert_in_range(untrained, 1, steps - 1);
+		assert_int_equal(batch_limits_find(&limits, &src, steps), 0);
+		assert_int_equal(limits.untrained_steps, untrained);
+	}
+	dataset_close(d);
+}
+
 static void test_batch_room(void **state)
 {
 	struct dataset *d = random_dataset(12, 20, 30);
@@ -522,6 +549,7 @@ int main(void)
 	        cmocka_unit_test(test_large_records),
 	        cmocka_unit_test(test_split),
 	        cmocka_unit_test(test_batches),
+	        cmocka_unit_test(test_batch_untrained),
 	        cmocka_unit_test(test_batch_room),
 	        cmocka_unit_test(test_no_memory),
 	};

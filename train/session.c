@@ -304,12 +304,9 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 /* Warns of steps that have only rows without a target. */
 static void untrained_report(const struct session_rows *r, const struct config *c)
 {
-	int64_t count;
+	int64_t count = r->limits.untrained_steps;
 
-	if (!r->data->counts.without_target && !r->source.rule->drawn)
-		return;
-	count = batch_untrained_steps(&r->source, r->step_count);
-	if (count)
+	if (count > 0)
 		log_warn("%s: %" PRId64 " of %" PRId64
 		         " steps have only rows without a token to train on; they are skipped",
 		        c->data, count, r->step_count);
