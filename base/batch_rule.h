@@ -31,6 +31,13 @@ struct batch_draws {
 	int32_t pad;    /* but not this; -1: none */
 };
 
+/* What a label of words says of chunks, as in B-PER: 'B', 'I', 'E', 'S' or 'O', and the number of the type.
+ * kind 0, of all labels: they name no chunks. */
+struct label_tag {
+	char kind;
+	int type;
+};
+
 struct dataset;        /* data/rows/dataset.h */
 struct micro_batch;    /* data/batch.h */
 struct batch_document; /* there */

@@ -25,7 +25,7 @@ static void labels_run(struct stage_call *call, enum head_mode mode)
 	head_losses(call, mode, &(struct token_losses){.label = call->batch->own[0], .weight = DEV_NONE});
 }
 
-const struct head_pass objective_labels_head = {labels_run, head_scratch_bytes};
+const struct head_pass objective_labels_head = {labels_run, head_scratch_bytes, 0};
 
 void objective_add_losses(
         double *sums, const double *settings, const struct host_batch *batch, const float *losses)

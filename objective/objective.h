@@ -104,6 +104,8 @@ struct objective {
 	/* Numbers over all rows of an evaluation, from their vectors; without rows their names (scores.h).
 	 * NULL: none. ERR_NOMEM. */
 	int (*scores_find)(struct scores *out, const struct scored *rows, const double *settings);
+	/* Such numbers from the sums, with the tags of classes. */
+	void (*scores_of_sums)(struct scores *out, const double *sums, const struct label_tag *tag);
 	/* Text behind "loss 1.234" of an evaluation, and of a step's line of progress; NULL: none. */
 	void (*say_evaluation)(struct str *out, const struct objective_means *means);
 	void (*say_step)(struct str *out, const struct objective_means *means);

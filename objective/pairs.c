@@ -111,7 +111,7 @@ static void head_run(struct stage_call *call, enum head_mode mode)
 	head_losses(call, mode, &losses);
 }
 
-static const struct head_pass head = {head_run, scratch_bytes};
+static const struct head_pass head = {head_run, scratch_bytes, 0};
 
 /* ---- on the host ---- */
 

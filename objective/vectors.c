@@ -558,4 +558,4 @@ static void run(struct stage_call *call, enum head_mode mode)
 		gradients_find(call, &p);
 }
 
-const struct head_pass vectors_head = {run, scratch_bytes};
+const struct head_pass vectors_head = {run, scratch_bytes, 0};

@@ -217,6 +217,11 @@ struct plan_batch plan_batch_of(const struct plan_policy *o)
 	return b;
 }
 
+int plan_head_also(const struct plan *p)
+{
+	return p->kind == PLAN_EVAL ? objective_type(&p->policy.objective)->head->also : 0;
+}
+
 int64_t plan_batch_bytes(const struct plan_policy *policy)
 {
 	return plan_batch_of(policy).bytes;

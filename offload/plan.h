@@ -360,6 +360,9 @@ struct plan_batch {
 struct plan_batch plan_batch_of(const struct plan_policy *policy);
 int64_t plan_batch_bytes(const struct plan_policy *policy);
 
+/* 4-byte numbers of each target that the plan's head writes behind the losses (struct head_pass). */
+int plan_head_also(const struct plan *p);
+
 /* Vectors (struct vectors_pass): ranks whose vectors a pass compares, floats of a row, and bytes of all. */
 int plan_vector_ranks(const struct plan *plan);
 int64_t plan_vector_stride(const struct plan *plan);

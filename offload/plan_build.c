@@ -32,12 +32,14 @@ static void norm_add(struct builder *b)
 		        plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGING, LAYOUT_PERSISTENT, bytes);
 }
 
-/* Of a micro-batch: a loss a target, rows of logits, or what is given for each document. */
+/* Of a micro-batch: a loss a target and what the head writes also, rows of logits, or what is given for each
+ * document. */
 static int64_t loss_bytes_of(const struct builder *b)
 {
 	const struct plan_policy *o = &b->p->policy;
 	const struct vectors_pass *vectors = objective_type(&o->objective)->vectors;
-	int64_t count = o->max_targets * (b->p->kind == PLAN_LOGITS ? b->model->config.V : 1);
+	int64_t count =
+	        o->max_targets * (b->p->kind == PLAN_LOGITS ? b->model->config.V : 1 + plan_head_also(b->p));
 
 	return 4 * max_i64(count, vectors ? vectors->given * o->max_documents : 0);
 }

@@ -94,7 +94,7 @@ static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
 	int64_t bytes = from->bytes < to->bytes ? from->bytes : to->bytes;
 
 	if (op->kind == PLAN_OP_LOSS && r->plan->kind != PLAN_LOGITS)
-		bytes = 4 * r->step->micro[op->micro].targets;
+		bytes = 4 * r->step->micro[op->micro].targets * (1 + plan_head_also(r->plan));
 	if (!bytes)
 		return 0;
 	if (to->space == SPACE_DEVICE)

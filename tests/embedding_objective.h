@@ -291,7 +291,7 @@ static void embedding_run(struct stage_call *call, enum head_mode mode)
 	        LINEAR_WRITE, scratch_at(call, p.partial), scratch_at(call, p.sink));
 }
 
-static const struct head_pass embedding_head = {embedding_run, embedding_scratch_bytes};
+static const struct head_pass embedding_head = {embedding_run, embedding_scratch_bytes, 0};
 
 static int embedding_check(const struct model *model)
 {

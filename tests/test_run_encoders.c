@@ -205,10 +205,54 @@ static void test_names(void **state)
 	mem_free(text);
 }
 
+/* Evaluations count entities, with one rank and with several; the best checkpoint is that of the best F1. */
+static void test_entities(void **state)
+{
+	static const char *const runs[] = {"", "ranks=2"};
+	json_t *got[2];
+
+	(void)state;
+	write_file("people.jsonl", "%s",
+	        "{\"tokens\":[\"the\",\"red\",\"cat\",\"is\"],\"ner_tags\":[\"O\",\"B-CAT\",\"I-CAT\",\"O\"]}"
+	        "\n"
+	        "{\"tokens\":[\"green\",\"boat\"],\"ner_tags\":[\"B-BOAT\",\"I-BOAT\"]}\n"
+	        "{\"tokens\":[\"egg\"],\"ner_tags\":[\"O\"]}\n");
+	assert_ferry(0, NULL,
+	        "train model=%s/bare data=%s/people.jsonl eval_data=%s/people.jsonl output_dir=%s/people "
+	        "objective=token_classification max_steps=40 learning_rate=1e-2 "
+	        "per_device_train_batch_size=3 "
+	        "eval_steps=20 save_steps=20 metric_for_best_model=f1",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_true(metric_of("people", 40, "eval_f1") == 1);
+	assert_true(metric_of("people", 40, "eval_accuracy") == 1);
+	write_file("others.jsonl", "%s",
+	        "{\"tokens\":[\"the\",\"red\",\"cat\",\"is\"],\"ner_tags\":[\"O\",\"B-CAT\",\"I-CAT\",\"O\"]}"
+	        "\n"
+	        "{\"tokens\":[\"green\",\"boat\"],\"ner_tags\":[\"B-BOAT\",\"O\"]}\n"
+	        "{\"tokens\":[\"egg\"],\"ner_tags\":[\"B-CAT\"]}\n");
+	for (int i = 0; i < 2; i++) {
+		struct str out = {0};
+
+		assert_ferry(0, &out,
+		        "eval model=%s/people/model data=%s/others.jsonl objective=token_classification "
+		        "per_device_eval_batch_size=2 --json %s",
+		        work_dir, work_dir, runs[i]);
+		assert_int_equal(json_parse(&got[i], "stdout", out.data, out.len_bytes), 0);
+		str_free(&out);
+		assert_relative(
+		        number(got[i], "accuracy"), 5.0 / 7, 1e-12, "accuracy"); /* 2 of 7 are wrong */
+		assert_relative(number(got[i], "precision"), 1.0 / 2, 1e-12, "precision");
+		assert_relative(number(got[i], "recall"), 1.0 / 3, 1e-12, "recall");
+		assert_relative(number(got[i], "f1"), 2.0 / 5, 1e-12, "f1");
+	}
+	json_decref(got[0]);
+	json_decref(got[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_traces), cmocka_unit_test(test_adapters),
-	        cmocka_unit_test(test_words), cmocka_unit_test(test_names)};
+	        cmocka_unit_test(test_words), cmocka_unit_test(test_names), cmocka_unit_test(test_entities)};
 	int failed;
 
 	ferry_run_begin("encoders");

@@ -175,6 +175,80 @@ static void test_vectors(void **state)
 	json_decref(root);
 }
 
+/* ---- chunks of words (golden/make_tags.py) ---- */
+
+enum { TAG_WORDS_MAX = 128 };
+
+static struct label_tag tag_of(const json_t *names, size_t i)
+{
+	const char *name = json_string_value(json_array_get(names, i));
+	size_t same = 0;
+
+	while (strcmp(json_string_value(json_array_get(names, same)) + 1, name + 1) != 0)
+		same++;
+	return (struct label_tag){*name, (int)same};
+}
+
+static void test_tags(void **state)
+{
+	char path[600];
+	json_t *root = NULL;
+	const json_t *c, *row;
+	size_t n, r, word;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/tests/golden/tags.json", getenv("FERRY_SOURCE"));
+	check_ok(json_read_file(&root, path, 1 << 24));
+	assert_true(json_array_size(root) > 50);
+	json_array_foreach(root, n, c)
+	{
+		static const char *const scores[] = {"accuracy", "precision", "recall", "f1"};
+		const json_t *names = json_object_get(c, "names"), *found = json_object_get(c, "found");
+		struct label_tag tag[8];
+		int32_t label[TAG_WORDS_MAX], rows[TAG_WORDS_MAX], start[TAG_WORDS_MAX];
+		float losses[2 * TAG_WORDS_MAX] = {0};
+		struct host_batch batch = {
+		        .own = {label}, .target_row = rows, .doc_start = start, .tag = tag};
+		double sums[OBJECTIVE_SUMS_MAX] = {0};
+		struct scores got = {0};
+
+		for (size_t i = 0; i < json_array_size(names); i++)
+			tag[i] = tag_of(names, i);
+		json_array_foreach(json_object_get(c, "want"), r, row)
+		{
+			int32_t begin = (int32_t)batch.targets;
+
+			for (size_t i = 0; i < json_array_size(row); i++, batch.targets++) {
+				label[batch.targets] = (int32_t)at(row, i);
+				rows[batch.targets] = (int32_t)batch.targets;
+				start[batch.targets] = begin;
+			}
+		}
+		word = (size_t)batch.targets;
+		json_array_foreach(found, r, row)
+		{
+			for (size_t i = 0; i < json_array_size(row); i++) {
+				int32_t class = (int32_t)at(row, i);
+
+				memcpy(&losses[word++], &class, sizeof(class));
+			}
+		}
+		objective_token_classification.sums_add(sums, NULL, &batch, losses);
+		objective_token_classification.scores_of_sums(&got, sums, tag);
+		assert_int_equal(got.count, 4);
+		for (int k = 0; k < 4; k++) {
+			assert_string_equal(got.of[k].name, scores[k]);
+			assert_true(fabs(got.of[k].value - json_number_value(json_object_get(c, scores[k]))) <
+			            1e-12);
+		}
+		tag[0].kind = 0; /* labels that name no chunks */
+		got.count = 0;
+		objective_token_classification.scores_of_sums(&got, sums, tag);
+		assert_int_equal(got.count, 1);
+	}
+	json_decref(root);
+}
+
 /* Many texts, all directions nearly the same, so that fp32 cannot tell which are nearer: as a plain search in
  * double finds them. */
 static void test_many(void **state)
@@ -345,9 +419,9 @@ static void test_far_places(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_classes), cmocka_unit_test(test_numbers),
-	        cmocka_unit_test(test_vectors), cmocka_unit_test(test_many), cmocka_unit_test(test_names),
-	        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_nan_is_not_right),
-	        cmocka_unit_test(test_far_places)};
+	        cmocka_unit_test(test_vectors), cmocka_unit_test(test_many), cmocka_unit_test(test_tags),
+	        cmocka_unit_test(test_names), cmocka_unit_test(test_not_finite),
+	        cmocka_unit_test(test_nan_is_not_right), cmocka_unit_test(test_far_places)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,8 @@ int evaluate_scores_names(struct scores *out, const struct session *s, const str
 	const struct scored none = scored_of(s, rows);
 
 	out->count = 0;
+	if (use.type->scores_of_sums)
+		use.type->scores_of_sums(out, (double[OBJECTIVE_SUMS_MAX]){0}, s->labels.tag);
 	return use.type->scores_find ? use.type->scores_find(out, &none, use.settings) : 0;
 }
 
@@ -238,6 +240,7 @@ static int micro_evaluate(struct session *s, const struct session_rows *rows, st
 	int rc;
 
 	host_batch_of(&batch, mb);
+	batch.tag = s->labels.tag;
 	rc = engine_eval(s->engine, &losses, &batch);
 	if (rc)
 		return rc;
@@ -297,6 +300,9 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 	result->seconds = clock_now_s() - begin;
 	if (!rc)
 		rc = evaluate_sum(result);
+	if (!rc && objective_of_config(s->config).type->scores_of_sums)
+		objective_of_config(s->config).type->scores_of_sums(
+		        &result->scores, result->sums, s->labels.tag);
 	if (!rc)
 		rc = scores_find(&result->scores, vectors, s, rows);
 	mem_free(vectors);

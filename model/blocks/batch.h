@@ -30,7 +30,8 @@ struct host_batch {
 	double share; /* 1 / the step's micro-batches with tokens, on all ranks; 0: unknown */
 	/* The keys of noise follow from a number of the step and the data's row of each document. */
 	uint64_t noise;
-	const int64_t *row; /* [documents]; NULL: all 0 */
+	const int64_t *row;          /* [documents]; NULL: all 0 */
+	const struct label_tag *tag; /* of each class, in evaluations of classes of words; else NULL */
 };
 
 #endif

@@ -92,6 +92,7 @@ struct stage_call; /* model/blocks/block.h */
 struct head_pass {
 	void (*run)(struct stage_call *call, enum head_mode mode);
 	int64_t (*scratch_bytes)(const struct stage_call *call); /* grow with tokens, targets and documents */
+	int also; /* 4-byte numbers a target that HEAD_LOSS writes behind all losses */
 };
 extern const struct head_pass head_of_tokens; /* own[0]: labels; setting 0: smoothing */
 int model_head(const struct model *model, const struct head_pass *pass, enum head_mode mode,

@@ -258,6 +258,22 @@ static void chunk_loss(struct stage_call *call, const struct head_layout *h, con
 	                        .smoothing = t->smoothing}});
 }
 
+/* The class of the largest logit, as a router chooses one. */
+static void chunk_find(struct stage_call *call, const struct head_layout *h, int64_t first, int64_t rows)
+{
+	call_op(call, &(struct op){.kind = OP_ROUTE,
+	                      .route = {.ids = dev_at(call->memory->loss, (call->targets + first) * 4),
+	                              .weights = scratch_at(call, h->loss_partial),
+	                              .logits = scratch_at(call, h->logits),
+	                              .tokens = rows,
+	                              .experts = logits_width(call),
+	                              .chosen = 1,
+	                              .groups = 1,
+	                              .groups_chosen = 1,
+	                              .rule = ROUTE_CHOSEN,
+	                              .scale = 1}});
+}
+
 void head_losses(struct stage_call *call, enum head_mode mode, const struct token_losses *t)
 {
 	struct head_layout h = head_layout_of(call);
@@ -277,6 +293,8 @@ void head_losses(struct stage_call *call, enum head_mode mode, const struct toke
 		if (!has_logits)
 			chunk_logits(call, &h, scratch_at(call, h.logits), index, rows);
 		chunk_loss(call, &h, t, first, rows, mode);
+		if (t->finds && mode == HEAD_LOSS)
+			chunk_find(call, &h, first, rows);
 		if (mode == HEAD_TRAIN) {
 			chunk_backward(call, &h, index, rows);
 			call->writes_gradients = 0;
@@ -294,7 +312,7 @@ static void tokens_run(struct stage_call *call, enum head_mode mode)
 	                .smoothing = settings ? settings[0] : 0});
 }
 
-const struct head_pass head_of_tokens = {tokens_run, head_scratch_bytes};
+const struct head_pass head_of_tokens = {tokens_run, head_scratch_bytes, 0};
 
 int model_head(const struct model *model, const struct head_pass *pass, enum head_mode mode,
         struct stream *stream, const struct stage_memory *memory, const struct device_batch *batch)

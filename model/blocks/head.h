@@ -13,6 +13,7 @@ struct token_losses {
 	dev_addr label;   /* I32 [targets] */
 	dev_addr weight;  /* F32 [targets], multiplies each target's gradient; DEV_NONE: 1 */
 	double smoothing; /* as in device/op_loss.h */
+	int finds;        /* 1, with HEAD_LOSS: also the class of the largest logit, I32, behind the losses */
 	int is_again; /* 1: right after the same call with HEAD_LOSS: the logits of a single chunk are there */
 };
 void head_losses(struct stage_call *call, enum head_mode mode, const struct token_losses *t);

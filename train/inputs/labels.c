@@ -72,6 +72,38 @@ static int names_find(struct labels *l)
 	return 0;
 }
 
+/* B-PER and the like; NULL: the name is of another kind. */
+static const char *type_of(const char *name)
+{
+	if (!name || (strcmp(name, "O") && !(strchr("BIES", *name) && *name && name[1] == '-')))
+		return NULL;
+	return *name == 'O' ? name : name + 2;
+}
+
+/* What labels of words say of chunks, where all of them do. */
+static int tags_find(struct labels *l)
+{
+	int chunks = 0;
+
+	l->tag = mem_alloc((size_t)l->of.count, sizeof(*l->tag));
+	if (!l->tag)
+		return ERR_NOMEM;
+	memset(l->tag, 0, (size_t)l->of.count * sizeof(*l->tag));
+	for (int64_t i = 0; i < l->of.count; i++) {
+		if (!type_of(l->names[i]))
+			return 0;
+		chunks += *l->names[i] != 'O';
+	}
+	for (int64_t i = 0; i < l->of.count && chunks; i++) {
+		int64_t same = 0;
+
+		while (strcmp(type_of(l->names[same]), type_of(l->names[i])) != 0)
+			same++;
+		l->tag[i] = (struct label_tag){*l->names[i], (int)same};
+	}
+	return 0;
+}
+
 /* What the objective wants of a head. */
 static int head_of(const struct config *c)
 {
@@ -156,6 +188,8 @@ int labels_open(struct labels *l, const struct config *c, struct model *model)
 		rc = count_find(l, c, model);
 	if (!rc)
 		rc = names_find(l);
+	if (!rc && l->of.is_of_tokens)
+		rc = tags_find(l);
 	if (!rc && !model->config.is_classifier)
 		rc = model_classify(model, head_of(c), l->of.count);
 	return rc;
@@ -165,6 +199,7 @@ void labels_free(struct labels *l)
 {
 	json_decref(l->config);
 	mem_free(l->names);
+	mem_free(l->tag);
 	*l = (struct labels){0};
 }
 

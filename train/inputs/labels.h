@@ -2,6 +2,7 @@
 #ifndef FERRY_TRAIN_INPUTS_LABELS_H
 #define FERRY_TRAIN_INPUTS_LABELS_H
 
+#include "base/batch_rule.h"
 #include "checkpoint/hf/side_files.h"
 #include "config/config.h"
 #include "data/rows/dataset.h"
@@ -11,7 +12,8 @@ struct labels {
 	struct dataset_labels of;
 	json_t *config; /* the model's config.json, which has the names */
 	const char **names;
-	const char *problem; /* problem_type of config.json; NULL: none */
+	struct label_tag *tag; /* of labels of words; else NULL */
+	const char *problem;   /* problem_type of config.json; NULL: none */
 };
 
 /* Gives the model a head for the classes of `objective`, as many as num_labels or config.json says. */
