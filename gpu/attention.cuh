@@ -2,9 +2,9 @@
  * in shared memory.
  *
  * Tiles. BF16 goes through the tensor cores (cuda_attention.cu, cuda_attention_grad.cu) in tiles of D
- * columns. D is the smallest of 64, 96, 128 and 256 that holds head_dim; columns beyond head_dim are zeros,
- * which add nothing to any product. Other ops go through plain fp32 arithmetic (cuda_attention_plain.cu):
- * F32, wider heads, scales that are not positive, too little shared memory.
+ * columns. D is the smallest of 64, 96, 128, 256 and 512 that holds head_dim; columns beyond head_dim are
+ * zeros, which add nothing to any product. Other ops go through plain fp32 arithmetic
+ * (cuda_attention_plain.cu): F32, wider heads, scales that are not positive, too little shared memory.
  *
  * Each kernel of tiles exists three times: for causal attention alone, which has their registers and
  * instructions for itself; with ANY for every mask, score caps and sinks; and ANY_BIASED with a bias too.
@@ -12,8 +12,7 @@
  * A row of a tile takes D + 8 elements, 16 bytes more than its data. So the pitch is an odd number of 16-byte
  * chunks, and the 8 rows of one 8x8 matrix of ldmatrix fall on 8 different groups of banks. The addresses of
  * all fragments are one register plus a constant. An exclusive-or of chunk and row would save the 6 %, but
- * cost an instruction per load.
- */
+ * cost an instruction per load. */
 #ifndef FERRY_GPU_ATTENTION_CUH
 #define FERRY_GPU_ATTENTION_CUH
 
@@ -67,7 +66,7 @@ static __device__ __forceinline__ int first_query(const attention_shape &p, int 
 template <int D> constexpr int PITCH = D + 8;
 
 /* Lanes that move a row of a tile, 16 bytes each; a power of two. */
-template <int D> constexpr int ROW_LANES = D <= 64 ? 8 : D <= 128 ? 16 : 32;
+template <int D> constexpr int ROW_LANES = D <= 64 ? 8 : D <= 128 ? 16 : D <= 256 ? 32 : 64;
 
 /* Loads rows [0, ROWS) of a tile from rows `stride` apart; rows from row_count on become zeros. With
  * p.aligned the copies are asynchronous and belong to the caller's next cp_async_commit. */

@@ -1,5 +1,5 @@
 /* Attention forward through the tensor cores: FlashAttention-2 (Dao 2023). */
-#include "gpu/attention.cuh"
+#include "gpu/attention_wide.cuh"
 
 extern "C" {
 #include "base/err.h"
@@ -24,76 +24,6 @@ OP_ATTENTION_LIST(CUDA_DECLARE)
  * diagonal, the window, a document's first token) compare indices. A warp skips a tile if its rows see
  * nothing of it. Blocks with late queries see the most keys and go first. Heads run fastest, so the query
  * heads of one kv head meet in the cache. */
-
-/* ---- the running softmax of a warp's rows: M x 2 rows per thread; 4 threads share a row ---- */
-
-template <int M> struct softmax {
-	float max[M][2], sum[M][2]; /* max: of unscaled scores; sum: of this thread's columns */
-};
-
-/* How far, in powers of two, scores may rise above the subtracted maximum before all sums are scaled to a new
- * one. After the first tiles that is rare. Probabilities up to 2^8 are as exact as those up to 1, and the
- * division at the end removes the factor. */
-static constexpr float SLACK = 8;
-
-/* Turns scores into probabilities relative to the maximum. */
-template <int M, int N, int DN>
-static __device__ __forceinline__ void softmax_step(
-        softmax<M> &x, float (&s)[M][N][4], float (&o)[M][DN][4], float scale_log2)
-{
-	float high[M][2];
-	int rises = 0;
-
-#pragma unroll
-	for (int m = 0; m < M; m++)
-#pragma unroll
-		for (int half = 0; half < 2; half++) {
-			float top = x.max[m][half];
-
-#pragma unroll
-			for (int n = 0; n < N; n++)
-				top = fmaxf(top, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
-			top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-			top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-			high[m][half] = top;
-			rises |= (top - x.max[m][half]) * scale_log2 > SLACK;
-		}
-	if (__any_sync(0xffffffffu, rises)) {
-#pragma unroll
-		for (int m = 0; m < M; m++)
-#pragma unroll
-			for (int half = 0; half < 2; half++) {
-				float keep =
-				        exp2_fast(x.max[m][half] * scale_log2 - high[m][half] * scale_log2);
-
-				/* a row that has seen no key yet: -inf - -inf, and nothing to keep */
-				keep = high[m][half] == -INFINITY ? 0.0f : keep;
-				x.max[m][half] = high[m][half];
-				x.sum[m][half] *= keep;
-#pragma unroll
-				for (int n = 0; n < DN; n++) {
-					o[m][n][half * 2] *= keep;
-					o[m][n][half * 2 + 1] *= keep;
-				}
-			}
-	}
-#pragma unroll
-	for (int m = 0; m < M; m++)
-#pragma unroll
-		for (int half = 0; half < 2; half++) {
-			float base = x.max[m][half] == -INFINITY ? 0.0f : x.max[m][half] * scale_log2,
-			      sum = 0;
-
-#pragma unroll
-			for (int n = 0; n < N; n++)
-#pragma unroll
-				for (int i = half * 2; i < half * 2 + 2; i++) {
-					s[m][n][i] = exp2_fast(fmaf(s[m][n][i], scale_log2, -base));
-					sum += s[m][n][i];
-				}
-			x.sum[m][half] += sum;
-		}
-}
 
 template <int D, int M, int TK> struct forward_tiles {
 	static constexpr int WARPS = 4, THREADS = WARPS * WARP, ROWS = 16 * M, TQ = WARPS * ROWS;
@@ -202,6 +132,24 @@ static int attention_start(
 	        dev_ptr<bf16>(o->k), dev_ptr<bf16>(o->v), dev_ptr<bf16>(o->sink));
 }
 
+/* Heads of 257 to 512. */
+template <int TK, int WARPS>
+static int wide_start(const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p)
+{
+	using tiles = wide_forward_tiles<512, TK, WARPS, 2>;
+	const int any = attention_any(p, o);
+	const auto kernel = any == ANY_BIASED ? attention_wide_kernel<512, TK, WARPS, 2, ANY_BIASED>
+	                    : any             ? attention_wide_kernel<512, TK, WARPS, 2, ANY_MASK>
+	                                      : attention_wide_kernel<512, TK, WARPS, 2, ANY_NOT>;
+	int64_t blocks = ceil_div(p.tokens, tiles::TQ) * p.heads;
+
+	if (tiles::SHARED_BYTES > at->shared_bytes_max || blocks > INT32_MAX)
+		return attention_plain(at, o, p);
+	return cuda_start(at, "attention", kernel, dim3((unsigned)blocks), tiles::THREADS,
+	        tiles::SHARED_BYTES, p, dev_ptr<bf16>(o->out), dev_ptr<float>(o->lse), dev_ptr<bf16>(o->q),
+	        dev_ptr<bf16>(o->k), dev_ptr<bf16>(o->v), dev_ptr<bf16>(o->sink));
+}
+
 int attention_shape_set(attention_shape *p, const struct op_attention *o)
 {
 	const dev_addr bases[] = {o->out, o->q, o->k, o->v};
@@ -242,7 +190,7 @@ int attention_shape_set(attention_shape *p, const struct op_attention *o)
 
 int attention_fits_tiles(const struct op_attention *o)
 {
-	return o->dtype == DTYPE_BF16 && o->scale > 0 && o->head_dim <= 256;
+	return o->dtype == DTYPE_BF16 && o->scale > 0 && o->head_dim <= 512;
 }
 
 int attention_any(const attention_shape &p, const struct op_attention *o)
@@ -267,5 +215,10 @@ extern "C" int cuda_attention(const struct cuda_launch *at, const struct op_atte
 		return attention_start<96, 2, 64>(at, o, p);
 	if (o->head_dim <= 128)
 		return attention_start<128, 2, 64>(at, o, p);
-	return attention_start<256, 1, 64>(at, o, p);
+	if (o->head_dim <= 256)
+		return attention_start<256, 1, 64>(at, o, p);
+	/* 146 KiB: not on capability 8.6, 8.9, 12.0 */
+	if (wide_forward_tiles<512, 32, 8, 2>::SHARED_BYTES <= at->shared_bytes_max)
+		return wide_start<32, 8>(at, o, p);
+	return wide_start<16, 4>(at, o, p);
 }

@@ -1,5 +1,5 @@
 /* Attention backward through the tensor cores, in two passes. */
-#include "gpu/attention.cuh"
+#include "gpu/attention_wide.cuh"
 
 OP_ATTENTION_LIST(CUDA_DECLARE)
 
@@ -23,12 +23,6 @@ OP_ATTENTION_LIST(CUDA_DECLARE)
  * The last product of a step reads k (or q), which has two buffers: the next one arrives during the whole
  * step. v (or dout) has one buffer, which is free before that last product and is filled during it. Two
  * blocks fit a multiprocessor of an H100. */
-
-/* The inputs of both passes; lse_log2 and delta are F32 [heads, tokens]. */
-struct grad_inputs {
-	const bf16 *dout, *q, *k, *v;
-	const float *lse_log2, *delta;
-};
 
 /* ---- delta: a warp per token and head, tokens running fastest ---- */
 
@@ -74,24 +68,6 @@ template <int D, int M, int TK, int K_BUFFERS> struct dq_tiles {
 	static constexpr int WARPS = 4, THREADS = WARPS * WARP, ROWS = 16 * M, TQ = WARPS * ROWS;
 	static constexpr int SHARED_BYTES = (2 * TQ + (K_BUFFERS + 1) * TK) * PITCH<D> * (int)sizeof(bf16);
 };
-
-/* Turns scores s into ds = p (dp - delta), with p = exp2(s scale_log2 - lse), times the slope of the cap. */
-template <int ANY, int M, int N>
-static __device__ __forceinline__ void dq_scores(float (&s)[M][N][4], const float (&dp)[M][N][4],
-        const float (&lse_log2)[M][2], const float (&delta)[M][2], const attention_shape &p)
-{
-#pragma unroll
-	for (int m = 0; m < M; m++)
-#pragma unroll
-		for (int n = 0; n < N; n++)
-#pragma unroll
-			for (int c = 0; c < 4; c++) {
-				float slope = ANY ? cap_slope(s[m][n][c], p) : 1.0f;
-
-				s[m][n][c] = exp2_fast(fmaf(s[m][n][c], p.scale_log2, -lse_log2[m][c / 2])) *
-				             (dp[m][n][c] - delta[m][c / 2]) * slope;
-			}
-}
 
 template <int D, int M, int TK, int K_BUFFERS, int ANY>
 static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS, 2)
@@ -195,86 +171,6 @@ template <int D, int M, int TQ, int Q_BUFFERS> struct dkv_tiles {
 	        ((2 * TK + (Q_BUFFERS + 1) * TQ) * PITCH<D> + 2 * TK * P_PITCH) * (int)sizeof(bf16) +
 	        STATS_BYTES;
 };
-
-/* Loads q, lse and delta of TQ queries from i0 on. */
-template <int D, int TQ, int THREADS>
-static __device__ __forceinline__ void dkv_load_q(
-        bf16 *q_tile, float *stats, const attention_shape &p, const grad_inputs &in, int head, int i0)
-{
-	int i = i0 + (int)threadIdx.x % TQ;
-	const float *from = (int)threadIdx.x < TQ ? in.lse_log2 : in.delta;
-
-	static_assert(THREADS >= 2 * TQ, "a thread for each");
-	tile_load<D, TQ, THREADS>(
-	        q_tile, in.q + i0 * p.qkv_stride + head * p.q_head_stride, p.qkv_stride, p.tokens - i0, p);
-	if (threadIdx.x < 2 * TQ)
-		cp_async_4(stats + threadIdx.x, from + (int64_t)head * p.tokens + min(i, p.tokens - 1),
-		        i < p.tokens ? 4 : 0);
-}
-
-template <int D, int TQ, int THREADS>
-static __device__ __forceinline__ void dkv_load_dout(
-        bf16 *dout_tile, const attention_shape &p, const grad_inputs &in, int head, int i0)
-{
-	tile_load<D, TQ, THREADS>(dout_tile, in.dout + i0 * p.out_stride + (int64_t)head * p.head_dim,
-	        p.out_stride, p.tokens - i0, p);
-}
-
-/* Sets scores to -inf where a query (column) does not see a key (row). `query` is the thread's first;
- * queries from first[m][half] to end[m][half] - 1 see a key. */
-template <int M, int N>
-static __device__ __forceinline__ void dkv_mask(
-        float (&s)[M][N][4], int query, const int (&first)[M][2], const int (&end)[M][2])
-{
-#pragma unroll
-	for (int m = 0; m < M; m++)
-#pragma unroll
-		for (int half = 0; half < 2; half++) {
-			int low = first[m][half] - query, high = end[m][half] - query;
-
-#pragma unroll
-			for (int n = 0; n < N; n++)
-#pragma unroll
-				for (int c = 0; c < 2; c++)
-					if (n * 8 + c < low || n * 8 + c >= high)
-						s[m][n][half * 2 + c] = -INFINITY;
-		}
-}
-
-/* w = exp2(s scale_log2 - lse), the probabilities of scores s. */
-template <int M, int N>
-static __device__ __forceinline__ void dkv_probabilities(
-        float (&w)[M][N][4], const float (&s)[M][N][4], const float *lse, const attention_shape &p)
-{
-#pragma unroll
-	for (int n = 0; n < N; n++) {
-		const vec<float, 2> high = *(const vec<float, 2> *)(lse + n * 8);
-
-#pragma unroll
-		for (int m = 0; m < M; m++)
-#pragma unroll
-			for (int c = 0; c < 4; c++)
-				w[m][n][c] = exp2_fast(fmaf(s[m][n][c], p.scale_log2, -high.at[c % 2]));
-	}
-}
-
-/* Turns scores s into ds = w (dp - delta), times the slope of the cap. */
-template <int ANY, int M, int N>
-static __device__ __forceinline__ void dkv_scores(float (&s)[M][N][4], const float (&w)[M][N][4],
-        const float (&dp)[M][N][4], const float *delta, const attention_shape &p)
-{
-#pragma unroll
-	for (int n = 0; n < N; n++) {
-		const vec<float, 2> off = *(const vec<float, 2> *)(delta + n * 8);
-
-#pragma unroll
-		for (int m = 0; m < M; m++)
-#pragma unroll
-			for (int c = 0; c < 4; c++)
-				s[m][n][c] = w[m][n][c] * (dp[m][n][c] - off.at[c % 2]) *
-				             (ANY ? cap_slope(s[m][n][c], p) : 1.0f);
-	}
-}
 
 template <int D, int M, int TQ, int Q_BUFFERS, int ANY>
 static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS, 2) attention_dkv_kernel(
@@ -477,6 +373,36 @@ static int grad_start(
 	        attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS, ANY_NOT>);
 }
 
+/* Heads of 257 to 512: 64 queries for dq, or 32, in the room that a block may have. */
+template <class DQ>
+static int wide_start(const struct cuda_launch *at, const struct op_attention_grad *o,
+        const attention_shape &p, void (*const (&dq)[3])(attention_shape, bf16 *, grad_inputs))
+{
+	constexpr void (*dkv[])(attention_shape, bf16 *, bf16 *, grad_inputs) = {
+	        attention_wide_dkv_kernel<512, 4, ANY_NOT>, attention_wide_dkv_kernel<512, 4, ANY_MASK>,
+	        attention_wide_dkv_kernel<512, 4, ANY_BIASED>};
+	const struct op_attention forward = attention_forward_of(o);
+	const int any = attention_any(p, &forward);
+
+	return tiles_start<DQ, wide_dkv_tiles<512, 4>>(at, o, p, dq[any], dkv[any]);
+}
+
+static int wide_grad_start(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
+{
+#define TRY(...)                                                                                             \
+	if (wide_dq_tiles<512, __VA_ARGS__>::SHARED_BYTES <= at->shared_bytes_max)                           \
+	return wide_start<wide_dq_tiles<512, __VA_ARGS__>>(at, o, p,                                         \
+	        {attention_wide_dq_kernel<512, __VA_ARGS__, ANY_NOT>,                                        \
+	                attention_wide_dq_kernel<512, __VA_ARGS__, ANY_MASK>,                                \
+	                attention_wide_dq_kernel<512, __VA_ARGS__, ANY_BIASED>})
+	TRY(16, 8, 2); /* 179 KiB */
+	TRY(32, 4, 2); /* 146 KiB */
+	TRY(16, 4, 4); /* 73 KiB */
+#undef TRY
+	return plain_start(at, o, p);
+}
+
 extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op_attention_grad *o)
 {
 	const struct op_attention forward = attention_forward_of(o);
@@ -500,5 +426,7 @@ extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op
 			return grad_start<128, 2, 32, 2, 2, 64, 2>(at, o, p);
 		return grad_start<128, 2, 32, 2, 2, 64, 1>(at, o, p);
 	}
+	if (o->head_dim > 256)
+		return wide_grad_start(at, o, p);
 	return grad_start<256, 1, 32, 1, 1, 32, 2>(at, o, p);
 }

@@ -113,6 +113,22 @@ static const struct setting settings[] = {
                 .has_sink = 1,
                 .window = 90},
         {.tokens = 140, .heads = 8, .kv_heads = 1, .head_dim = 64, .window = 128, .has_sink = 1},
+        {.tokens = 97,
+                .heads = 2,
+                .kv_heads = 1,
+                .head_dim = 512,
+                .window = 33,
+                .lengths = {40},
+                .misfit = 1},
+        {.tokens = 81, .heads = 2, .kv_heads = 2, .head_dim = 512, .score_cap = 2, .has_sink = 1},
+        {.tokens = 50,
+                .heads = 4,
+                .kv_heads = 1,
+                .head_dim = 320,
+                .mask = MASK_BIDIRECTIONAL,
+                .lengths = {33, 1},
+                .layout = LAYOUT_FUSED},
+        {.tokens = 70, .heads = 1, .kv_heads = 1, .head_dim = 512, .magnitude = 12, .gap = 8},
 };
 
 static void test_tiles(void **state)
