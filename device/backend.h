@@ -127,6 +127,7 @@ struct stream {
 	enum queue_kind queue;
 	struct stream *next;     /* of the device's open streams */
 	struct stream_work work; /* kept by backends with a virtual clock */
+	double times;            /* stream_times; 0: 1 */
 	int race_stream;
 };
 struct event {

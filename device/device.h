@@ -179,6 +179,9 @@ int stream_call(struct stream *stream, stream_fn *fn, void *context, const struc
 int stream_repeat(struct stream *stream, uint64_t name);
 int stream_repeat_end(struct stream *stream);
 
+/* On the meta device what follows takes so many times as long, until the next call. Elsewhere: nothing. */
+void stream_times(struct stream *stream, double times);
+
 /* Marks these bytes as unused from here on in stream order. Costs nothing, but a device with `poison`
  * overwrites them so that a late read shows. */
 int stream_discard(struct stream *stream, dev_addr base, int64_t bytes);

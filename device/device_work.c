@@ -203,6 +203,11 @@ int stream_repeat_end(struct stream *stream)
 	return device->race || !device->backend->repeat ? 0 : device->backend->repeat_end(stream);
 }
 
+void stream_times(struct stream *stream, double times)
+{
+	stream->times = times;
+}
+
 int stream_discard(struct stream *stream, dev_addr base, int64_t bytes)
 {
 	struct work work = {.kind = WORK_DISCARD, .discard = {base, bytes}};

@@ -293,6 +293,7 @@ int engine_start(struct engine *e)
 	e->dock.device = device;
 	e->dock.pool = e->options.pool;
 	e->dock.isa = e->options.isa;
+	e->dock.micro_times = e->options.micro_times;
 	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
 		rc = stream_open(&e->dock.streams[q], device, (enum queue_kind)q);
 	if (!rc)

@@ -38,13 +38,16 @@ struct placed {
 	int first_op, last_op;
 };
 
-/* Neighbours of a list, with what bounds them all. A search passes blocks that cannot be in its way. */
+/* Neighbours of a list, with what bounds them all. A search passes blocks that cannot be in its way, and
+ * those that are in its way as a whole: micro-batches make rows of buffers that touch each other. */
 enum { BLOCK_ITEMS = 64 };
 struct placed_block {
 	struct placed items[BLOCK_ITEMS];
 	int count;
-	int64_t end;           /* the highest */
-	int first_op, last_op; /* the earliest and the latest */
+	int has_gap;            /* 1: between its begin and its end there are bytes of no buffer */
+	int64_t end;            /* the highest */
+	int first_op, last_op;  /* the earliest and the latest */
+	int begun_op, left_op;  /* the latest first_op and the earliest last_op */
 };
 
 struct placed_list {
@@ -107,6 +110,11 @@ static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buf
 			break;
 		if (block->end <= *at || block->first_op > b->last_op || b->first_op > block->last_op)
 			continue;
+		if (!l->item && !block->has_gap && block->begun_op <= b->last_op &&
+		        b->first_op <= block->left_op) {
+			*at = block->end;
+			continue;
+		}
 		for (; l->item < block->count; l->item++) {
 			const struct placed *x = &block->items[l->item];
 
@@ -190,11 +198,32 @@ static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t 
 	return at;
 }
 
-static void block_bound(struct placed_block *block, const struct placed *x)
+static int min_int(int a, int b)
 {
-	block->end = max_i64(block->end, x->end);
-	block->first_op = x->first_op < block->first_op ? x->first_op : block->first_op;
-	block->last_op = x->last_op > block->last_op ? x->last_op : block->last_op;
+	return a < b ? a : b;
+}
+
+static int max_int(int a, int b)
+{
+	return a > b ? a : b;
+}
+
+static void block_bound(struct placed_block *block)
+{
+	block->end = 0;
+	block->first_op = block->left_op = INT_MAX;
+	block->last_op = block->begun_op = -1;
+	block->has_gap = 0;
+	for (int i = 0; i < block->count; i++) {
+		const struct placed *x = &block->items[i];
+
+		block->has_gap |= i && x->offset > block->end;
+		block->end = max_i64(block->end, x->end);
+		block->first_op = min_int(block->first_op, x->first_op);
+		block->last_op = max_int(block->last_op, x->last_op);
+		block->begun_op = max_int(block->begun_op, x->first_op);
+		block->left_op = min_int(block->left_op, x->last_op);
+	}
 }
 
 /* Puts an empty block at `index`, a spare one if there is one. */
@@ -220,9 +249,6 @@ static int block_add(struct placed_list *l, int index)
 	block = l->blocks[l->count];
 	memmove(l->blocks + index + 1, l->blocks + index, (size_t)(l->count++ - index) * sizeof(*l->blocks));
 	block->count = 0;
-	block->end = 0;
-	block->first_op = INT_MAX;
-	block->last_op = -1;
 	l->blocks[index] = block;
 	return 0;
 }
@@ -239,13 +265,8 @@ static int block_split(struct placed_list *l, int index)
 	to = l->blocks[index + 1];
 	to->count = from->count = BLOCK_ITEMS / 2;
 	memcpy(to->items, from->items + from->count, sizeof(from->items) / 2);
-	from->end = 0;
-	from->first_op = INT_MAX;
-	from->last_op = -1;
-	for (int i = 0; i < from->count; i++) {
-		block_bound(from, &from->items[i]);
-		block_bound(to, &to->items[i]);
-	}
+	block_bound(from);
+	block_bound(to);
 	return 0;
 }
 
@@ -281,7 +302,7 @@ static int placed_insert(struct placed_list *l, const struct placed *x)
 		block->items[at] = block->items[at - 1];
 	block->items[at] = *x;
 	block->count++;
-	block_bound(block, x);
+	block_bound(block);
 	l->most_bytes = max_i64(l->most_bytes, x->end - x->offset);
 	return 0;
 }

@@ -416,6 +416,13 @@ static int op_leaves_unwritten(const struct run *r, const struct plan_op *op, in
 	return op->kind == PLAN_OP_BACKWARD && skip;
 }
 
+/* Whether the work grows with the number of micro-batches. */
+static int op_is_of_micro(const struct plan_op *op)
+{
+	return op->micro >= 0 || op->kind == PLAN_OP_COLLECT || op->kind == PLAN_OP_SHOW ||
+	       op->kind == PLAN_OP_JUDGE || op->kind == PLAN_OP_GUIDE;
+}
+
 static int execute_op(struct run *r, int index, struct run_span *span)
 {
 	const struct plan_op *op = &r->plan->ops[index];
@@ -430,6 +437,8 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 		rc = skip ? 0 : stream_stamp(q, &span->begin_ns);
 	}
 	stream_get_work(q, &before);
+	if (r->dock->micro_times > 0)
+		stream_times(q, op_is_of_micro(op) ? r->dock->micro_times : 1);
 	if (!rc && !skip)
 		rc = queue_op(r, q, index);
 	if (!rc && op->kind == PLAN_OP_VECTORS)

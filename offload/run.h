@@ -27,6 +27,7 @@ struct dock {
 	struct snapshot *snapshot; /* an UPDATE of host planes may have to wait for it */
 	dev_addr arena;
 	struct staging *staging;
+	double micro_times; /* on the meta device each micro-batch's work takes so many times as long; 0: once */
 };
 
 /* The arguments of one execution. */

@@ -2,6 +2,7 @@
 #include "placement/choice.h"
 
 #include "placement/choice_bound.h"
+#include "placement/choice_whole.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -42,7 +43,7 @@ static int ladder_next(int states, int most, int ahead)
  * adapters are small. */
 static const double rung_share = 1.0 / 128;
 
-static int candidate_keep(struct choice *f, const struct choice_candidate *k)
+int choice_keep(struct choice *f, const struct choice_candidate *k)
 {
 	if (f->count == f->cap) {
 		int cap = f->cap ? 2 * f->cap : 64;
@@ -254,7 +255,7 @@ static int weights_walk(struct chooser *s, struct choice_candidate k)
 			break;
 		rc = candidate_judge(s, &k);
 		if (!rc && k.step_ms > 0)
-			rc = candidate_keep(s->choice, &k);
+			rc = choice_keep(s->choice, &k);
 		if (!rc && k.step_ms > 0)
 			s->best_ms = fmin(s->best_ms, k.step_ms);
 	}
@@ -274,7 +275,7 @@ static int fillings_walk(struct chooser *s, const struct choice_candidate *most)
 		struct choice_candidate below;
 
 		if (k.step_ms > 0) {
-			rc = candidate_keep(s->choice, &k);
+			rc = choice_keep(s->choice, &k);
 			s->best_ms = fmin(s->best_ms, k.step_ms);
 			if (!rc)
 				rc = weights_walk(s, k);
@@ -391,7 +392,7 @@ static int all_judge(struct chooser *s)
 		return rc;
 	rc = candidate_judge(s, &k);
 	s->best_ms = k.step_ms;
-	return rc ? rc : candidate_keep(s->choice, &k);
+	return rc ? rc : choice_keep(s->choice, &k);
 }
 
 /* A budget to fill: a way to stream and a number of states. bound_ms: of all candidates with these. */
@@ -478,7 +479,7 @@ static int fillings_judge(struct choice *filled, struct chooser *s)
 		qsort(f.list, (size_t)f.count, sizeof(*f.list), filling_by_index);
 	for (int i = 0; i < f.count && !rc; i++)
 		if (f.list[i].filled.device_bytes)
-			rc = candidate_keep(filled, &f.list[i].filled);
+			rc = choice_keep(filled, &f.list[i].filled);
 	mem_free(f.list);
 	return rc;
 }
@@ -491,8 +492,10 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 
 	s->best_ms = INFINITY;
 	rc = counts_all ? all_judge(s) : 0;
-	if (!rc)
+	if (!rc && !s->way_count)
 		rc = ways_find(s, freedom);
+	for (int i = 0; i < s->way_count; i++)
+		s->ways[i].states_end = INT_MAX;
 	if (!rc)
 		rc = fillings_judge(&filled, s);
 	s->most_plans = 2 * s->choice->planned_count + 200;
@@ -501,9 +504,14 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), choice_by_step);
 	for (int i = 0; i < filled.count && !rc; i++)
 		rc = walks && !is_long(s) ? fillings_walk(s, &filled.list[i])
-		                          : candidate_keep(s->choice, &filled.list[i]);
+		                          : choice_keep(s->choice, &filled.list[i]);
 	mem_free(filled.list);
 	return rc;
+}
+
+static int estimates_find(struct chooser *s, const void *freedom)
+{
+	return ways_judge(s, freedom);
 }
 
 int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
@@ -518,8 +526,10 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 	if (!rc)
 		rc = most_find(&s, freedom);
 	s.device_bytes = limits->device_bytes;
+	s.micros = CHOICE_MICROS;
 	if (!rc)
-		rc = ways_judge(&s, freedom);
+		rc = chooser_estimates(&s) ? choice_whole_find(&s, estimates_find, freedom)
+		                           : ways_judge(&s, freedom);
 	best_find(choice);
 	for (int i = s.way_count - 1; i >= 0; i--)
 		choice_bound_close(s.ways[i].bound);

@@ -79,41 +79,65 @@ struct sample {
 	const struct plan *plan;
 	struct run_span *spans;
 	int moments[MOMENTS], moment_count; /* operations */
+	/* Of estimates: a plan with one micro-batch fewer, at the same moments. */
+	struct engine *fewer;
+	int fewer_moments[MOMENTS];
+	int64_t growth; /* candidate_growth */
 };
 
 static void sample_close(struct sample *s)
 {
 	engine_close(s->engine);
+	engine_close(s->fewer);
 	mem_free(s->spans);
 }
 
-/* Stages run in the same order in all candidates, but for recomputation. */
-static int is_stage_run(const struct plan_op *op)
+/* Stages run in the same order in all candidates, but for recomputation. Of estimates those of the last
+ * micro-batch count, because plans of fewer have these too. */
+static int is_stage_run(const struct plan_op *op, int micro)
 {
-	return op->queue == QUEUE_COMPUTE && op->stage >= 0 && op->kind != PLAN_OP_RECOMPUTE;
+	return op->queue == QUEUE_COMPUTE && op->stage >= 0 && op->kind != PLAN_OP_RECOMPUTE &&
+	       (micro < 0 || op->micro == micro);
 }
 
-static void moments_find(struct sample *s)
+/* micro -1: of all micro-batches. Returns the number of moments. */
+static int moments_find(int *moments, const struct plan *p, int micro)
 {
-	const struct plan *p = s->plan;
-	int count = 0, head = 0, spread = MOMENTS - MOMENTS_AT_HEAD, n = 0;
+	int count = 0, head = 0, spread = MOMENTS - MOMENTS_AT_HEAD, n = 0, found = 0;
 
 	for (int i = 0; i < p->op_count; i++)
-		if (is_stage_run(&p->ops[i])) {
+		if (is_stage_run(&p->ops[i], micro)) {
 			head = p->ops[i].kind == PLAN_OP_FORWARD ? count : head;
 			count++;
 		}
-	for (int i = 0, run = 0; i < p->op_count && s->moment_count < MOMENTS; i++) {
-		if (!is_stage_run(&p->ops[i]))
+	for (int i = 0, run = 0; i < p->op_count && found < MOMENTS; i++) {
+		if (!is_stage_run(&p->ops[i], micro))
 			continue;
 		if (run - head > 0 && run - head <= MOMENTS_AT_HEAD) {
-			s->moments[s->moment_count++] = i;
+			moments[found++] = i;
 		} else if ((int64_t)n * count <= (int64_t)run * spread) {
-			s->moments[s->moment_count++] = i;
+			moments[found++] = i;
 			n++;
 		}
 		run++;
 	}
+	return found;
+}
+
+static int fewer_open(struct sample *s, struct chooser *c, const struct choice_candidate *k)
+{
+	const struct plan *fewer;
+	int rc = candidate_open_fewer(c, k, &s->fewer), count;
+
+	if (rc)
+		return rc;
+	fewer = engine_plan(s->fewer, PLAN_TRAIN);
+	count = moments_find(s->fewer_moments, fewer, fewer->policy.micro_batches - 1);
+	s->moment_count = moments_find(s->moments, s->plan, s->plan->policy.micro_batches - 1);
+	s->growth = candidate_growth(c);
+	if (count != s->moment_count)
+		s->moment_count = 0;
+	return 0;
 }
 
 static int sample_open(struct sample *s, struct chooser *c, struct choice_candidate *k)
@@ -129,7 +153,9 @@ static int sample_open(struct sample *s, struct chooser *c, struct choice_candid
 	rc = s->spans ? engine_start(s->engine) : ERR_NOMEM;
 	if (!rc)
 		rc = simulate_step(&step, s->engine, &o, s->spans);
-	moments_find(s);
+	s->moment_count = moments_find(s->moments, s->plan, -1);
+	if (!rc && chooser_estimates(c))
+		rc = fewer_open(s, c, k);
 	return rc;
 }
 
@@ -166,17 +192,16 @@ static void work_sum(const struct sample *s, const struct sums_to *to)
 }
 
 /* A buffer of no unit belongs to the group that uses it last. */
-static void bytes_sum(const struct sample *s, const struct sums_to *to)
+static void bytes_sum(const struct plan *p, const int *moments, int moment_count, const struct sums_to *to,
+        int64_t times)
 {
-	const struct plan *p = s->plan;
-
 	for (int i = 0; i < p->buffer_count; i++) {
 		const struct plan_buffer *b = &p->buffers[i];
 		struct sums *sums = sums_of(to, p, b->unit, b->persistent ? -1 : b->last_op);
 
-		for (int m = 0; m < s->moment_count && sums && b->space == SPACE_DEVICE; m++)
-			if (b->persistent || (b->first_op <= s->moments[m] && s->moments[m] <= b->last_op))
-				sums->bytes[m] += b->bytes;
+		for (int m = 0; m < moment_count && sums && b->space == SPACE_DEVICE; m++)
+			if (b->persistent || (b->first_op <= moments[m] && moments[m] <= b->last_op))
+				sums->bytes[m] += times * b->bytes;
 	}
 }
 
@@ -185,7 +210,10 @@ static void sample_sum(const struct sample *s, struct sums *units, struct sums *
 	const struct sums_to to = {units, groups, rest};
 
 	work_sum(s, &to);
-	bytes_sum(s, &to);
+	bytes_sum(s->plan, s->moments, s->moment_count, &to, 1 + s->growth);
+	if (s->fewer)
+		bytes_sum(engine_plan(s->fewer, PLAN_TRAIN), s->fewer_moments, s->moment_count, &to,
+		        -s->growth);
 }
 
 /* ---- a way to stream ---- */

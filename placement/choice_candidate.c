@@ -89,6 +89,25 @@ void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
 	}
 }
 
+int chooser_estimates(const struct chooser *s)
+{
+	return s->micros && s->micros < s->base->policy.micro_batches;
+}
+
+int64_t candidate_growth(const struct chooser *s)
+{
+	return chooser_estimates(s) ? s->base->policy.micro_batches - s->micros : 0;
+}
+
+/* With sums over micro-batches each has a pass of its own, which nothing else runs beside: its time counts
+ * once, as in a shorter step. */
+static double micro_times(const struct chooser *s)
+{
+	return s->base->policy.order == ORDER_LAYER_MAJOR
+	               ? (double)s->base->policy.micro_batches / s->micros
+	               : 1;
+}
+
 struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
 {
 	struct engine_options o = *s->base;
@@ -98,6 +117,10 @@ struct engine_options candidate_options(const struct chooser *s, const struct ch
 	o.orders_late = 1;
 	o.device_budget_bytes = 0;
 	o.check_plans = 0;
+	if (chooser_estimates(s)) {
+		o.policy.micro_batches = s->micros;
+		o.micro_times = micro_times(s);
+	}
 	candidate_apply(&o.policy, k);
 	return o;
 }
@@ -121,11 +144,11 @@ static void memory_take(struct choice_candidate *k, const struct choice_candidat
 	k->weights_stay = from->weights_stay;
 }
 
-int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine)
+static int memory_open(struct chooser *s, struct choice_candidate *k, struct engine **engine,
+        const struct engine_options *o)
 {
-	struct engine_options o = candidate_options(s, k);
 	struct engine_memory m;
-	int rc = engine_open(engine, &o);
+	int rc = engine_open(engine, o);
 
 	if (rc)
 		return rc;
@@ -138,7 +161,51 @@ int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine 
 	s->choice->planned_count++;
 	if (engine_plan(*engine, PLAN_TRAIN))
 		s->listed_ops += engine_plan(*engine, PLAN_TRAIN)->op_count;
-	rc = memo_find(&s->memo, k) ? 0 : memo_add(&s->memo, k);
+	return 0;
+}
+
+static int fewer_open(struct chooser *s, struct choice_candidate *k, struct engine **engine)
+{
+	struct engine_options o = candidate_options(s, k);
+
+	o.policy.micro_batches--;
+	return memory_open(s, k, engine, &o);
+}
+
+int candidate_open_fewer(struct chooser *s, const struct choice_candidate *k, struct engine **engine)
+{
+	struct choice_candidate fewer = *k;
+
+	return fewer_open(s, &fewer, engine);
+}
+
+/* Turns the memory of s->micros micro-batches into that of all. */
+static int memory_grow(struct chooser *s, struct choice_candidate *k)
+{
+	struct choice_candidate fewer = *k;
+	struct engine *engine = NULL;
+	int64_t growth = candidate_growth(s);
+	int rc = growth ? fewer_open(s, &fewer, &engine) : 0;
+
+	engine_close(engine);
+	if (rc || !growth)
+		return rc;
+	k->device_bytes += growth * (k->device_bytes - fewer.device_bytes);
+	k->host_bytes += growth * (k->host_bytes - fewer.host_bytes);
+	k->link_bytes += growth * (k->link_bytes - fewer.link_bytes);
+	return 0;
+}
+
+int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine)
+{
+	struct engine_options o = candidate_options(s, k);
+	int rc = memory_open(s, k, engine, &o);
+
+	if (rc)
+		return rc;
+	rc = memory_grow(s, k);
+	if (!rc && !memo_find(&s->memo, k))
+		rc = memo_add(&s->memo, k);
 	if (rc) {
 		engine_close(*engine);
 		*engine = NULL;
@@ -221,6 +288,24 @@ int candidate_judge(struct chooser *s, struct choice_candidate *k)
 	engine_close(s->engine);
 	s->engine = NULL;
 	s->has_planned = 0;
+	return rc;
+}
+
+int candidate_judge_whole(struct chooser *s, struct choice_candidate *k, int64_t device_bytes)
+{
+	struct engine_options o = candidate_options(s, k);
+	struct engine *engine = NULL;
+	int rc;
+
+	o.policy.micro_batches = s->base->policy.micro_batches;
+	o.micro_times = 0;
+	k->step_ms = k->bound_ms = 0;
+	rc = memory_open(s, k, &engine, &o);
+	if (!rc && (!device_bytes || k->device_bytes <= device_bytes) &&
+	        (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes) &&
+	        engine_plan(engine, PLAN_TRAIN))
+		rc = step_simulate(k, engine, &o);
+	engine_close(engine);
 	return rc;
 }
 

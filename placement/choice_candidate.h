@@ -5,6 +5,12 @@
 #include "offload/engine.h"
 #include "placement/choice_kinds.h"
 
+/* Plans of many equal micro-batches are alike, so a choice plans few. Each of these stands for several in the
+ * clock. Memory grows by the same bytes with each micro-batch, and two small plans give it. What is found so is
+ * an estimate; the best are planned whole (placement/choice_whole.h).
+ */
+enum { CHOICE_MICROS = 4 };
+
 /* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured
  * with nothing else resident. */
 struct way {
@@ -26,6 +32,7 @@ struct chooser {
 	const struct engine_options *base;
 	const struct choice_limits *limits;
 	int64_t device_bytes; /* device memory that a candidate may take now; 0: any */
+	int micros;           /* of a plan; fewer than the run's: candidates are estimates */
 	struct device *meta;
 	struct unit_map *map; /* of all candidates */
 	struct choice_memo memo;
@@ -42,9 +49,21 @@ struct chooser {
 
 void chooser_close(struct chooser *s);
 
-/* The options of a candidate's engine. candidate_open opens it and finds its memory, which is then known. */
+/* Adds a candidate to the choice. ERR_NOMEM. */
+int choice_keep(struct choice *choice, const struct choice_candidate *k);
+
+/* Whether candidates are estimates. */
+int chooser_estimates(const struct chooser *s);
+
+/* The options of a candidate's engine. candidate_open opens it and finds its memory, which is then known.
+ * candidate_open_fewer: only the engine, with one micro-batch fewer. */
 struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k);
 int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine);
+int candidate_open_fewer(struct chooser *s, const struct choice_candidate *k, struct engine **engine);
+
+/* How far a value of a plan of s->micros is from that with one fewer, for the run's number of micro-batches:
+ * value + candidate_growth * (value - value with one fewer). */
+int64_t candidate_growth(const struct chooser *s);
 
 /* Writes a candidate's values into a policy. */
 void candidate_apply(struct plan_policy *p, const struct choice_candidate *k);
@@ -60,5 +79,9 @@ int candidate_plan(struct chooser *s, struct choice_candidate *k);
 
 /* Simulates the candidate's step; 0 if it does not fit. */
 int candidate_judge(struct chooser *s, struct choice_candidate *k);
+
+/* Plans the candidate with all micro-batches, and simulates its step if it fits `device_bytes` (0: any) and
+ * the host; 0 if not. */
+int candidate_judge_whole(struct chooser *s, struct choice_candidate *k, int64_t device_bytes);
 
 #endif

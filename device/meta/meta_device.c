@@ -281,12 +281,15 @@ static double share_of(double seconds, int64_t ns)
 }
 
 /* Adds a piece of work to the stream's clock. */
-static int load_add(struct stream *stream, const struct meta_load *load)
+static int load_add(struct stream *stream, const struct meta_load *once)
 {
-	stream->work.alone_ns += load->alone_ns;
-	stream->work.bus_ns +=
-	        (int64_t)(load->share[META_BUS] * (double)load->alone_ns); /* at most alone_ns */
-	return meta_clock_work((struct meta_stream *)stream, load);
+	struct meta_load load = *once;
+
+	if (stream->times > 0)
+		load.alone_ns = llround((double)load.alone_ns * stream->times);
+	stream->work.alone_ns += load.alone_ns;
+	stream->work.bus_ns += (int64_t)(load.share[META_BUS] * (double)load.alone_ns); /* at most alone_ns */
+	return meta_clock_work((struct meta_stream *)stream, &load);
 }
 
 /* Work that needs more of a resource than there is takes longer even alone. */
