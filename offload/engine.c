@@ -35,8 +35,29 @@ static void plans_free(struct engine *e)
 	memset(e->space_bytes, 0, sizeof(e->space_bytes));
 }
 
-/* Builds all plans of the policy in place of earlier ones. */
-static int plans_build(struct engine *e)
+/* The largest of all plans. */
+static void spaces_find(struct engine *e)
+{
+	memset(e->space_bytes, 0, sizeof(e->space_bytes));
+	for (int kind = 0; kind < ENGINE_PLANS; kind++)
+		for (int s = 0; s < SPACE_COUNT && e->plans[kind]; s++)
+			if (e->plans[kind]->space_bytes[s] > e->space_bytes[s])
+				e->space_bytes[s] = e->plans[kind]->space_bytes[s];
+}
+
+int engine_place(struct engine *e)
+{
+	int rc = 0;
+
+	for (int kind = 0; kind < ENGINE_PLANS && !rc; kind++)
+		if (e->plans[kind])
+			rc = plan_place(e->plans[kind]);
+	spaces_find(e);
+	return rc;
+}
+
+/* Lists all plans of the policy in place of earlier ones. */
+static int plans_list(struct engine *e)
 {
 	const struct engine_options *o = &e->options;
 
@@ -58,10 +79,8 @@ static int plans_build(struct engine *e)
 		rc = plan_list(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
 		if (rc)
 			return rc;
-		for (int s = 0; s < SPACE_COUNT; s++)
-			if (e->plans[kind]->space_bytes[s] > e->space_bytes[s])
-				e->space_bytes[s] = e->plans[kind]->space_bytes[s];
 	}
+	spaces_find(e);
 	return engine_any_plan(e) ? 0 : err_set(ERR_RANGE, "engine with nothing to run");
 }
 
@@ -112,13 +131,15 @@ static int plans_order(struct engine *e)
 static int engine_plan_all(struct engine *e)
 {
 	int64_t budget_bytes = e->options.device_budget_bytes;
-	int rc = plans_build(e);
+	int rc = plans_list(e);
 
+	if (!rc && !e->options.places_late)
+		rc = engine_place(e);
 	if (!rc && budget_bytes > 0 && e->space_bytes[SPACE_DEVICE] > budget_bytes)
 		return budget_refuse(e);
 	if (!rc && budget_bytes > 0)
 		rc = streamed_find(e);
-	if (!rc && !e->options.orders_late)
+	if (!rc && !e->options.places_late)
 		rc = plans_order(e);
 	for (int kind = 0; kind < ENGINE_PLANS && !rc && e->options.check_plans; kind++)
 		if (e->plans[kind])
@@ -286,8 +307,10 @@ int engine_start(struct engine *e)
 {
 	struct device *device = e->options.device;
 	const struct plan *p = engine_any_plan(e);
-	int rc = plans_order(e);
+	int rc = engine_place(e);
 
+	if (!rc)
+		rc = plans_order(e);
 	if (!rc)
 		rc = comms_open(e);
 	e->dock.device = device;

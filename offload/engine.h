@@ -43,7 +43,7 @@ struct engine_options {
 	int check_plans;              /* 1: plan_check on every plan */
 	const struct unit_map *units; /* borrowed, of engine_units_open; NULL: the engine makes its own */
 	double micro_times; /* of a simulation: so many micro-batches as each stands for; 0: 1 */
-	int orders_late; /* 1: engine_start finds the waits of plans, which their memory does not need */
+	int places_late; /* 1: memory is a lower bound until engine_place; engine_start does that too */
 	/* Other host memory of the caller; counted, never used. */
 	int64_t rows_bytes, side_bytes, scratch_bytes;
 	enum slab_kind crossing; /* kind of host memory for copies: planes, staging */
@@ -87,6 +87,9 @@ int engine_units_open(struct unit_map **units, const struct engine_options *opti
  * device_budget_bytes. Copies options, and borrows the objects that they point to. */
 int engine_open(struct engine **engine, const struct engine_options *options);
 void engine_close(struct engine *engine);
+
+/* Gives the buffers of all plans their places, once. ERR_NOMEM. */
+int engine_place(struct engine *engine);
 
 void engine_get_memory(const struct engine *engine, struct engine_memory *memory);
 const struct plan *engine_plan(const struct engine *engine, enum plan_kind kind); /* NULL if there is none */

@@ -6,7 +6,7 @@
  * one arena, and the waits between queues:
  *
  *     plan_build   lists operations and buffers            (plan_build.c and files that it calls)
- *     plan_layout  gives each buffer its offset             (plan_layout.c)
+ *     plan_place   gives each buffer its offset             (plan_layout.c)
  *     plan_order   derives the fewest waits that order     (plan_order.c)
  *                  any two operations on the same bytes
  *     plan_check   proves this order independently         (plan_check.c)
@@ -262,9 +262,10 @@ struct plan {
 	struct plan_buffer *buffers;
 	int *waits; /* operations to wait for: earlier in the list, on other queues */
 	int op_count, arg_count, buffer_count, wait_count;
+	int is_placed;  /* 1: the buffers have places */
 	int is_ordered; /* 1: the waits are there */
 	int op_cap, arg_cap, buffer_cap, wait_cap;
-	int64_t space_bytes[SPACE_COUNT]; /* end of the last buffer */
+	int64_t space_bytes[SPACE_COUNT]; /* end of the last buffer; without places the least that it may be */
 	int64_t persistent_bytes[SPACE_COUNT];
 	int64_t h2d_bytes, d2h_bytes; /* traffic of one execution, all queues */
 };
@@ -274,9 +275,11 @@ struct plan {
 int plan_build(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
         const struct plan_policy *policy);
 
-/* The same in two parts. Lists and places: memory and traffic are then known. Orders the queues, once. */
+/* The same in three parts. Lists: traffic is then known, and bounds of memory. Places the buffers, once. Orders
+ * the queues of a placed plan, once. */
 int plan_list(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
         const struct plan_policy *policy);
+int plan_place(struct plan *plan);
 int plan_order(struct plan *plan);
 void plan_free(struct plan *plan);
 

@@ -285,7 +285,7 @@ int plan_list(
 	if (!rc && policy->discard)
 		rc = plan_insert_discards(p);
 	if (!rc)
-		rc = plan_layout(p);
+		rc = plan_least(p);
 	builder_close(&b);
 	if (rc) {
 		plan_free(p);
@@ -303,7 +303,9 @@ int plan_build(
 
 	if (rc)
 		return rc;
-	rc = plan_order(p);
+	rc = plan_place(p);
+	if (!rc)
+		rc = plan_order(p);
 	if (rc)
 		plan_free(p);
 	else

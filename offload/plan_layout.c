@@ -44,10 +44,10 @@ enum { BLOCK_ITEMS = 64 };
 struct placed_block {
 	struct placed items[BLOCK_ITEMS];
 	int count;
-	int has_gap;            /* 1: between its begin and its end there are bytes of no buffer */
-	int64_t end;            /* the highest */
-	int first_op, last_op;  /* the earliest and the latest */
-	int begun_op, left_op;  /* the latest first_op and the earliest last_op */
+	int64_t end;           /* the highest */
+	int first_op, last_op; /* the earliest and the latest */
+	int begun_op, left_op; /* the latest first_op and the earliest last_op */
+	int is_whole;          /* 1: no byte between its begin and its end is free; -1: not known */
 };
 
 struct placed_list {
@@ -98,20 +98,34 @@ static int lives_long(const struct place *s, const struct plan_buffer *b)
 	return slice_of(s, b->last_op) - slice_of(s, b->first_op) >= SLICES_SHORT;
 }
 
+static int block_is_whole(struct placed_block *block)
+{
+	int64_t end = block->items[0].end;
+
+	if (block->is_whole >= 0)
+		return block->is_whole;
+	block->is_whole = 1;
+	for (int i = 1; i < block->count && block->is_whole; i++) {
+		block->is_whole = block->items[i].offset <= end;
+		end = max_i64(end, block->items[i].end);
+	}
+	return block->is_whole;
+}
+
 /* Raises *at above the buffers of the list that are in the way. Returns whether it did. */
 static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buffer *b)
 {
 	int64_t from = *at;
 
 	for (; l->block < l->count; l->block++, l->item = 0) {
-		const struct placed_block *block = l->blocks[l->block];
+		struct placed_block *block = l->blocks[l->block];
 
 		if (block->items[0].offset >= *at + b->bytes)
 			break;
 		if (block->end <= *at || block->first_op > b->last_op || b->first_op > block->last_op)
 			continue;
-		if (!l->item && !block->has_gap && block->begun_op <= b->last_op &&
-		        b->first_op <= block->left_op) {
+		if (!l->item && block->begun_op <= b->last_op && b->first_op <= block->left_op &&
+		        block_is_whole(block)) {
 			*at = block->end;
 			continue;
 		}
@@ -208,22 +222,22 @@ static int max_int(int a, int b)
 	return a > b ? a : b;
 }
 
-static void block_bound(struct placed_block *block)
+static void block_bound(struct placed_block *block, const struct placed *x)
+{
+	block->end = max_i64(block->end, x->end);
+	block->first_op = min_int(block->first_op, x->first_op);
+	block->last_op = max_int(block->last_op, x->last_op);
+	block->begun_op = max_int(block->begun_op, x->first_op);
+	block->left_op = min_int(block->left_op, x->last_op);
+	block->is_whole = -1;
+}
+
+static void block_clear(struct placed_block *block)
 {
 	block->end = 0;
 	block->first_op = block->left_op = INT_MAX;
 	block->last_op = block->begun_op = -1;
-	block->has_gap = 0;
-	for (int i = 0; i < block->count; i++) {
-		const struct placed *x = &block->items[i];
-
-		block->has_gap |= i && x->offset > block->end;
-		block->end = max_i64(block->end, x->end);
-		block->first_op = min_int(block->first_op, x->first_op);
-		block->last_op = max_int(block->last_op, x->last_op);
-		block->begun_op = max_int(block->begun_op, x->first_op);
-		block->left_op = min_int(block->left_op, x->last_op);
-	}
+	block->is_whole = -1;
 }
 
 /* Puts an empty block at `index`, a spare one if there is one. */
@@ -249,6 +263,7 @@ static int block_add(struct placed_list *l, int index)
 	block = l->blocks[l->count];
 	memmove(l->blocks + index + 1, l->blocks + index, (size_t)(l->count++ - index) * sizeof(*l->blocks));
 	block->count = 0;
+	block_clear(block);
 	l->blocks[index] = block;
 	return 0;
 }
@@ -265,8 +280,11 @@ static int block_split(struct placed_list *l, int index)
 	to = l->blocks[index + 1];
 	to->count = from->count = BLOCK_ITEMS / 2;
 	memcpy(to->items, from->items + from->count, sizeof(from->items) / 2);
-	block_bound(from);
-	block_bound(to);
+	block_clear(from);
+	for (int i = 0; i < from->count; i++) {
+		block_bound(from, &from->items[i]);
+		block_bound(to, &to->items[i]);
+	}
 	return 0;
 }
 
@@ -302,7 +320,7 @@ static int placed_insert(struct placed_list *l, const struct placed *x)
 		block->items[at] = block->items[at - 1];
 	block->items[at] = *x;
 	block->count++;
-	block_bound(block);
+	block_bound(block, x);
 	l->most_bytes = max_i64(l->most_bytes, x->end - x->offset);
 	return 0;
 }
@@ -460,12 +478,26 @@ static int space_place(struct place *s, int64_t *offsets, enum plan_space space)
 	return rc;
 }
 
-int plan_layout(struct plan *p)
+int plan_least(struct plan *p)
+{
+	struct place s = {.p = p};
+	int rc = 0;
+
+	for (int space = 0; space < SPACE_COUNT && !rc; space++)
+		rc = least_find(&p->space_bytes[space], &s, (enum plan_space)space);
+	return rc;
+}
+
+int plan_place(struct plan *p)
 {
 	struct place s = {.p = p};
 	int64_t *offsets = mem_alloc((size_t)p->buffer_count + 1, sizeof(*offsets));
 	int rc = offsets ? 0 : ERR_NOMEM;
 
+	if (p->is_placed) {
+		mem_free(offsets);
+		return 0;
+	}
 	s.sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.sorted));
 	s.by_size = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.by_size));
 	s.lists = mem_alloc((size_t)SLICES + LIST_SLICES, sizeof(*s.lists));
@@ -480,6 +512,7 @@ int plan_layout(struct plan *p)
 	mem_free(offsets);
 	mem_free(s.sorted);
 	mem_free(s.by_size);
+	p->is_placed = !rc;
 	return rc;
 }
 

@@ -200,7 +200,8 @@ void gradients_arg(struct builder *b, int stage);
 void gradients_close(struct builder *b, int m0, int m1);
 void updates_emit(struct builder *b);
 
-int plan_layout(struct plan *p);
+/* Sets the space_bytes of a plan without places to lower bounds. ERR_NOMEM. */
+int plan_least(struct plan *p);
 int plan_insert_discards(struct plan *p);
 
 #endif

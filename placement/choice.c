@@ -86,8 +86,8 @@ static double room_bytes(const struct chooser *s, const struct choice_candidate 
 	const struct choice_limits *l = s->limits;
 	double room = s->device_bytes ? (double)(s->device_bytes - k->device_bytes) : INFINITY;
 
-	if (l->host_bytes && l->device_is_host && (double)(l->host_bytes - k->host_bytes) < room)
-		room = (double)(l->host_bytes - k->host_bytes);
+	if (s->host_bytes && l->device_is_host && (double)(s->host_bytes - k->host_bytes) < room)
+		room = (double)(s->host_bytes - k->host_bytes);
 	return room;
 }
 
@@ -526,6 +526,7 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 	if (!rc)
 		rc = most_find(&s, freedom);
 	s.device_bytes = limits->device_bytes;
+	s.host_bytes = limits->host_bytes;
 	s.micros = CHOICE_MICROS;
 	if (!rc)
 		rc = chooser_estimates(&s) ? choice_whole_find(&s, estimates_find, freedom)

@@ -60,13 +60,27 @@ static int grow(struct choice_memo *memo)
 	return 0;
 }
 
-/* Adds a candidate that is not known. ERR_NOMEM. */
-static int memo_add(struct choice_memo *memo, const struct choice_candidate *k)
+static void memory_take(struct choice_candidate *k, const struct choice_candidate *from)
 {
-	int rc = 2 * memo->count >= memo->cap ? grow(memo) : 0;
+	k->device_bytes = from->device_bytes;
+	k->host_bytes = from->host_bytes;
+	k->link_bytes = from->link_bytes;
+	k->weights_stay = from->weights_stay;
+	k->is_placed = from->is_placed;
+}
+
+/* Adds a candidate, or what is now known of its memory. ERR_NOMEM. */
+static int memo_put(struct choice_memo *memo, const struct choice_candidate *k)
+{
+	struct choice_known *known = memo_find(memo, k);
+	int rc = !known && 2 * memo->count >= memo->cap ? grow(memo) : 0;
 
 	if (rc)
 		return rc;
+	if (known) {
+		memory_take(&known->candidate, k);
+		return 0;
+	}
 	*slot_of(memo->slots, memo->cap, k) = (struct choice_known){.candidate = *k};
 	memo->count++;
 	return 0;
@@ -114,7 +128,7 @@ struct engine_options candidate_options(const struct chooser *s, const struct ch
 
 	o.device = s->meta;
 	o.units = s->map;
-	o.orders_late = 1;
+	o.places_late = 1;
 	o.device_budget_bytes = 0;
 	o.check_plans = 0;
 	if (chooser_estimates(s)) {
@@ -132,32 +146,30 @@ int candidate_fits_device(const struct chooser *s, const struct choice_candidate
 
 int candidate_fits(const struct chooser *s, const struct choice_candidate *k)
 {
-	return candidate_fits_device(s, k) &&
-	       (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes);
+	return candidate_fits_device(s, k) && (!s->host_bytes || k->host_bytes <= s->host_bytes);
 }
 
-static void memory_take(struct choice_candidate *k, const struct choice_candidate *from)
-{
-	k->device_bytes = from->device_bytes;
-	k->host_bytes = from->host_bytes;
-	k->link_bytes = from->link_bytes;
-	k->weights_stay = from->weights_stay;
-}
-
-static int memory_open(struct chooser *s, struct choice_candidate *k, struct engine **engine,
-        const struct engine_options *o)
+static void memory_get(struct choice_candidate *k, const struct chooser *s, const struct engine *engine)
 {
 	struct engine_memory m;
-	int rc = engine_open(engine, o);
 
-	if (rc)
-		return rc;
-	engine_get_memory(*engine, &m);
+	engine_get_memory(engine, &m);
 	k->device_bytes = m.device_bytes;
 	k->host_bytes = host_need_bytes(&m, s->limits->load_bytes);
 	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
 	k->weights_stay = m.resident_weights;
+}
+
+/* Lists the plans: the memory is a bound. */
+static int memory_open(struct chooser *s, struct choice_candidate *k, struct engine **engine,
+        const struct engine_options *o)
+{
+	int rc = engine_open(engine, o);
+
+	if (rc)
+		return rc;
+	memory_get(k, s, *engine);
 	s->choice->planned_count++;
 	if (engine_plan(*engine, PLAN_TRAIN))
 		s->listed_ops += engine_plan(*engine, PLAN_TRAIN)->op_count;
@@ -168,6 +180,8 @@ static int fewer_open(struct chooser *s, struct choice_candidate *k, struct engi
 {
 	struct engine_options o = candidate_options(s, k);
 
+	if (!chooser_estimates(s))
+		return 0;
 	o.policy.micro_batches--;
 	return memory_open(s, k, engine, &o);
 }
@@ -180,20 +194,36 @@ int candidate_open_fewer(struct chooser *s, const struct choice_candidate *k, st
 }
 
 /* Turns the memory of s->micros micro-batches into that of all. */
-static int memory_grow(struct chooser *s, struct choice_candidate *k)
+static void memory_grow(const struct chooser *s, struct choice_candidate *k, const struct choice_candidate *fewer)
 {
-	struct choice_candidate fewer = *k;
-	struct engine *engine = NULL;
 	int64_t growth = candidate_growth(s);
-	int rc = growth ? fewer_open(s, &fewer, &engine) : 0;
 
-	engine_close(engine);
-	if (rc || !growth)
-		return rc;
-	k->device_bytes += growth * (k->device_bytes - fewer.device_bytes);
-	k->host_bytes += growth * (k->host_bytes - fewer.host_bytes);
-	k->link_bytes += growth * (k->link_bytes - fewer.link_bytes);
-	return 0;
+	k->device_bytes += growth * (k->device_bytes - fewer->device_bytes);
+	k->host_bytes += growth * (k->host_bytes - fewer->host_bytes);
+	k->link_bytes += growth * (k->link_bytes - fewer->link_bytes);
+}
+
+/* Finds a listed candidate's memory: a bound, and what it is if that may fit. */
+static int memory_find(struct chooser *s, struct choice_candidate *k, struct engine *engine)
+{
+	struct choice_candidate less = *k;
+	struct engine *fewer = NULL;
+	int rc = fewer_open(s, &less, &fewer);
+
+	if (!rc)
+		memory_grow(s, k, &less);
+	k->is_placed = !rc && candidate_fits_device(s, k);
+	if (k->is_placed)
+		rc = engine_place(engine);
+	if (!rc && k->is_placed && fewer)
+		rc = engine_place(fewer);
+	if (!rc && k->is_placed) {
+		memory_get(k, s, engine);
+		memory_get(&less, s, fewer ? fewer : engine);
+		memory_grow(s, k, &less);
+	}
+	engine_close(fewer);
+	return rc;
 }
 
 int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine **engine)
@@ -203,9 +233,9 @@ int candidate_open(struct chooser *s, struct choice_candidate *k, struct engine 
 
 	if (rc)
 		return rc;
-	rc = memory_grow(s, k);
-	if (!rc && !memo_find(&s->memo, k))
-		rc = memo_add(&s->memo, k);
+	rc = memory_find(s, k, *engine);
+	if (!rc)
+		rc = memo_put(&s->memo, k);
 	if (rc) {
 		engine_close(*engine);
 		*engine = NULL;
@@ -221,7 +251,7 @@ int candidate_plan(struct chooser *s, struct choice_candidate *k)
 
 	if (known)
 		memory_take(k, &known->candidate);
-	else
+	if (!known || (!k->is_placed && candidate_fits_device(s, k)))
 		rc = candidate_open(s, k, &engine);
 	if (rc || !candidate_fits(s, k)) {
 		engine_close(engine);
@@ -291,8 +321,9 @@ int candidate_judge(struct chooser *s, struct choice_candidate *k)
 	return rc;
 }
 
-int candidate_judge_whole(struct chooser *s, struct choice_candidate *k, int64_t device_bytes)
+int candidate_judge_whole(struct chooser *s, struct choice_candidate *k)
 {
+	const struct choice_limits *l = s->limits;
 	struct engine_options o = candidate_options(s, k);
 	struct engine *engine = NULL;
 	int rc;
@@ -301,9 +332,12 @@ int candidate_judge_whole(struct chooser *s, struct choice_candidate *k, int64_t
 	o.micro_times = 0;
 	k->step_ms = k->bound_ms = 0;
 	rc = memory_open(s, k, &engine, &o);
-	if (!rc && (!device_bytes || k->device_bytes <= device_bytes) &&
-	        (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes) &&
-	        engine_plan(engine, PLAN_TRAIN))
+	if (!rc && (!l->device_bytes || k->device_bytes <= l->device_bytes)) {
+		rc = engine_place(engine);
+		memory_get(k, s, engine);
+	}
+	if (!rc && (!l->device_bytes || k->device_bytes <= l->device_bytes) &&
+	        (!l->host_bytes || k->host_bytes <= l->host_bytes) && engine_plan(engine, PLAN_TRAIN))
 		rc = step_simulate(k, engine, &o);
 	engine_close(engine);
 	return rc;

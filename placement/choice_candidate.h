@@ -31,7 +31,7 @@ struct chooser {
 	struct choice *choice;
 	const struct engine_options *base;
 	const struct choice_limits *limits;
-	int64_t device_bytes; /* device memory that a candidate may take now; 0: any */
+	int64_t device_bytes, host_bytes; /* memory that a candidate may take now; 0: any */
 	int micros;           /* of a plan; fewer than the run's: candidates are estimates */
 	struct device *meta;
 	struct unit_map *map; /* of all candidates */
@@ -80,8 +80,7 @@ int candidate_plan(struct chooser *s, struct choice_candidate *k);
 /* Simulates the candidate's step; 0 if it does not fit. */
 int candidate_judge(struct chooser *s, struct choice_candidate *k);
 
-/* Plans the candidate with all micro-batches, and simulates its step if it fits `device_bytes` (0: any) and
- * the host; 0 if not. */
-int candidate_judge_whole(struct chooser *s, struct choice_candidate *k, int64_t device_bytes);
+/* Plans the candidate with all micro-batches, and simulates its step if it fits the limits; 0 if not. */
+int candidate_judge_whole(struct chooser *s, struct choice_candidate *k);
 
 #endif

@@ -11,6 +11,7 @@ struct choice_candidate {
 	int spills; /* 1: block inputs go to host memory */
 	int states, kept, weights;
 	int weights_stay; /* those of `weights` that save a fetch (offload/plan_residency.c) */
+	int is_placed;    /* 0: its memory is a lower bound, which does not fit */
 	int64_t device_bytes, host_bytes, link_bytes;
 	double step_ms, bound_ms; /* 0: not simulated */
 	const char *binds;

@@ -16,91 +16,106 @@ static const double whole_behind = 1.01;
 /* A budget of which the estimates leave this share unused is searched once more. */
 static const double unused_share = 1.0 / 64;
 
-/* Keeps the candidates of `estimates` that fit when planned whole. *missed: bytes by which the best one's
- * estimate was too low; negative: too high. */
-static int wholes_judge(struct choice *wholes, int64_t *missed, struct chooser *s,
-        const struct choice *estimates, int64_t device_bytes)
+struct wholes {
+	struct chooser *s;
+	struct choice kept;                    /* those that fit */
+	struct choice_candidate least;         /* as in struct choice */
+	int64_t device_missed, host_missed;    /* bytes by which estimates were too low; negative: too high */
+};
+
+static int fits(int64_t bytes, int64_t limit_bytes)
 {
-	int64_t ops = s->listed_ops;
-	int rc = 0, planned = 0;
-
-	*missed = 0;
-	for (int i = 0; i < estimates->count && !rc; i++) {
-		struct choice_candidate k = estimates->list[i];
-		double estimated_ms = k.step_ms;
-		int64_t estimated_bytes = k.device_bytes;
-
-		if (planned && (planned == WHOLE_PLANS || s->listed_ops - ops > WHOLE_OPS ||
-		                       estimated_ms > whole_behind * estimates->list[0].step_ms))
-			break;
-		rc = candidate_judge_whole(s, &k, device_bytes);
-		if (!rc && !planned++)
-			*missed = k.device_bytes - estimated_bytes;
-		if (!rc && (k.step_ms > 0 || (!estimated_ms && (!device_bytes || k.device_bytes <= device_bytes))))
-			rc = choice_keep(wholes, &k);
-	}
-	return rc;
+	return !limit_bytes || bytes <= limit_bytes;
 }
 
-/* What fits the device but not the host is said of the least candidate, so that has to be whole too. */
-static int least_judge(struct chooser *s, int64_t *missed, int64_t device_bytes)
+/* Plans a candidate whole, and keeps it. */
+static int whole_judge(struct wholes *w, const struct choice_candidate *estimate)
 {
-	struct choice_candidate *least = &s->choice->least;
-	int64_t estimated_bytes = least->device_bytes;
-	int rc;
+	const struct choice_limits *l = w->s->limits;
+	struct choice_candidate k = *estimate;
+	int rc = candidate_judge_whole(w->s, &k);
 
-	if (!estimated_bytes)
+	if (rc)
+		return rc;
+	w->device_missed = max_i64(w->device_missed, k.device_bytes - estimate->device_bytes);
+	w->host_missed = max_i64(w->host_missed, k.host_bytes - estimate->host_bytes);
+	if (!fits(k.device_bytes, l->device_bytes))
 		return 0;
-	rc = candidate_judge_whole(s, least, device_bytes);
-	*missed = least->device_bytes - estimated_bytes;
-	if (device_bytes && least->device_bytes > device_bytes)
-		*least = (struct choice_candidate){0};
+	if (fits(k.host_bytes, l->host_bytes))
+		return choice_keep(&w->kept, &k);
+	if (!w->least.device_bytes || k.host_bytes < w->least.host_bytes)
+		w->least = k;
+	return 0;
+}
+
+static int wholes_judge(struct wholes *w, const struct choice *estimates)
+{
+	int64_t ops = w->s->listed_ops;
+	int rc = 0;
+
+	w->device_missed = w->host_missed = INT64_MIN;
+	for (int i = 0; i < estimates->count && !rc; i++) {
+		const struct choice_candidate *k = &estimates->list[i];
+
+		if (i && (i == WHOLE_PLANS || w->s->listed_ops - ops > WHOLE_OPS ||
+		                 k->step_ms > whole_behind * estimates->list[0].step_ms))
+			break;
+		rc = whole_judge(w, k);
+	}
+	if (!rc && !estimates->count && estimates->least.device_bytes)
+		rc = whole_judge(w, &estimates->least);
 	return rc;
 }
 
-/* One search and its wholes. *missed as above. */
-static int round_find(struct choice *wholes, int64_t *missed, struct chooser *s, choice_search_fn *search,
-        const void *context, int64_t device_bytes)
+/* Corrects a limit of estimates by what they missed. */
+static void limit_correct(int64_t *now_bytes, int64_t limit_bytes, int64_t missed_bytes)
 {
+	int64_t bytes = limit_bytes - missed_bytes, less = limit_bytes / 256 + 1;
+
+	if (!limit_bytes || missed_bytes == INT64_MIN)
+		return;
+	*now_bytes = bytes < *now_bytes ? bytes : max_i64(*now_bytes - less, 1);
+}
+
+/* Whether estimates were so high that more would have fit. */
+static int leaves_much(const struct wholes *w)
+{
+	return w->device_missed != INT64_MIN && w->s->limits->device_bytes &&
+	       -w->device_missed > (int64_t)(unused_share * (double)w->s->limits->device_bytes);
+}
+
+/* Searches once, and plans the best whole. */
+static int round_find(struct wholes *w, choice_search_fn *search, const void *context)
+{
+	struct choice *c = w->s->choice;
 	int rc;
 
-	s->choice->count = 0;
-	s->choice->least = (struct choice_candidate){0};
-	rc = search(s, context);
-	if (!rc && s->choice->count)
-		qsort(s->choice->list, (size_t)s->choice->count, sizeof(*s->choice->list), choice_by_step);
-	if (!rc && s->choice->count)
-		return wholes_judge(wholes, missed, s, s->choice, device_bytes);
-	return rc ? rc : least_judge(s, missed, device_bytes);
+	c->count = 0;
+	c->least = (struct choice_candidate){0};
+	rc = search(w->s, context);
+	if (!rc && c->count)
+		qsort(c->list, (size_t)c->count, sizeof(*c->list), choice_by_step);
+	return rc ? rc : wholes_judge(w, c);
 }
 
 int choice_whole_find(struct chooser *s, choice_search_fn *search, const void *context)
 {
-	struct choice wholes = {.best = -1};
-	int64_t device_bytes = s->limits->device_bytes, missed = 0;
+	struct wholes w = {.s = s};
 	int rc = 0;
 
-	for (int round = 0; round < ROUNDS && !rc; round++) {
-		int64_t before = s->device_bytes;
-
-		rc = round_find(&wholes, &missed, s, search, context, device_bytes);
-		if (rc || !device_bytes)
-			break;
-		s->device_bytes = device_bytes - missed;
-		if (wholes.count || s->choice->least.device_bytes) {
-			int64_t more = s->device_bytes - before;
-
-			if (round || more < (int64_t)(unused_share * (double)device_bytes))
-				break;
-		} else if (s->device_bytes >= before) {
-			s->device_bytes = before - (int64_t)(unused_share * (double)device_bytes);
-		}
-		if (s->device_bytes <= 0)
-			break;
+	for (int round = 0; round < ROUNDS && !rc && !w.kept.count; round++) {
+		rc = round_find(&w, search, context);
+		limit_correct(&s->host_bytes, s->limits->host_bytes, w.host_missed);
+		limit_correct(&s->device_bytes, s->limits->device_bytes, w.device_missed);
+	}
+	if (!rc && leaves_much(&w)) {
+		s->device_bytes = s->limits->device_bytes - w.device_missed;
+		rc = round_find(&w, search, context);
 	}
 	mem_free(s->choice->list);
-	s->choice->list = wholes.list;
-	s->choice->count = wholes.count;
-	s->choice->cap = wholes.cap;
+	s->choice->list = w.kept.list;
+	s->choice->count = w.kept.count;
+	s->choice->cap = w.kept.cap;
+	s->choice->least = w.least;
 	return rc;
 }
