@@ -42,7 +42,7 @@ struct engine_options {
 	int64_t device_budget_bytes;  /* maximum size of the arena; 0: no limit */
 	int check_plans;              /* 1: plan_check on every plan */
 	const struct unit_map *units; /* borrowed, of engine_units_open; NULL: the engine makes its own */
-	double micro_times; /* of a simulation: so many micro-batches as each stands for; 0: 1 */
+	double micro_times;           /* of a simulation: so many micro-batches as each stands for; 0: 1 */
 	int places_late; /* 1: memory is a lower bound until engine_place; engine_start does that too */
 	/* Other host memory of the caller; counted, never used. */
 	int64_t rows_bytes, side_bytes, scratch_bytes;

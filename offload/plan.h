@@ -265,7 +265,8 @@ struct plan {
 	int is_placed;  /* 1: the buffers have places */
 	int is_ordered; /* 1: the waits are there */
 	int op_cap, arg_cap, buffer_cap, wait_cap;
-	int64_t space_bytes[SPACE_COUNT]; /* end of the last buffer; without places the least that it may be */
+	int64_t space_bytes
+	        [SPACE_COUNT]; /* end of the last buffer; without places the least that it may be */
 	int64_t persistent_bytes[SPACE_COUNT];
 	int64_t h2d_bytes, d2h_bytes; /* traffic of one execution, all queues */
 };
@@ -275,8 +276,8 @@ struct plan {
 int plan_build(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
         const struct plan_policy *policy);
 
-/* The same in three parts. Lists: traffic is then known, and bounds of memory. Places the buffers, once. Orders
- * the queues of a placed plan, once. */
+/* The same in three parts. Lists: traffic is then known, and bounds of memory. Places the buffers, once.
+ * Orders the queues of a placed plan, once. */
 int plan_list(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
         const struct plan_policy *policy);
 int plan_place(struct plan *plan);
@@ -301,6 +302,13 @@ static inline int plan_op_is_exchange(const struct plan_op *op)
 	       op->kind == PLAN_OP_COLLECT;
 }
 
+/* 1 if its work grows with the number of micro-batches in a pass. */
+static inline int plan_op_grows(const struct plan_op *op)
+{
+	return op->micro >= 0 || op->kind == PLAN_OP_COLLECT || op->kind == PLAN_OP_SHOW ||
+	       op->kind == PLAN_OP_JUDGE || op->kind == PLAN_OP_GUIDE;
+}
+
 const char *plan_role_name(enum plan_role role);
 
 /* Bytes of all buffers of a kind in a space, whether or not they live at the same time. */
@@ -314,6 +322,11 @@ enum plan_part plan_buffer_part(const struct plan_buffer *buffer);
 /* Bytes of a space by part, at the operation *op with the most bytes alive (the first such). The rest of the
  * space is gaps in the layout. ERR_NOMEM. */
 int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum plan_space space);
+
+/* Bytes of a space that are in use while each stage works on the first and the last micro-batch, in program
+ * order. They grow by the same bytes with each micro-batch. *bytes: mem_free. Returns their number, or
+ * ERR_NOMEM. */
+int plan_alive(int64_t **bytes, const struct plan *plan, enum plan_space space);
 
 /* 1 if an offloaded unit could become resident. */
 int plan_residency_is_open(const struct plan_policy *policy);

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACE_ALIGN = 256 };
-
 /* Persistent buffers come first, in the order of adding, so they lie at the same place in every plan of a
  * policy. The others are placed greedily, large before small ("greedy by size", Pisarchyk and Lee 2020). Each
  * gets the lowest offset that no buffer alive at the same time uses. Placing by class before size keeps

@@ -1,8 +1,9 @@
 /* Divides a plan's memory into parts for reports. */
-#include "offload/plan.h"
+#include "offload/plan_parts.h"
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 
 #include <string.h>
 
@@ -22,6 +23,33 @@ enum plan_part plan_buffer_part(const struct plan_buffer *b)
 static int is_alive(const struct plan_buffer *b, int op)
 {
 	return b->persistent || (b->first_op >= 0 && b->first_op <= op && op <= b->last_op);
+}
+
+int plan_alive(int64_t **bytes, const struct plan *p, enum plan_space space)
+{
+	int64_t *change = mem_alloc((size_t)p->op_count + 1, sizeof(*change)), now = 0;
+	int count = 0;
+
+	*bytes = change;
+	if (!change)
+		return ERR_NOMEM;
+	for (int i = 0; i < p->buffer_count; i++) {
+		const struct plan_buffer *b = &p->buffers[i];
+		int64_t taken = round_up(b->bytes, PLACE_ALIGN);
+
+		if (b->space != space || (!b->persistent && b->first_op < 0))
+			continue;
+		change[b->persistent ? 0 : b->first_op] += taken;
+		if (!b->persistent)
+			change[b->last_op + 1] -= taken;
+	}
+	for (int op = 0; op < p->op_count; op++) {
+		now += change[op];
+		if (p->ops[op].stage >= 0 && p->ops[op].queue == QUEUE_COMPUTE &&
+		        (!p->ops[op].micro || p->ops[op].micro == p->policy.micro_batches - 1))
+			change[count++] = now; /* no operation has more than one place */
+	}
+	return count;
 }
 
 /* The first operation with the most bytes alive. */

@@ -6,6 +6,8 @@
 
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
 
+enum { PLACE_ALIGN = 256 /* of offsets, in bytes */ };
+
 /* Order of placement. Buffers that are used to their end (weights, gradients, block inputs) are on top, so
  * that the arena ends at the last used byte. */
 enum layout_class { LAYOUT_PERSISTENT, LAYOUT_WORK, LAYOUT_STREAM, LAYOUT_WEIGHT };

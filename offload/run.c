@@ -416,13 +416,6 @@ static int op_leaves_unwritten(const struct run *r, const struct plan_op *op, in
 	return op->kind == PLAN_OP_BACKWARD && skip;
 }
 
-/* Whether the work grows with the number of micro-batches. */
-static int op_is_of_micro(const struct plan_op *op)
-{
-	return op->micro >= 0 || op->kind == PLAN_OP_COLLECT || op->kind == PLAN_OP_SHOW ||
-	       op->kind == PLAN_OP_JUDGE || op->kind == PLAN_OP_GUIDE;
-}
-
 static int execute_op(struct run *r, int index, struct run_span *span)
 {
 	const struct plan_op *op = &r->plan->ops[index];
@@ -438,7 +431,7 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 	}
 	stream_get_work(q, &before);
 	if (r->dock->micro_times > 0)
-		stream_times(q, op_is_of_micro(op) ? r->dock->micro_times : 1);
+		stream_times(q, plan_op_grows(op) ? r->dock->micro_times : 1);
 	if (!rc && !skip)
 		rc = queue_op(r, q, index);
 	if (!rc && op->kind == PLAN_OP_VECTORS)
@@ -475,41 +468,8 @@ static int micro_check(const struct plan_policy *o, const struct host_batch *mic
 	                      (long long)most.tokens, (long long)most.targets, (long long)most.documents);
 }
 
-/* ---- where a step is ---- */
-
 /* Operations that may be queued ahead of the one that is shown. */
 enum { SHOWN_LAG = 256 };
-
-static int op_is_shown(const struct plan_op *op)
-{
-	return op->kind == PLAN_OP_FORWARD || op->kind == PLAN_OP_BACKWARD || op->kind == PLAN_OP_HEAD;
-}
-
-/* Waits for an operation and says where the step is, for whoever waits for it. */
-static int work_show(const struct run *r, int index)
-{
-	static const char block[] = "block ";
-	const struct plan_op *op = &r->plan->ops[index];
-	const char *name = op->unit >= 0 ? r->plan->map->units[op->unit].name : "";
-
-	if (op_is_shown(op) && op->micro < r->step->micro_count)
-		work_at(!strncmp(name, block, strlen(block)) ? atoi(name + strlen(block)) + 1 : 0,
-		        (int)r->plan->map->model->config.L, op->micro + 1, r->step->micro_count,
-		        op->kind == PLAN_OP_BACKWARD);
-	work_add(1);
-	return r->events[index] ? event_sync(r->events[index]) : 0;
-}
-
-/* Queued operations run later, so each that is shown needs an event; a simulated plan shows none. */
-static int shown_events_open(struct run *r)
-{
-	int rc = 0;
-
-	for (int i = 0; i < r->plan->op_count && !rc; i++)
-		if (op_is_shown(&r->plan->ops[i]) && !r->events[i])
-			rc = event_open(&r->events[i], r->dock->device);
-	return rc;
-}
 
 int run_execute(struct run *r, const struct run_step *step, struct run_span *spans)
 {
@@ -522,7 +482,7 @@ int run_execute(struct run *r, const struct run_step *step, struct run_span *spa
 	for (int m = 0; m < step->micro_count && !rc; m++)
 		rc = micro_check(&r->plan->policy, &step->micro[m]);
 	if (!rc && is_shown)
-		rc = shown_events_open(r);
+		rc = run_shown_open(r);
 	if (rc)
 		return rc;
 	r->step = step;
@@ -532,7 +492,7 @@ int run_execute(struct run *r, const struct run_step *step, struct run_span *spa
 		if (i < count)
 			rc = execute_op(r, i, spans ? &spans[i] : NULL);
 		if (!rc && is_shown && i >= SHOWN_LAG)
-			rc = work_show(r, i - SHOWN_LAG);
+			rc = run_show(r, i - SHOWN_LAG);
 	}
 	done = device_sync(r->dock->device);
 	if (is_shown)

@@ -47,6 +47,11 @@ int run_queue_no_vectors(struct run *r, struct stream *q, const struct plan_op *
 int run_queue_collect(struct run *r, struct stream *q, const struct plan_op *op);
 int run_queue_judge(struct run *r, struct stream *q, int op);
 
+/* Queued operations run later, so each that is shown needs an event; a simulated plan shows none. run_show
+ * waits for an operation and says where the step is, for whoever waits for it. */
+int run_shown_open(struct run *r);
+int run_show(const struct run *r, int op);
+
 /* Queue forward, backward, loss or logits of a stage. */
 int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op);
 

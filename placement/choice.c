@@ -2,6 +2,7 @@
 #include "placement/choice.h"
 
 #include "placement/choice_bound.h"
+#include "placement/choice_fill.h"
 #include "placement/choice_whole.h"
 
 #include "base/err.h"
@@ -78,130 +79,6 @@ static void best_find(struct choice *f)
 	}
 }
 
-/* ---- as much as fits ---- */
-
-/* Bytes that a candidate leaves free; INFINITY without a limit. */
-static double room_bytes(const struct chooser *s, const struct choice_candidate *k)
-{
-	const struct choice_limits *l = s->limits;
-	double room = s->device_bytes ? (double)(s->device_bytes - k->device_bytes) : INFINITY;
-
-	if (s->host_bytes && l->device_is_host && (double)(s->host_bytes - k->host_bytes) < room)
-		room = (double)(s->host_bytes - k->host_bytes);
-	return room;
-}
-
-/* The place of a candidate's way among the ways; after them for one that is no way's. */
-static int way_index(const struct chooser *s, const struct choice_candidate *k)
-{
-	int i = 0;
-
-	while (i < s->way_count && (s->ways[i].ahead != k->ahead || s->ways[i].spills != k->spills))
-		i++;
-	return i;
-}
-
-static const struct way *way_of(const struct chooser *s, const struct choice_candidate *k)
-{
-	return &s->ways[way_index(s, k)];
-}
-
-/* The next number to try, between one that fits (low) and one that does not (high). It begins with the last
- * one if a bound says that no more fit. If the bytes of one more are known, it is the last number that should
- * fit, or the first that should not. */
-static int count_guess(const struct chooser *s, const struct choice_candidate *fitting, int low, int high,
-        double one_bytes, int tried, int is_bounded)
-{
-	double room = room_bytes(s, fitting);
-	double more = one_bytes > 0 && isfinite(room) ? room / one_bytes : tried ? 0 : high - low - 1;
-
-	if (!tried && is_bounded)
-		return high - 1;
-	if (tried >= 5 || (tried && more < 1 && high - low > 2))
-		return low + (high - low) / 2;
-	return low + (more < 1 ? 1 : more < high - low ? (int)more : high - low - 1);
-}
-
-/* Raises *count, a number in *k that fits now, to the largest that fits. It does not try the next number if
- * one more takes what it takes alone, to a hundredth. The result depends only on the limit, not on earlier
- * plans, so that every budget finds the same numbers. */
-static int count_raise(struct chooser *s, struct choice_candidate *k, int *count, int most, double one_bytes)
-{
-	struct choice_candidate fitting = *k;
-	int low = *count, high = most + 1, is_bounded = way_of(s, k)->bound != NULL, rc = 0;
-
-	for (int tried = 0; high - low > 1; tried++) {
-		int guess = count_guess(s, &fitting, low, high, one_bytes, tried, is_bounded);
-		double known_bytes = one_bytes;
-
-		*count = guess;
-		rc = candidate_plan(s, k);
-		if (rc)
-			break;
-		if (k->device_bytes > fitting.device_bytes)
-			one_bytes = (double)(k->device_bytes - fitting.device_bytes) / (guess - low);
-		if (!candidate_fits(s, k)) {
-			high = guess;
-			continue;
-		}
-		fitting = *k;
-		low = guess;
-		if (fabs(known_bytes - one_bytes) < 0.01 * known_bytes &&
-		        room_bytes(s, k) < 0.99 * known_bytes)
-			break;
-	}
-	*k = fitting;
-	return rc;
-}
-
-/* Remembers the candidate with the least host memory among those that fit the device; of equals, that of the
- * earlier way, with fewer states. */
-static void least_keep(struct choice *f, const struct chooser *s, const struct choice_candidate *k)
-{
-	const struct choice_candidate *least = &f->least;
-	int before = way_index(s, k) - way_index(s, least);
-
-	if (!candidate_fits_device(s, k))
-		return;
-	if (!least->device_bytes || k->host_bytes < least->host_bytes ||
-	        (k->host_bytes == least->host_bytes &&
-	                (before < 0 || (!before && k->states < least->states))))
-		f->least = *k;
-}
-
-/* Raises the number of resident weights to the largest that fits. */
-static int weights_raise(struct chooser *s, struct choice_candidate *k)
-{
-	const struct way *way = way_of(s, k);
-
-	if (s->units <= k->states)
-		return 0;
-	return count_raise(s, k, &k->weights,
-	        choice_bound_weights(way->bound, k, s->units - k->states, s->device_bytes),
-	        way->weight_bytes);
-}
-
-/* With this many states, fills the rest of the budget with kept activations, then with weights, and simulates
- * the step. With k->spills at least one block does not keep its activations. *is_fitting is 0 if not even the
- * states fit. */
-static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
-{
-	const struct way *way = way_of(s, k);
-	int kept = choice_bound_kept(way->bound, k, s->blocks ? s->blocks - k->spills : 0, s->device_bytes);
-	int rc = kept < 0 ? 0 : candidate_plan(s, k);
-
-	*is_fitting = kept >= 0 && !rc && candidate_fits(s, k);
-	if (kept >= 0 && !rc && !*is_fitting)
-		least_keep(s->choice, s, k);
-	if (!*is_fitting)
-		return rc;
-	if (s->blocks)
-		rc = count_raise(s, k, &k->kept, kept, way->kept_bytes);
-	if (!rc)
-		rc = weights_raise(s, k);
-	return rc ? rc : candidate_judge(s, k);
-}
-
 /* ---- candidates of smaller budgets ---- */
 
 /* Steps equal to a millionth are compared by their traffic, so a bound must be longer by that. */
@@ -212,6 +89,13 @@ static int is_worse(const struct chooser *s, double bound_ms)
 
 /* Plans of many micro-batches have many operations, and smaller budgets then gain little. */
 enum { WALK_OPS = 1000000 };
+
+/* Estimates list fewer operations; as many plans are tried. */
+static int64_t walk_ops(const struct chooser *s)
+{
+	return chooser_estimates(s) ? (int64_t)WALK_OPS * s->micros / s->base->policy.micro_batches
+	                            : WALK_OPS;
+}
 
 /* Whether the search of smaller budgets has taken long enough. */
 static int is_long(const struct chooser *s)
@@ -235,8 +119,8 @@ static int kept_lower(struct chooser *s, struct choice_candidate *k)
 	if (s->device_bytes < k->device_bytes)
 		s->device_bytes = k->device_bytes;
 	if (!rc)
-		rc = weights_raise(s, k);
-	if (!rc && is_worse(s, choice_bound_ms(way_of(s, k)->bound, k)))
+		rc = choice_weights_raise(s, k);
+	if (!rc && is_worse(s, choice_bound_ms(choice_way_of(s, k)->bound, k)))
 		k->step_ms = k->bound_ms = 0;
 	else if (!rc)
 		rc = candidate_judge(s, k);
@@ -251,7 +135,7 @@ static int weights_walk(struct chooser *s, struct choice_candidate k)
 
 	while (!rc && k.weights && k.bound_ms < s->best_ms && !is_long(s)) {
 		k.weights--;
-		if (is_worse(s, choice_bound_ms(way_of(s, &k)->bound, &k)))
+		if (is_worse(s, choice_bound_ms(choice_way_of(s, &k)->bound, &k)))
 			break;
 		rc = candidate_judge(s, &k);
 		if (!rc && k.step_ms > 0)
@@ -284,7 +168,7 @@ static int fillings_walk(struct chooser *s, const struct choice_candidate *most)
 			return rc;
 		below = k;
 		below.kept--;
-		if (is_worse(s, choice_bound_least_ms(way_of(s, &k)->bound, &below, s->device_bytes)))
+		if (is_worse(s, choice_bound_least_ms(choice_way_of(s, &k)->bound, &below, s->device_bytes)))
 			return 0;
 		rc = kept_lower(s, &k);
 	}
@@ -328,6 +212,11 @@ static int way_find(struct chooser *s, int ahead, int spills, const struct choic
 	int rc;
 
 	*way = (struct way){.ahead = ahead, .spills = spills, .states_end = INT_MAX};
+	if (chooser_estimates(s) && s->base->policy.order == ORDER_LAYER_MAJOR) {
+		way->slopes = mem_alloc((size_t)s->blocks + 1, sizeof(*way->slopes));
+		if (!way->slopes)
+			return ERR_NOMEM;
+	}
 	if (spills) {
 		way->weight_bytes = way[-1].weight_bytes;
 		way->state_bytes = way[-1].state_bytes;
@@ -387,7 +276,7 @@ static int all_judge(struct chooser *s)
 	int rc = candidate_plan(s, &k);
 
 	if (!rc && !candidate_fits(s, &k))
-		least_keep(s->choice, s, &k);
+		choice_least_keep(s->choice, s, &k);
 	if (rc || !candidate_fits(s, &k))
 		return rc;
 	rc = candidate_judge(s, &k);
@@ -449,7 +338,7 @@ static int filling_judge(struct chooser *s, struct filling *f)
 
 	if (f->states >= f->way->states_end || is_worse(s, f->bound_ms))
 		return 0;
-	rc = states_fill(s, &k, &is_fitting);
+	rc = choice_states_fill(s, &k, &is_fitting);
 	if (rc)
 		return rc;
 	if (is_fitting)
@@ -499,7 +388,7 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 	if (!rc)
 		rc = fillings_judge(&filled, s);
 	s->most_plans = 2 * s->choice->planned_count + 200;
-	s->most_ops = s->listed_ops + WALK_OPS;
+	s->most_ops = s->listed_ops + walk_ops(s);
 	if (filled.count)
 		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), choice_by_step);
 	for (int i = 0; i < filled.count && !rc; i++)

@@ -92,26 +92,26 @@ static void sample_close(struct sample *s)
 	mem_free(s->spans);
 }
 
-/* Stages run in the same order in all candidates, but for recomputation. Of estimates those of the last
- * micro-batch count, because plans of fewer have these too. */
-static int is_stage_run(const struct plan_op *op, int micro)
+/* Stages run in the same order in all candidates, but for recomputation. Of estimates only the last
+ * micro-batch counts, because plans of fewer have it too. */
+static int is_stage_run(const struct plan_op *op, int last)
 {
 	return op->queue == QUEUE_COMPUTE && op->stage >= 0 && op->kind != PLAN_OP_RECOMPUTE &&
-	       (micro < 0 || op->micro == micro);
+	       (last < 0 || op->micro == last);
 }
 
-/* micro -1: of all micro-batches. Returns the number of moments. */
-static int moments_find(int *moments, const struct plan *p, int micro)
+/* last: of an estimate the last micro-batch, else -1. Returns the number of moments. */
+static int moments_find(int *moments, const struct plan *p, int last)
 {
 	int count = 0, head = 0, spread = MOMENTS - MOMENTS_AT_HEAD, n = 0, found = 0;
 
 	for (int i = 0; i < p->op_count; i++)
-		if (is_stage_run(&p->ops[i], micro)) {
+		if (is_stage_run(&p->ops[i], last)) {
 			head = p->ops[i].kind == PLAN_OP_FORWARD ? count : head;
 			count++;
 		}
 	for (int i = 0, run = 0; i < p->op_count && found < MOMENTS; i++) {
-		if (!is_stage_run(&p->ops[i], micro))
+		if (!is_stage_run(&p->ops[i], last))
 			continue;
 		if (run - head > 0 && run - head <= MOMENTS_AT_HEAD) {
 			moments[found++] = i;
@@ -192,8 +192,8 @@ static void work_sum(const struct sample *s, const struct sums_to *to)
 }
 
 /* A buffer of no unit belongs to the group that uses it last. */
-static void bytes_sum(const struct plan *p, const int *moments, int moment_count, const struct sums_to *to,
-        int64_t times)
+static void bytes_sum(
+        const struct plan *p, const int *moments, int moment_count, const struct sums_to *to, int64_t times)
 {
 	for (int i = 0; i < p->buffer_count; i++) {
 		const struct plan_buffer *b = &p->buffers[i];

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "placement/host_memory.h"
 #include "placement/simulate.h"
 
@@ -117,9 +118,8 @@ int64_t candidate_growth(const struct chooser *s)
  * once, as in a shorter step. */
 static double micro_times(const struct chooser *s)
 {
-	return s->base->policy.order == ORDER_LAYER_MAJOR
-	               ? (double)s->base->policy.micro_batches / s->micros
-	               : 1;
+	return s->base->policy.order == ORDER_LAYER_MAJOR ? (double)s->base->policy.micro_batches / s->micros
+	                                                  : 1;
 }
 
 struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
@@ -162,8 +162,8 @@ static void memory_get(struct choice_candidate *k, const struct chooser *s, cons
 }
 
 /* Lists the plans: the memory is a bound. */
-static int memory_open(struct chooser *s, struct choice_candidate *k, struct engine **engine,
-        const struct engine_options *o)
+static int memory_open(
+        struct chooser *s, struct choice_candidate *k, struct engine **engine, const struct engine_options *o)
 {
 	int rc = engine_open(engine, o);
 
@@ -193,36 +193,120 @@ int candidate_open_fewer(struct chooser *s, const struct choice_candidate *k, st
 	return fewer_open(s, &fewer, engine);
 }
 
-/* Turns the memory of s->micros micro-batches into that of all. */
-static void memory_grow(const struct chooser *s, struct choice_candidate *k, const struct choice_candidate *fewer)
+/* Where the slope of the candidate is remembered; NULL: nowhere. */
+static struct choice_slope *slope_of(struct chooser *s, const struct choice_candidate *k)
 {
-	int64_t growth = candidate_growth(s);
+	for (int i = 0; i < s->way_count; i++)
+		if (s->ways[i].slopes && s->ways[i].ahead == k->ahead && s->ways[i].spills == k->spills)
+			return &s->ways[i].slopes[k->kept];
+	return NULL;
+}
 
-	k->device_bytes += growth * (k->device_bytes - fewer->device_bytes);
-	k->host_bytes += growth * (k->host_bytes - fewer->host_bytes);
-	k->link_bytes += growth * (k->link_bytes - fewer->link_bytes);
+static void slope_free(struct choice_slope *slope)
+{
+	mem_free(slope->device_bytes);
+	mem_free(slope->staging_bytes);
+}
+
+/* Sets bytes to those of more - fewer; ERR_INTERNAL if the plans differ by more than a micro-batch. */
+static int alive_subtract(int64_t *bytes, int count, const struct plan *fewer, enum plan_space space)
+{
+	int64_t *less;
+	int less_count = plan_alive(&less, fewer, space);
+
+	for (int i = 0; i < count && less_count == count; i++)
+		bytes[i] -= less[i];
+	mem_free(less);
+	return less_count < 0        ? less_count
+	       : less_count != count ? err_set(ERR_INTERNAL, "plans of %d and %d stages", count, less_count)
+	                             : 0;
+}
+
+/* Finds the slope from a plan with one micro-batch fewer. */
+static int slope_find(struct choice_slope *slope, struct chooser *s, const struct choice_candidate *k,
+        const struct plan *plan)
+{
+	struct choice_candidate less = *k;
+	struct engine *fewer = NULL;
+	int rc = fewer_open(s, &less, &fewer), count;
+
+	if (rc)
+		return rc;
+	slope->link_bytes = k->link_bytes - less.link_bytes;
+	slope->count = count = plan_alive(&slope->device_bytes, plan, SPACE_DEVICE);
+	if (count >= 0)
+		count = plan_alive(&slope->staging_bytes, plan, SPACE_STAGING);
+	rc = count < 0 ? count : 0;
+	if (!rc)
+		rc = alive_subtract(slope->device_bytes, count, engine_plan(fewer, PLAN_TRAIN), SPACE_DEVICE);
+	if (!rc)
+		rc = alive_subtract(
+		        slope->staging_bytes, count, engine_plan(fewer, PLAN_TRAIN), SPACE_STAGING);
+	slope->is_known = !rc;
+	engine_close(fewer);
+	return rc;
+}
+
+/* The most bytes of a space that all micro-batches use while a stage works. */
+static int grown_find(
+        int64_t *most, const struct plan *plan, enum plan_space space, const int64_t *slope, int64_t growth)
+{
+	int64_t *alive;
+	int count = plan_alive(&alive, plan, space);
+
+	*most = 0;
+	for (int i = 0; i < count; i++)
+		*most = max_i64(*most, alive[i] + growth * slope[i]);
+	mem_free(alive);
+	return count < 0 ? count : 0;
+}
+
+/* Finds the memory of an estimate: that of the plan, and by how much all micro-batches need more at one
+ * time. */
+static int memory_estimate(struct chooser *s, struct choice_candidate *k, struct engine *engine)
+{
+	const struct plan *plan = engine_plan(engine, PLAN_TRAIN);
+	struct choice_slope here = {0}, *slope = slope_of(s, k);
+	int64_t growth = candidate_growth(s), device_bytes, staging_bytes, more_bytes;
+	int64_t staging_before = plan->space_bytes[SPACE_STAGING];
+	int rc;
+
+	slope = slope ? slope : &here;
+	rc = slope->is_known ? 0 : slope_find(slope, s, k, plan);
+	if (!rc)
+		rc = grown_find(&device_bytes, plan, SPACE_DEVICE, slope->device_bytes, growth);
+	if (!rc)
+		rc = grown_find(&staging_bytes, plan, SPACE_STAGING, slope->staging_bytes, growth);
+	more_bytes = rc ? 0 : max_i64(device_bytes - k->device_bytes, 0);
+	k->is_placed = !rc && (!s->device_bytes || k->device_bytes + more_bytes <= s->device_bytes);
+	if (k->is_placed)
+		rc = engine_place(engine);
+	if (k->is_placed)
+		memory_get(k, s, engine);
+	if (!rc) {
+		k->device_bytes += more_bytes;
+		k->host_bytes += max_i64(staging_bytes - staging_before, 0) +
+		                 (s->limits->device_is_host ? more_bytes : 0);
+		k->link_bytes += growth * slope->link_bytes;
+	}
+	slope_free(&here);
+	return rc;
 }
 
 /* Finds a listed candidate's memory: a bound, and what it is if that may fit. */
 static int memory_find(struct chooser *s, struct choice_candidate *k, struct engine *engine)
 {
-	struct choice_candidate less = *k;
-	struct engine *fewer = NULL;
-	int rc = fewer_open(s, &less, &fewer);
+	int rc;
 
+	k->is_placed = 0;
+	if (chooser_estimates(s))
+		return memory_estimate(s, k, engine);
+	if (!candidate_fits_device(s, k))
+		return 0;
+	rc = engine_place(engine);
+	k->is_placed = !rc;
 	if (!rc)
-		memory_grow(s, k, &less);
-	k->is_placed = !rc && candidate_fits_device(s, k);
-	if (k->is_placed)
-		rc = engine_place(engine);
-	if (!rc && k->is_placed && fewer)
-		rc = engine_place(fewer);
-	if (!rc && k->is_placed) {
 		memory_get(k, s, engine);
-		memory_get(&less, s, fewer ? fewer : engine);
-		memory_grow(s, k, &less);
-	}
-	engine_close(fewer);
 	return rc;
 }
 
@@ -348,5 +432,10 @@ void chooser_close(struct chooser *s)
 	engine_close(s->engine);
 	unit_map_close(s->map);
 	mem_free(s->memo.slots);
+	for (int i = 0; i < s->way_count; i++) {
+		for (int kept = 0; kept <= s->blocks && s->ways[i].slopes; kept++)
+			slope_free(&s->ways[i].slopes[kept]);
+		mem_free(s->ways[i].slopes);
+	}
 	device_close(s->meta);
 }

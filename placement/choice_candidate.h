@@ -6,18 +6,26 @@
 #include "placement/choice_kinds.h"
 
 /* Plans of many equal micro-batches are alike, so a choice plans few. Each of these stands for several in the
- * clock. Memory grows by the same bytes with each micro-batch, and two small plans give it. What is found so is
- * an estimate; the best are planned whole (placement/choice_whole.h).
- */
+ * clock. Memory grows by the same bytes with each micro-batch, and two small plans give it. What is found so
+ * is an estimate; the best are planned whole (placement/choice_whole.h). */
 enum { CHOICE_MICROS = 4 };
+
+/* What one more micro-batch adds, in layer-major order by the way to stream and the kept blocks alone: bytes
+ * over the link, and in use on the device and in staging memory while each stage works on the first
+ * and on the last. */
+struct choice_slope {
+	int is_known, count;
+	int64_t link_bytes, *device_bytes, *staging_bytes; /* [count] */
+};
 
 /* A way to stream. The bytes of one more kept block, resident weight or state are a first guess, measured
  * with nothing else resident. */
 struct way {
 	int ahead, spills;
 	double kept_bytes, weight_bytes, state_bytes;
-	struct choice_bound *bound; /* of its candidates (placement/choice_bound.h); NULL: none */
-	int states_end;             /* so many states do not fit the device, even alone */
+	struct choice_slope *slopes; /* [kept blocks] of estimates */
+	struct choice_bound *bound;  /* of its candidates (placement/choice_bound.h); NULL: none */
+	int states_end;              /* so many states do not fit the device, even alone */
 };
 
 /* What is known of the candidates so far, so that none is planned or simulated twice: a hash table with open
@@ -32,7 +40,7 @@ struct chooser {
 	const struct engine_options *base;
 	const struct choice_limits *limits;
 	int64_t device_bytes, host_bytes; /* memory that a candidate may take now; 0: any */
-	int micros;           /* of a plan; fewer than the run's: candidates are estimates */
+	int micros;                       /* of a plan; fewer than the run's: candidates are estimates */
 	struct device *meta;
 	struct unit_map *map; /* of all candidates */
 	struct choice_memo memo;

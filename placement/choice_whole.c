@@ -10,17 +10,17 @@
 
 /* The best candidates are planned whole until their plans have so many operations, but at most so many plans,
  * and none that the estimate puts this far behind the best. */
-enum { WHOLE_OPS = 250000, WHOLE_PLANS = 6, ROUNDS = 4 };
+enum { WHOLE_OPS = 250000, WHOLE_PLANS = 4, ROUNDS = 4 };
 static const double whole_behind = 1.01;
 
 /* A budget of which the estimates leave this share unused is searched once more. */
-static const double unused_share = 1.0 / 64;
+static const double unused_share = 1.0 / 512;
 
 struct wholes {
 	struct chooser *s;
-	struct choice kept;                    /* those that fit */
-	struct choice_candidate least;         /* as in struct choice */
-	int64_t device_missed, host_missed;    /* bytes by which estimates were too low; negative: too high */
+	struct choice kept;                 /* those that fit */
+	struct choice_candidate least;      /* as in struct choice */
+	int64_t device_missed, host_missed; /* bytes by which estimates were too low; negative: too high */
 };
 
 static int fits(int64_t bytes, int64_t limit_bytes)
