@@ -55,29 +55,29 @@ static int parts_take(
 	return rc ? rc : model_experts_divide(s->model, 0);
 }
 
-/* Ranks sum the squares of their shards' gradients, so the last bits of the norm depend on where units end.
- * There, divided experts that train could change bits from one choice to the next. */
-static int may_change_bits(const struct session *s, const struct engine_options *o)
+/* Ranks sum the squares of their shards' gradients, so the last bits of the norm depend on where units
+ * end. Where ranks share experts that train, their units must not depend on budgets and offload: they are
+ * divided in every run. Adapters of experts are in the block's own unit. */
+static int must_divide(const struct session *s, const struct engine_options *o)
 {
 	int trains = 0;
 
 	for (int t = 0; t < s->model->tensor_count; t++)
-		trains |= s->model->tensors[t].trainable &&
-		          role_is_of_each_expert(s->model->tensors[t].role) &&
-		          !s->model->tensors[t].in_adapter;
-	return trains && o->world_size > 1;
+		trains |= s->model->tensors[t].trainable && role_is_of_each_expert(s->model->tensors[t].role);
+	return trains && (o->shard_ranks ? o->shard_ranks : o->world_size) > 1;
 }
 
 int session_spend(struct session *s, struct engine_options *o)
 {
 	const struct engine_options before = *o;
+	int is_divided = must_divide(s, o);
 	int64_t part;
-	int rc = model_experts_divide(s->model, 0);
+	int rc = model_experts_divide(s->model, is_divided ? model_experts_part_for(s->model) : 0);
 
 	if (rc || !budget_is_spent(s->config, o->device_budget_bytes))
 		return rc;
 	rc = budget_spend(&s->choice, o, s->config, &s->device_memory, s->machine, BUDGET_AS_A_RUN);
-	part = is_near_bound(&s->choice) || may_change_bits(s, o) ? 0 : model_experts_part_for(s->model);
+	part = is_near_bound(&s->choice) || is_divided ? 0 : model_experts_part_for(s->model);
 	if (!rc)
 		rc = world_broadcast(&part, sizeof(part), 0);
 	return rc || !part ? rc : parts_take(s, o, &before, part);

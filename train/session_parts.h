@@ -5,7 +5,7 @@
 #include "train/session.h"
 
 /* Spends the budget as budget_spend, with whole blocks and with divided experts, and takes what fits and has
- * the shorter step. Only where a budget is spent. Collective. */
+ * the shorter step. Where ranks share experts that train, these are always divided. Collective. */
 int session_spend(struct session *s, struct engine_options *o);
 
 #endif
