@@ -195,6 +195,13 @@ static void test_names(void **state)
 	text = file_of("numbers", "model/config.json");
 	assert_non_null(strstr(text, "\"LABEL_1\""));
 	mem_free(text);
+	write_file("named.csv",
+	        "text,kto_tag\ngood dog,yes\nbad cat,no\n"); /* a column that is read as a label */
+	assert_ferry(0, NULL, "train " NAMED "output_dir=%s/tagged_texts max_steps=1", work_dir, work_dir,
+	        work_dir);
+	text = file_of("tagged_texts", "model/config.json");
+	assert_non_null(strstr(text, "\"0\": \"no\",\n    \"1\": \"yes\""));
+	mem_free(text);
 	write_file("tags.jsonl", "{\"words\":[\"a\",\"dog\"],\"tags\":[\"O\",\"B-DOG\"]}\n");
 	assert_ferry(0, NULL,
 	        "train model=%s/bare data=%s/tags.jsonl output_dir=%s/tagged objective=token_classification "

@@ -15,13 +15,11 @@
 
 enum { NAMES_MAX = 10000 };
 
-static const char *const text_keys[] = {"label", "labels", NULL};
-
 /* What is known so far: names as keys, and whether one of them is no number. */
 struct found {
 	json_t *names;
 	int has_word, has_number;
-	const char *const *keys; /* usual columns */
+	int is_of_words;
 };
 
 static int is_number(const char *text)
@@ -45,14 +43,25 @@ static int take(struct found *f, const struct config *c, const json_t *value)
 	return json_object_set_new(f->names, name, json_true()) ? ERR_NOMEM : 0;
 }
 
+/* The label of a text, or the labels of words. */
+static const json_t *label_of(const struct found *f, const struct config *c, const json_t *record)
+{
+	const char *named = c->field_label && *c->field_label ? c->field_label : NULL;
+	const struct row_names names = {.fields = {[ROW_FIELD_LABEL] = named}};
+	const json_t *value = NULL;
+
+	if (named || !f->is_of_words)
+		return row_field(&names, record, ROW_FIELD_LABEL, NULL);
+	for (int i = 0; dataset_tag_names[i] && !value; i++)
+		value = json_object_get(record, dataset_tag_names[i]);
+	return value;
+}
+
 static int record_take(struct found *f, const struct config *c, const json_t *record)
 {
-	const json_t *value =
-	        c->field_label && *c->field_label ? json_object_get(record, c->field_label) : NULL;
+	const json_t *value = label_of(f, c, record);
 	int rc = 0;
 
-	for (int i = 0; !(c->field_label && *c->field_label) && f->keys[i] && !value; i++)
-		value = json_object_get(record, f->keys[i]);
 	if (!json_is_array(value))
 		return take(f, c, value);
 	for (size_t i = 0; i < json_array_size(value) && !rc; i++)
@@ -128,8 +137,8 @@ static int number_them(json_t **by_id, const json_t *found)
 
 int label_names_read(json_t **by_id, const struct config *c)
 {
-	int is_of_tokens = objective_of_config(c).type->labels.is_of_tokens;
-	struct found f = {.names = json_object(), .keys = is_of_tokens ? dataset_tag_names : text_keys};
+	struct found f = {
+	        .names = json_object(), .is_of_words = objective_of_config(c).type->labels.is_of_tokens};
 	struct data_sets sets = {0};
 	int rc = f.names ? 0 : ERR_NOMEM;
 
