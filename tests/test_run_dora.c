@@ -42,6 +42,31 @@ static void test_start(void **state)
 	}
 }
 
+/* Over a base that ferry quantizes, the magnitudes are the norms of the values that its codes stand for. */
+static void test_quantized(void **state)
+{
+	static const char *const formats[] = {"nf4", "nf4 base_double_quant=off", "fp4", "fp8", "int8"};
+	char keys[300];
+
+	(void)state;
+#define ALIKE "compute_dtype=fp32 overwrite_output_dir=on base_format=nf4 "
+	train("alone", ALIKE "per_device_train_batch_size=2 cpu_offload=on");
+	train("parted", ALIKE "per_device_train_batch_size=1 ranks=2");
+	assert_near_losses("alone", "parted", 4, 1e-5, "two ranks");
+	train("unquantized", "compute_dtype=fp32 overwrite_output_dir=on");
+	for (size_t f = 0; f < sizeof(formats) / sizeof(*formats); f++) {
+		snprintf(keys, sizeof(keys), "compute_dtype=fp32 overwrite_output_dir=on base_format=%s",
+		        formats[f]);
+		train("with", keys);
+		snprintf(keys, sizeof(keys),
+		        "compute_dtype=fp32 overwrite_output_dir=on use_dora=off base_format=%s", formats[f]);
+		train("without", keys);
+		assert_near_losses("with", "without", 1, 1e-6, formats[f]);
+		assert_true(fabs(metric_of("with", 1, "loss") - metric_of("unquantized", 1, "loss")) > 1e-5);
+		assert_true(fabs(metric_of("with", 4, "loss") - metric_of("without", 4, "loss")) > 1e-5);
+	}
+}
+
 static void test_same(void **state)
 {
 	(void)state;
@@ -68,7 +93,7 @@ static void assert_refused(const struct run_model *m, const char *keys, const ch
 
 static void test_refused(void **state)
 {
-	static const char *const cases[][2] = {{"base_format=nf4", "use_dora: DoRA over a base"},
+	static const char *const cases[][2] = {
 	        {"init_weights=random", "use_dora: DoRA begins with the norms"},
 	        {"trainable=.*q_proj.weight", "q_proj.weight trains itself"}};
 	struct run_model mixture;
@@ -88,6 +113,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_start),
+	        cmocka_unit_test(test_quantized),
 	        cmocka_unit_test(test_same),
 	        cmocka_unit_test(test_refused),
 	};

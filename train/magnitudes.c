@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "checkpoint/file/weights.h"
 #include "model/adapter.h"
+#include "optim/weight_rounded.h"
 
 #include <math.h>
 
@@ -29,26 +30,87 @@ static float seen(const struct config *c, float x)
 	return (enum dtype)c->compute_dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(x)) : x;
 }
 
-/* Adds the squares of a matrix to those of its rows [first, first + count). `piece`: PLANE_PIECE_COUNT. */
-static int squares_add(
-        double *sum, const struct session *s, int matrix, int64_t first, int64_t count, float *piece)
+/* Reads elements of a matrix; import takes PLANE_PIECE_COUNT at once. */
+static int piece_read(const struct session *s, float *piece, int matrix, int64_t first, int64_t count)
+{
+	int err = 0;
+
+	for (int64_t at = 0, n; at < count && !err; at += n) {
+		n = min_i64(PLANE_PIECE_COUNT, count - at);
+		err = hf_import_read(s->import, piece + at, matrix, first + at, n);
+	}
+	return err;
+}
+
+/* The format with codes that a matrix gets while loading; NULL: it keeps the values of its files. */
+static const struct weight_format *quantized_to(const struct model_tensor *t)
+{
+	return t->kept && t->kept != t->stored && weight_format_is_coded(t->kept) ? t->kept : NULL;
+}
+
+/* With double quantization scales depend on all others: the whole matrix is read once more. */
+static int scales_find(const struct session *s, struct weight_rounded *w, int matrix, float *piece)
 {
 	const struct model_tensor *t = &s->model->tensors[matrix];
+	int err = 0;
+
+	if (w->format->scale != CODE_SCALE_NESTED)
+		return 0;
+	for (int64_t at = 0, n; at < t->count && !err; at += n) {
+		n = min_i64(w->most, t->count - at);
+		err = piece_read(s, piece, matrix, at, n);
+		if (!err)
+			weight_rounded_see(w, piece, at, n);
+	}
+	return err ? err : weight_rounded_end(w, model_tensor_rows(t));
+}
+
+/* Adds the squares of elements [at, at + n) to those of rows [first, first + count). */
+static void piece_add(double *sum, const struct session *s, int matrix, int64_t first, int64_t count,
+        const float *piece, int64_t at, int64_t n)
+{
+	const struct model_tensor *t = &s->model->tensors[matrix];
+	int is_turned = model_matrix_is_turned(s->model, t);
+	int64_t cols = model_tensor_cols(t);
+
+	for (int64_t i = 0; i < n; i++) {
+		int64_t row = (is_turned ? (at + i) % cols : (at + i) / cols) - first;
+		double x = seen(s->config, piece[i]);
+
+		if (row >= 0 && row < count)
+			sum[row] += x * x;
+	}
+}
+
+/* Adds the squares of a matrix to those of its rows [first, first + count). */
+static int squares_add(double *sum, const struct session *s, int matrix, int64_t first, int64_t count)
+{
+	const struct model_tensor *t = &s->model->tensors[matrix];
+	const struct weight_format *format = quantized_to(t);
 	int is_turned = model_matrix_is_turned(s->model, t), err = 0;
 	int64_t cols = model_tensor_cols(t), at = is_turned ? 0 : first * cols,
-	        end = is_turned ? t->count : (first + count) * cols;
+	        end = is_turned ? t->count : (first + count) * cols, most = PLANE_PIECE_COUNT;
+	struct weight_rounded w = {0};
+	float *piece;
 
-	for (int64_t n; at < end && !err; at += n) {
-		n = min_i64(PLANE_PIECE_COUNT, end - at);
-		err = hf_import_read(s->import, piece, matrix, at, n);
-		for (int64_t i = 0; i < n && !err; i++) {
-			int64_t row = (is_turned ? (at + i) % cols : (at + i) / cols) - first;
-			double x = seen(s->config, piece[i]);
-
-			if (row >= 0 && row < count)
-				sum[row] += x * x;
-		}
+	if (format)
+		err = weight_rounded_open(&w, format, model_tensor_rows(t), cols, PLANE_PIECE_COUNT);
+	if (!err && format)
+		most = w.most;
+	piece = err ? NULL : mem_alloc((size_t)most, sizeof(*piece));
+	err = err || piece ? err : ERR_NOMEM;
+	if (!err && format)
+		err = scales_find(s, &w, matrix, piece);
+	for (int64_t n, from = at / most * most; from < end && !err; from += n) {
+		n = min_i64(most, (format ? t->count : end) - from);
+		err = piece_read(s, piece, matrix, from, n);
+		if (!err && format)
+			weight_rounded_put(&w, piece, from, n);
+		if (!err)
+			piece_add(sum, s, matrix, first, count, piece, from, n);
 	}
+	weight_rounded_close(&w);
+	mem_free(piece);
 	return err;
 }
 
@@ -56,16 +118,13 @@ static int range_load(const struct session *s, struct weights_target *target, co
 {
 	int matrix = matrix_of(s->model, range->tensor);
 	double *sum = mem_alloc((size_t)range->count, sizeof(*sum));
-	float *norm = mem_alloc((size_t)range->count, sizeof(*norm)),
-	      *piece = mem_alloc(PLANE_PIECE_COUNT, sizeof(*piece));
-	int err = sum && norm && piece ? squares_add(sum, s, matrix, range->first, range->count, piece)
-	                               : ERR_NOMEM;
+	float *norm = mem_alloc((size_t)range->count, sizeof(*norm));
+	int err = sum && norm ? squares_add(sum, s, matrix, range->first, range->count) : ERR_NOMEM;
 
 	for (int64_t i = 0; i < range->count && !err; i++)
 		norm[i] = (float)sqrt(sum[i]);
 	if (!err)
 		err = weights_put(target, FORMAT_F32, range->tensor, range->first, range->count, norm);
-	mem_free(piece);
 	mem_free(norm);
 	mem_free(sum);
 	return err;
@@ -108,12 +167,6 @@ int magnitudes_check(const struct session *s)
 			        "%s: %s trains itself, so DoRA of it is not supported; exclude it from "
 			        "trainable",
 			        where, s->model->tensors[matrix].name);
-		if (!c->lora_adapter && s->model->tensors[matrix].kept &&
-		        s->model->tensors[matrix].kept != s->model->tensors[matrix].stored)
-			return err_set(ERR_UNSUPPORTED,
-			        "%s: DoRA over a base that base_format=%s quantizes is not supported; set "
-			        "base_format=bf16",
-			        where, config_text(c, "base_format"));
 	}
 	return 0;
 }
