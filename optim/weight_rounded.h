@@ -1,12 +1,12 @@
-/* The values that a format with codes keeps of a matrix, found piece by piece: for what depends on them before
- * the codes are in their place. */
+/* The values that a format with codes keeps of a matrix, found piece by piece: for what depends on them
+ * before the codes are in their place. */
 #ifndef FERRY_OPTIM_WEIGHT_ROUNDED_H
 #define FERRY_OPTIM_WEIGHT_ROUNDED_H
 
 #include "optim/weight_format.h"
 
-/* NESTED scales follow from those of the whole matrix: so all of it goes through weight_rounded_see first, and
- * then through weight_rounded. With other scales weight_rounded is enough. */
+/* NESTED scales follow from those of the whole matrix: so all of it goes through weight_rounded_see first,
+ * then through weight_rounded_put. With other scales the second is enough. */
 struct weight_rounded {
 	const struct weight_format *format;
 	int64_t cols;
