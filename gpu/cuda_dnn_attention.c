@@ -19,6 +19,7 @@ struct choice {
 	struct dnn_sort sort;
 	struct dnn_plan plan; /* .plan NULL: not for cuDNN */
 	struct cuda_dnn_part part;
+	struct choice *next;
 };
 
 struct cuda_dnn {
@@ -26,17 +27,16 @@ struct cuda_dnn {
 	cudnnHandle_t handle;
 	void *workspace;
 	int64_t workspace_bytes;
+	/* One for each sort of op so far, without a limit: what runs must not depend on what ran before, or a
+	 * resumed run would have other bits. A plan takes a second to make; each number of documents in a
+	 * micro-batch is a sort of its own. */
 	struct choice *choices;
-	int choice_count;
 	/* values that graphs get by address of host memory */
 	float masked, one;
 	int said_refused;
 };
 
 /* ---- open, close ---- */
-
-/* A plan takes a second to make; each number of documents in a micro-batch is a sort of its own. */
-enum { SORTS_MAX = 64 };
 
 static int dnn_start(struct cuda_dnn *d)
 {
@@ -50,10 +50,9 @@ static int dnn_start(struct cuda_dnn *d)
 		d->handle = NULL;
 		return err_set(ERR_UNSUPPORTED, "cudnnCreate: %s", d->f.cudnnGetErrorString(status));
 	}
-	d->choices = mem_alloc(SORTS_MAX, sizeof(*d->choices));
 	d->masked = d->f.cudnnGetVersion() >= 91000 ? -INFINITY : -FLT_MAX;
 	d->one = 1;
-	return d->choices ? 0 : ERR_NOMEM;
+	return 0;
 }
 
 int cuda_dnn_open(struct cuda_dnn **dnn, enum device_attention wish, void *workspace, int64_t workspace_bytes)
@@ -83,11 +82,13 @@ void cuda_dnn_close(struct cuda_dnn *dnn)
 {
 	if (!dnn)
 		return;
-	for (int i = 0; i < dnn->choice_count; i++)
-		dnn_plan_close(&dnn->f, &dnn->choices[i].plan);
+	for (struct choice *c = dnn->choices, *next; c; c = next) {
+		next = c->next;
+		dnn_plan_close(&dnn->f, &c->plan);
+		mem_free(c);
+	}
 	if (dnn->handle)
 		dnn->f.cudnnDestroy(dnn->handle);
-	mem_free(dnn->choices);
 	mem_free(dnn);
 }
 
@@ -237,17 +238,19 @@ static int parts_plan(struct choice *c, struct cuda_dnn *d, int64_t room_bytes)
 	return 0;
 }
 
+/* NULL without memory. */
 static const struct choice *choice_of(struct cuda_dnn *d, const struct dnn_sort *s, int64_t room_bytes)
 {
 	struct choice *c;
 
-	for (int i = 0; i < d->choice_count; i++)
-		if (sort_is(&d->choices[i].sort, s))
-			return &d->choices[i];
-	if (d->choice_count == SORTS_MAX)
+	for (c = d->choices; c; c = c->next)
+		if (sort_is(&c->sort, s))
+			return c;
+	c = mem_alloc(1, sizeof(*c));
+	if (!c)
 		return NULL;
-	c = &d->choices[d->choice_count++];
-	c->sort = *s;
+	*c = (struct choice){.sort = *s, .next = d->choices};
+	d->choices = c;
 	if (parts_plan(c, d, room_bytes))
 		log_warn("attention%s of %" PRId64 " documents of %" PRId64 " tokens, %" PRId64
 		         " heads of %" PRId64 " runs on ferry's own kernel: %s",
@@ -350,7 +353,9 @@ int cuda_dnn_attention(struct cuda_dnn *dnn, const struct cuda_launch *at, const
 		return refuse(dnn, &o);
 	room = room_of(dnn, &o);
 	c = choice_of(dnn, &s, room.bytes);
-	if (!c || !c->plan.plan || c->plan.workspace_bytes > room.bytes)
+	if (!c)
+		return ERR_NOMEM;
+	if (!c->plan.plan || c->plan.workspace_bytes > room.bytes)
 		return 1;
 	status = dnn->f.cudnnSetStream(dnn->handle, at->stream);
 	if (status)

@@ -461,7 +461,20 @@ static __global__ void large_kernel(float *out, int count)
 	out[me()] = a[count - 1];
 }
 
-extern "C" int planted_start_large(float *out, int bytes, int asked)
+/* The same beside an array. */
+static __global__ void beside_kernel(float *out, int count)
+{
+	SHARED(float, b, 4096);
+	SHARED_DYNAMIC(float, a);
+
+	for (int i = (int)threadIdx.x; i < count; i += THREADS)
+		a[i] = 1;
+	b[threadIdx.x] = 1;
+	__syncthreads();
+	out[me()] = a[count - 1] + b[threadIdx.x];
+}
+
+static int shared_start(void (*kernel)(float *, int), float *out, int bytes, int asked)
 {
 	cudaLaunchConfig_t config = {};
 	cudaError_t error = cudaSuccess;
@@ -471,11 +484,21 @@ extern "C" int planted_start_large(float *out, int bytes, int asked)
 	config.dynamicSmemBytes = (size_t)bytes;
 	if (asked)
 		error = cudaFuncSetAttribute(
-		        (const void *)large_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+		        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	if (!error && asked > 1)
-		error = cudaFuncSetAttribute((const void *)large_kernel,
+		error = cudaFuncSetAttribute((const void *)kernel,
 		        cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 	if (!error)
-		error = cudaLaunchKernelEx(&config, large_kernel, out, bytes / 4);
+		error = cudaLaunchKernelEx(&config, kernel, out, bytes / 4);
 	return cuda_check(error, "large");
+}
+
+extern "C" int planted_start_large(float *out, int bytes, int asked)
+{
+	return shared_start(large_kernel, out, bytes, asked);
+}
+
+extern "C" int planted_start_beside(float *out, int bytes, int asked)
+{
+	return shared_start(beside_kernel, out, bytes, asked);
 }

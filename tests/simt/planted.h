@@ -68,6 +68,9 @@ int planted_start_inexact(float *out, const float *in);
  * carve-out too. */
 int planted_start_large(float *out, int bytes, int asked);
 
+/* The same for a kernel with an array of 16 KiB beside. */
+int planted_start_beside(float *out, int bytes, int asked);
+
 #ifdef __cplusplus
 }
 #endif

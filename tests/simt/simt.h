@@ -79,6 +79,8 @@ void simt_note_write(const void *at, size_t bytes);
 /* simt_set_dynamic_max is cudaFuncSetAttribute: the maximum dynamic shared memory of a kernel.
  * simt_check_config checks a launch: 0 or a cudaError_t. */
 int simt_set_dynamic_max(const void *kernel, int bytes);
+/* 1 after simt_set_dynamic_max. Other kernels have SIMT_SHARED_PLAIN for their arrays and dynamic memory. */
+int simt_asked_for_dynamic(const void *kernel);
 /* The kernel's preferred share of shared memory in percent. Stricter than CUDA: a launch with much
  * dynamic shared memory needs 100. With the driver's own choice a multiprocessor may have room for one
  * block instead of two. */

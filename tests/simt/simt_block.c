@@ -46,7 +46,9 @@ static void *array_find(const void *site, size_t bytes)
 	if (site)
 		machine.static_bytes += (bytes + 15) / 16 * 16;
 	if (i == ARRAYS_MAX || machine.static_bytes > SIMT_SHARED_PLAIN ||
-	        machine.static_bytes + machine.launch->dynamic_bytes > (size_t)simt_shared_max())
+	        machine.static_bytes + machine.launch->dynamic_bytes >
+	                (simt_asked_for_dynamic(machine.launch->kernel) ? (size_t)simt_shared_max()
+	                                                                : (size_t)SIMT_SHARED_PLAIN))
 		thread_stop(FOUND_FAILURE, "too much shared memory: %zu bytes in arrays, %zu dynamic",
 		        machine.static_bytes, machine.launch->dynamic_bytes);
 	a[i].site = site;

@@ -472,6 +472,15 @@ int simt_set_dynamic_max(const void *kernel, int bytes)
 	return 0;
 }
 
+int simt_asked_for_dynamic(const void *kernel)
+{
+	int i = 0;
+
+	while (i < dynamic_max_count && dynamic_max[i].kernel != kernel)
+		i++;
+	return i < dynamic_max_count;
+}
+
 void simt_set_carveout(const void *kernel, int percent)
 {
 	for (int i = 0; i < dynamic_max_count; i++)

@@ -252,6 +252,13 @@ static void test_dynamic_limit(void **state)
 	assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
 	assert_int_not_equal(planted_start_large(out, simt_shared_max() + 16, 2), 0);
 	start_again();
+	check_ok(planted_start_beside(out, 32 << 10, 0)); /* 48 KiB with its array */
+	assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
+	check_ok(planted_start_beside(out, (32 << 10) + 16, 0));
+	assert_int_not_equal(cudaStreamSynchronize(NULL), cudaSuccess);
+	start_again();
+	check_ok(planted_start_beside(out, (32 << 10) + 16, 2));
+	assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
 }
 
 int main(void)
