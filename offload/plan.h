@@ -44,9 +44,9 @@ struct plan_policy {
 	int resident_weights, resident_states;
 	/* Number of blocks' groups, from the head on, that keep activations regardless of `activations`. */
 	int kept_blocks;
-	/* Number of blocks' groups, from the first that backward reaches on, whose activations go to host
-	 * memory after forward and come back before backward, so that they are not computed again. Those that
-	 * are kept, and experts in parts, are not among them. */
+	/* Number of blocks' groups whose activations go to host memory after forward and come back before
+	 * backward, so that they are not computed again. They are spread evenly over those that backward
+	 * reaches and that do not keep them; experts in parts are not among them. */
 	int hosted_blocks;
 	enum activation_policy activations;
 	enum visit_order order;

@@ -30,16 +30,24 @@ int group_keeps(const struct builder *b, int g)
 	       (o->activations == ACTIVATION_KEEP || place >= head - o->kept_blocks);
 }
 
+/* Blocks that backward reaches and that do not keep their activations have places from 0 on. Those that host
+ * them are spread evenly, so that copies of one run beside the work of several. */
 int group_hosts(const struct builder *b, int g)
 {
 	const struct model_group *group = &b->model->groups[g];
-	int first = 0;
+	int64_t hosted = b->p->policy.hosted_blocks, place, all;
+	int first = 0, end = b->group_count - 1;
 
-	while (first < b->group_count && (first < b->train_group || b->model->groups[first].layer < 0))
+	if (!hosted || b->p->kind != PLAN_TRAIN || group->layer < 0 || group->first != group->last ||
+	        group->first < b->train_group || group_keeps(b, g))
+		return 0;
+	while (first < b->train_group || b->model->groups[first].layer < 0)
 		first++;
-	return b->p->kind == PLAN_TRAIN && group->layer >= 0 && group->first == group->last && g >= first &&
-	       !group_keeps(b, g) &&
-	       group->place - b->model->groups[first].place < b->p->policy.hosted_blocks;
+	while (b->model->groups[end - 1].layer < 0 || group_keeps(b, end - 1))
+		end--;
+	place = group->place - b->model->groups[first].place;
+	all = b->model->groups[end - 1].place - b->model->groups[first].place + 1;
+	return hosted >= all || place * hosted % all < hosted;
 }
 
 /* Whether the visit's backward begins with forward of some stages again. These belong to the first of the

@@ -120,7 +120,7 @@ struct builder {
 	int *spilled;             /* [group][micro] block inputs in staging memory */
 	int *acts_kept;           /* [group][micro] */
 	int *acts_spilled;        /* [group][micro] activations in staging memory */
-	int spilling;             /* activations whose copy to the host may still run; -1: none */
+	int spilling;             /* the last activations that went to the host; -1: none */
 	int *acts;                /* [micro] activations of the groups that share them, while they run */
 	int *dx;                  /* [micro] */
 	int *value, *value_grad;  /* [value][micro] */

@@ -186,15 +186,25 @@ static void acts_refill(struct builder *b, int v, int m)
 	p->h2d_bytes += acts_bytes(b, g);
 }
 
-/* Copies run beside work: activations come back during the work before theirs, of this visit's micro-batches
- * or the last one of the visit before. */
+/* Whether the visit is a backward that needs activations from the host. */
+static int visit_refills(const struct builder *b, int v)
+{
+	return visit_is_backward(b, v) && group_hosts(b, visit_group(b, v));
+}
+
+/* Copies run beside work: as soon as those of one micro-batch's backward are there, the next ones follow, of
+ * this visit or of the next that needs any. So two are on the device at once. */
 static void acts_refills(struct builder *b, int v, int m, int m0, int m1)
 {
-	acts_refill(b, v, m);
-	if (m + 1 < m1)
+	if (visit_refills(b, v))
+		acts_refill(b, v, m);
+	if (visit_refills(b, v) && m + 1 < m1) {
 		acts_refill(b, v, m + 1);
-	else
-		acts_refill(b, v + 1, m0);
+		return;
+	}
+	for (v++; v < b->visit_count && !visit_refills(b, v);)
+		v++;
+	acts_refill(b, v, m0);
 }
 
 /* Groups that share activations get them at the first of their visits, for all micro-batches. */
@@ -343,10 +353,11 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 	if (has_vectors)
 		visit_vectors(b, v, m0, m1, scratch);
 	for (int m = m0; m < m1 && !has_vectors; m++) {
-		int spilling = b->spilling; /* its bytes stay while the next work runs beside the copy */
+		int spilling =
+		        b->spilling; /* its bytes stay until the next spill: work runs beside the copy */
 
-		b->spilling = -1;
-		acts_refills(b, v, m, m0, m1);
+		if (v >= b->group_count - 1)
+			acts_refills(b, v, m, m0, m1);
 		if (visit_is_backward(b, v))
 			visit_backward(b, v, m, scratch);
 		else if (group_is_head(b, g))
@@ -355,7 +366,8 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 			visit_forward(b, v, m, scratch);
 		if (!visit_is_backward(b, v) && group_spills(b, g))
 			spills_emit(b, g, m);
-		plan_hold_buffer(b->p, spilling);
+		if (!visit_is_backward(b, v) && !group_is_head(b, g))
+			plan_hold_buffer(b->p, spilling);
 	}
 	fetches_hold(b, v);
 	fetches_emit(b, v, EMIT_AFTER);

@@ -3,6 +3,7 @@
 
 #include "placement/choice_bound.h"
 #include "placement/choice_fill.h"
+#include "placement/choice_hosted.h"
 #include "placement/choice_whole.h"
 
 #include "base/err.h"
@@ -421,6 +422,8 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 		rc = chooser_estimates(&s) ? choice_whole_find(&s, estimates_find, freedom)
 		                           : ways_judge(&s, freedom);
 	best_find(choice);
+	if (!rc && freedom->activations)
+		rc = choice_host(choice, o, limits, freedom->residency, speed);
 	for (int i = s.way_count - 1; i >= 0; i--)
 		choice_bound_close(s.ways[i].bound);
 	chooser_close(&s);

@@ -94,6 +94,7 @@ void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
 	p->resident_states = k->states;
 	p->resident_weights = k->weights;
 	p->kept_blocks = k->kept;
+	p->hosted_blocks = k->hosted;
 	if (k->spills)
 		p->activations = ACTIVATION_OFFLOAD;
 	if (k->ahead == 0) {

@@ -10,6 +10,7 @@ struct choice_candidate {
 	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
 	int spills; /* 1: block inputs go to host memory */
 	int states, kept, weights;
+	int hosted;       /* blocks whose activations are in host memory (placement/choice_hosted.h) */
 	int weights_stay; /* those of `weights` that save a fetch (offload/plan_residency.c) */
 	int is_placed;    /* 0: its memory is a lower bound, which does not fit */
 	int64_t device_bytes, host_bytes, link_bytes;

@@ -89,6 +89,9 @@ void device_memory_resident_text(struct str *out, const struct device_memory *de
 		        parts[i].noun);
 		before = ", ";
 	}
+	if (m->hosted_blocks)
+		str_printf(out, "%sactivations of %d of %d layers wait in host memory",
+		        out->len_bytes ? "; " : "", m->hosted_blocks, units->model->block_group_count);
 	if (m->spared_bytes > 0) {
 		str_add(out, "; saves ");
 		quantity_bytes(out, m->spared_bytes);

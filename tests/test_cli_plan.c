@@ -441,6 +441,34 @@ static void test_mistakes_are_named(void **state)
 	json_decref(plan);
 }
 
+/* Activations wait in host memory where that is faster than computing them again, with at least the bytes of
+ * the blocks on the link; not where host memory lacks the room. */
+static void test_activations_wait_in_host_memory(void **state)
+{
+	static const char lora[] = "max_length=4096 per_device_train_batch_size=4 "
+	                           "gradient_accumulation_steps=1 lora_rank=16 ";
+	char small[200], never[200];
+	json_t *roomy_one, *small_one, *recomputed;
+
+	(void)state;
+	snprintf(small, sizeof(small), "%s ram_budget=160GiB", lora);
+	snprintf(never, sizeof(never), "%s activations=offload", lora);
+	roomy_one = plan_of("llama-2-70b", "workstation-rtx-4090", lora);
+	small_one = plan_of("llama-2-70b", "workstation-rtx-4090", small);
+	recomputed = plan_of("llama-2-70b", "workstation-rtx-4090", never);
+	assert_true(real_of(roomy_one, "hosted_blocks") > 60);
+	assert_true(real_of(roomy_one, "step_ms") < 0.8 * real_of(recomputed, "step_ms"));
+	assert_true(real_of(roomy_one, "step_ms") >= 0.999 * real_of(roomy_one, "bound_ms"));
+	assert_true(real_of(roomy_one, "d2h_bytes") >
+	            real_of(recomputed, "d2h_bytes") + real_of(roomy_one, "hosted_blocks") * 2e9);
+	assert_true(real_of(small_one, "hosted_blocks") < 20);
+	assert_true(real_of(small_one, "host_need_bytes") <= 160.0 * (1 << 30));
+	assert_true(real_of(recomputed, "hosted_blocks") == 0);
+	json_decref(roomy_one);
+	json_decref(small_one);
+	json_decref(recomputed);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -455,6 +483,7 @@ int main(void)
 	        cmocka_unit_test(test_less_than_fsdp_was_seen_to_take),
 	        cmocka_unit_test(test_the_clock_follows_the_machine),
 	        cmocka_unit_test(test_large_models_fit),
+	        cmocka_unit_test(test_activations_wait_in_host_memory),
 	        cmocka_unit_test(test_mistakes_are_named),
 	};
 
