@@ -131,7 +131,8 @@ static void test_case(void **state)
 	check_files(model, json_object_get(test, "files"));
 	check_settings(&model->config, json_object_get(test, "settings"));
 	if (json_object_get(test, "losses")) {
-		check_run(model, test, &(struct bounds){DTYPE_F32, 2e-5, is_draw ? 1e-4 : 2e-5, 0.01});
+		check_run(model, test,
+		        &(struct bounds){DTYPE_F32, is_draw ? 1e-4 : 2e-5, is_draw ? 1e-4 : 2e-5, 0.01});
 		if (!has_experts(model) && !is_draw)
 			check_run(model, test, &(struct bounds){DTYPE_BF16, 0.3, 0.15, 0.2});
 	} else

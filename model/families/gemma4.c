@@ -266,11 +266,11 @@ static void read_experts(struct config_reader *r, struct model_config *c)
 	        !config_has(r, "moe_intermediate_size"))
 		config_fail(r, ERR_INPUT,
 		        "enable_moe_block needs num_experts, top_k_experts and moe_intermediate_size");
-	if (c->input_columns)
-		config_fail(r, ERR_UNSUPPORTED, "enable_moe_block needs hidden_size_per_layer_input 0");
 	config_read_experts(r, &e, &keys);
 	c->tensor_set = WITH_EXPERTS;
 	config_set_all_sparse(r, c, &e);
+	for (int64_t l = 0; l < c->L; l++)
+		c->block[l].experts.shared = c->block[l].F ? c->block[l].F : c->F;
 	config_set_has(c, ROLE_POST_NORM2_W, 0);
 }
 

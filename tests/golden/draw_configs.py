@@ -18,7 +18,7 @@ import transformers
 
 import make_config_golden as golden
 from config_base import ABSENT, BASE, EXPERTS, ROWS
-from config_wholes import MUSE, MUSE_TOWER, QWEN_IDS, QWEN_TOWER
+from config_wholes import GEMMA4_IDS, MUSE, MUSE_TOWER, QWEN_IDS, QWEN_TOWER
 
 ACTS = ["silu", "gelu", "relu", "gelu_pytorch_tanh"]
 BOTH = [ABSENT, True, False]
@@ -101,11 +101,15 @@ def qwen3_next(r):
                                                 mlp_only_layers=[None, [], [0], [0, 2]])}
 
 
+def whole(r, kind, keys, **others):
+    """A model with towers. transformers reads the whole's word on the head, not the text's."""
+    text = {k: v for k, v in {**BASE.get(kind, MUSE), **keys}.items() if v is not ABSENT}
+    tied = {k: v for k, v in some(r, tie_word_embeddings=BOTH).items() if v is not ABSENT}
+    return dict(text_config=dict(text, model_type=kind, tie_word_embeddings=False), **others, **tied)
+
+
 def whole_qwen(r):
-    text = {k: v for k, v in {**BASE["qwen3_5_text"], **qwen3_5(r)}.items() if v is not ABSENT}
-    text["tie_word_embeddings"] = False  # transformers reads the whole's
-    return dict(text_config=dict(text, model_type="qwen3_5_text"), vision_config=dict(QWEN_TOWER, num_position_embeddings=4),
-                **QWEN_IDS, **{k: v for k, v in some(r, tie_word_embeddings=BOTH).items() if v is not ABSENT})
+    return whole(r, "qwen3_5_text", qwen3_5(r), vision_config=dict(QWEN_TOWER, num_position_embeddings=4), **QWEN_IDS)
 
 
 def gemma4_ropes(r):
@@ -124,7 +128,7 @@ def gemma4(r, unified=False):
                  num_global_key_value_heads=[None, 1, 2, 4], attention_k_eq_v=BOTH, sliding_window=[1, 3, 40],
                  final_logit_softcapping=[None, 2.0], hidden_activation=["gelu_pytorch_tanh", "silu", "gelu"],
                  use_double_wide_mlp=BOTH, use_bidirectional_attention=[None] + ["vision"])
-    keys.pop("rms_norm_eps", None)
+    keys["rms_norm_eps"] = r.choice([0.1, 1.0])  # a smaller one costs digits here
     if keys.get("pad_token_id") == -1:
         del keys["pad_token_id"]
     keys.update(gemma4_ropes(r))
@@ -149,6 +153,14 @@ def gemma4_unified(r):
     return gemma4(r, unified=True)
 
 
+def whole_gemma4(r):
+    tower = dict(model_type="gemma4_vision", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                 num_key_value_heads=2, head_dim=8, patch_size=4, position_embedding_size=12, pooling_kernel_size=2)
+    keys = {"pad_token_id": 0, **gemma4(r), "use_bidirectional_attention": None}
+    keys["pad_token_id"] = keys["pad_token_id"] or 0
+    return whole(r, "gemma4_text", keys, vision_config=tower, audio_config=None, **GEMMA4_IDS)
+
+
 def muse(r):
     keys = usual(r, attention_bias=BOTH, num_key_value_heads=[1, 2, 4], head_dim=[4, 6, 12], sliding_window=[1, 3, 40],
                  final_logit_softcapping=[2.0], hidden_activation=ACTS, qk_scale_factor=[0.5, 2.0], output_multiplier=[0.3, 2.0],
@@ -161,10 +173,7 @@ def muse(r):
         keys.update(num_hidden_layers=r.randint(1, 6))
     if r.random() < 0.3:
         keys["layer_rope_theta"] = [r.choice([0, 1, 500000.0]) for _ in range(keys["num_hidden_layers"])]
-    text = {k: v for k, v in {**MUSE, **keys}.items() if v is not ABSENT}
-    text["tie_word_embeddings"] = False  # transformers reads the whole's
-    return dict(text_config=text, vision_config=MUSE_TOWER,
-                **{k: v for k, v in some(r, tie_word_embeddings=BOTH).items() if v is not ABSENT})
+    return whole(r, "muse_glimmer_text", keys, vision_config=MUSE_TOWER)
 
 
 def lfm2(r):
@@ -286,7 +295,7 @@ def deepseek_v2(r):
 
 
 DRAWS = {"qwen3_5_text": qwen3_5, "qwen3_5": whole_qwen, "qwen3_5_moe_text": qwen3_5_moe, "qwen3_next": qwen3_next,
-         "gemma4_text": gemma4, "gemma4_unified_text": gemma4_unified, "muse_glimmer": muse, "lfm2": lfm2,
+         "gemma4_text": gemma4, "gemma4": whole_gemma4, "gemma4_unified_text": gemma4_unified, "muse_glimmer": muse, "lfm2": lfm2,
          "nemotron_h": nemotron, "granitemoehybrid": granite, "falcon_h1": falcon, "glm4_moe": glm4_moe, "olmoe": olmoe,
          "qwen2_moe": qwen2_moe, "deepseek_v2": deepseek_v2}
 
