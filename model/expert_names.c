@@ -150,6 +150,24 @@ char *expert_adapter_name(const struct model *model, int adapter, int part, int6
 	return name;
 }
 
+char *expert_name_at(const struct model *model, int tensor, int64_t element)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+	int parts = expert_parts(t->role);
+	int64_t each;
+	char *module, *name;
+
+	if (!parts && !expert_is_adapter(t->role))
+		return NULL;
+	each = t->count / model->config.block[t->layer].experts.count;
+	if (!parts)
+		return expert_adapter_name(model, tensor, 0, element / each);
+	module = expert_module(model, tensor, (int)(element % each / (each / parts)), element / each);
+	name = module ? mem_printf("%s%s", module, weight) : NULL;
+	mem_free(module);
+	return name;
+}
+
 /* The name without the number of an expert; *index is that number, -1: there is none. */
 static char *without_number(const char *name, int64_t *index)
 {

@@ -18,6 +18,10 @@ char *expert_adapter_name(const struct model *model, int adapter, int part, int6
 /* The matrix of an adapter of experts, and the part of it, or EXPERT_WHOLE. */
 int expert_matrix_of(const struct model *model, int adapter, int *part);
 
+/* The name of the single expert's tensor with an element of a tensor of all, of matrices or of an adapter,
+ * without PEFT's prefix (mem_free). NULL: it is another tensor, or as expert_module. */
+char *expert_name_at(const struct model *model, int tensor, int64_t element);
+
 /* The adapter that has a file's tensor of this name, and the expert; -1: none. */
 int expert_adapter_find(const struct model *model, const char *name, int64_t *index);
 

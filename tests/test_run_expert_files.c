@@ -278,10 +278,59 @@ static void test_refused(void **state)
 	}
 }
 
+/* A file's header with a tensor less: `from` of its name becomes `to`, of the same length. */
+static void rename_in(const char *path, const char *from, const char *to)
+{
+	size_t len;
+	char *data = read_file(path, &len), *at = memmem(data, len, from, strlen(from));
+
+	assert_non_null(at);
+	assert_int_equal(strlen(from), strlen(to));
+	memcpy(at, to, strlen(to));
+	assert_int_equal(file_write_all(path, data, len), 0);
+	mem_free(data);
+}
+
+/* tests/golden/draw_bad_mixtures.py draws more. */
+static void test_missing_experts_are_named(void **state)
+{
+	static const struct {
+		const char *name, *file, *from, *to, *says;
+	} cases[] = {
+	        {"qwen2_moe", "base/model.safetensors", "layers.1.mlp.experts.3.up_proj",
+	                "layers.9.mlp.experts.3.up_proj",
+	                "\"model.layers.1.mlp.experts.3.up_proj.weight\" is missing, and"},
+	        {"mixtral", "base/model.safetensors", "experts.4.w2.weight", "experts.7.w2.weight",
+	                "experts.7.w2.weight"},
+	        {"nemotron_h", "adapter/adapter_model.safetensors", "experts.base_layer.lora_B",
+	                "experts.base_layer.lora_C", "model.layers.3.mixer.experts.base_layer.lora_"},
+	        {"gpt_oss", "adapter/adapter_model.safetensors", "layers.1.mlp.experts.lora_A",
+	                "layers.9.mlp.experts.lora_A", "layers.9.mlp.experts.lora_A"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char command[1500], path[400];
+
+		golden_find(cases[i].name);
+		remove_run("bad");
+		snprintf(command, sizeof(command), "cp -r %s %s/bad && chmod -R u+w %s/bad", golden, work_dir,
+		        work_dir);
+		assert_int_equal(system(command), 0);
+		snprintf(path, sizeof(path), "%s/bad/%s", work_dir, cases[i].file);
+		rename_in(path, cases[i].from, cases[i].to);
+		assert_ferry(2, NULL, "merge model=%s/bad/base lora_adapter=%s/bad/adapter output_dir=%s/no",
+		        work_dir, work_dir, work_dir);
+		if (!strstr(ferry_said(), cases[i].says))
+			fail_msg("%s: %s", cases[i].says, ferry_said());
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_of_peft), cmocka_unit_test(test_forms),
-	        cmocka_unit_test(test_runs), cmocka_unit_test(test_refused)};
+	        cmocka_unit_test(test_runs), cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_missing_experts_are_named)};
 	int failed;
 
 	ferry_run_begin("run-expert-files");

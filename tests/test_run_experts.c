@@ -203,7 +203,8 @@ static void test_other_parameters_are_refused(void **state)
 	static const char *const cases[][3] = {
 	        {"5", "target_parameters: not a list", "[\"q_proj\"]"},
 	        {"[1]", "target_parameters: an entry is not a name", "[\"q_proj\"]"},
-	        {"[\"experts.gate_up_proj\"]", "gate_up_proj.lora_A.weight\" is missing", "[\"q_proj\"]"},
+	        {"[\"experts.gate_up_proj\"]", "layers.1.mlp.experts.lora_A.weight\" is missing",
+	                "[\"q_proj\"]"},
 	        {"[\"experts.up_proj\"]", "experts.up_proj: the model has no such parameter", "[\"q_proj\"]"},
 	        {"[\"model.layers.0.mlp.up_proj.weight\"]", "belongs to no adapter of this model",
 	                "[\"q_proj\"]"},

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/size.h"
 #include "checkpoint/hf/hf_coded.h"
+#include "model/expert_names.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -150,6 +151,28 @@ static void list_parts(struct hf_layout *l)
 	}
 }
 
+/* The parts of a tensor end, or have a gap, at an element. */
+static int fail_missing(const struct hf_layout *l, int tensor, int64_t end, const char *where)
+{
+	const struct model_tensor *t = &l->model->tensors[tensor];
+	char *name = expert_name_at(l->model, tensor, end);
+	int64_t count;
+	const struct hf_part *part = hf_layout_parts(l, tensor, &count);
+	int err;
+
+	if (name)
+		err = err_set(ERR_INPUT, "%s: \"%s\" is missing, and \"%s\" is there", where, name,
+		        safetensors_name_show(part[0].tensor->name).text);
+	else
+		err = err_set(ERR_INPUT,
+		        "%s: only parts of %s are there, %" PRId64 ", as \"%s\"; the one for element %" PRId64
+		        " of %" PRId64 " is missing",
+		        where, t->name, count, safetensors_name_show(part[0].tensor->name).text, end,
+		        t->count);
+	mem_free(name);
+	return err;
+}
+
 /* Checks that the parts of each tensor follow each other up to its end. */
 static int check_parts(const struct hf_layout *l, const char *where)
 {
@@ -167,11 +190,7 @@ static int check_parts(const struct hf_layout *l, const char *where)
 			end = part[i].first + part[i].count;
 		}
 		if (count && end < tensor->count)
-			return err_set(ERR_INPUT,
-			        "%s: only parts of %s are there, %" PRId64 ", as \"%s\"; the one for element "
-			        "%" PRId64 " of %" PRId64 " is missing",
-			        where, tensor->name, count, safetensors_name_show(part->tensor->name).text,
-			        end, tensor->count);
+			return fail_missing(l, t, end, where);
 	}
 	return 0;
 }

@@ -58,8 +58,7 @@ static int list_has(const json_t *list, const json_t *item)
 	return 0;
 }
 
-/* PEFT's name, by the modules of transformers: of the whole model, or of a text model (whole NULL). */
-static char *peft_name(const struct model *model, const char *whole, const char *name)
+char *peft_name(const struct model *model, const char *whole, const char *name)
 {
 	static const char base[] = "model.";
 	const char *head = family_head_name(model->family), *alias = model->family->head_alias;

@@ -83,6 +83,15 @@ char *peft_fused_name(const struct model *model, int stack, int is_b)
 	return name;
 }
 
+char *peft_expert_name(const struct model *model, int adapter)
+{
+	int part, stack = expert_matrix_of(model, adapter, &part);
+
+	return model->config.adapter_by_parameter
+	               ? peft_fused_name(model, stack, !role_is_a(model->tensors[adapter].role))
+	               : expert_adapter_name(model, adapter, 0, 0);
+}
+
 static int is_name(const void *wanted, const char *name)
 {
 	return !strcmp(wanted, name);

@@ -19,11 +19,18 @@
 
 /* ---- names ---- */
 
+/* PEFT's name, by the modules of transformers: of the whole model, or of a text model (whole NULL);
+ * mem_free. */
+char *peft_name(const struct model *model, const char *whole, const char *name);
+
 /* Whether adapters of experts are written fused, if there are any. */
 int peft_writes_fused(const struct peft_export *options, const struct model *model);
 
 /* The name of a fused tensor without PEFT's prefix (mem_free). NULL: no memory. */
 char *peft_fused_name(const struct model *model, int stack, int is_b);
+
+/* The name of the file's tensor, or of the first of them, for an adapter of experts (mem_free). */
+char *peft_expert_name(const struct model *model, int adapter);
 
 /* The tensor of the table that a file's tensor of this name, without PEFT's prefix, holds, with its shape
  * in the file. *is_b: its elements are in B's order. 1, 0: none, ERR_NOMEM. */

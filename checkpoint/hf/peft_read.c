@@ -367,11 +367,19 @@ static int check_complete(const struct peft *p, const struct model *model)
 {
 	for (int t = 0; t < model->tensor_count; t++) {
 		int64_t parts;
+		char *own, *name;
+		int err;
 
 		(void)hf_layout_parts(&p->layout, t, &parts);
-		if (!parts && model->tensors[t].in_adapter)
-			return err_set(ERR_INPUT, "%s: \"%s%s\" is missing", p->file->path, PEFT_PREFIX,
-			        model->tensors[t].name);
+		if (parts || !model->tensors[t].in_adapter)
+			continue;
+		own = expert_is_adapter(model->tensors[t].role) ? peft_expert_name(model, t)
+		                                                : mem_strdup(model->tensors[t].name);
+		name = own ? peft_name(model, model->whole, own) : NULL;
+		err = name ? err_set(ERR_INPUT, "%s: \"%s\" is missing", p->file->path, name) : ERR_NOMEM;
+		mem_free(own);
+		mem_free(name);
+		return err;
 	}
 	return 0;
 }
