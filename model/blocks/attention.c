@@ -496,8 +496,7 @@ static void project_backward(struct stage_call *call, dev_addr dnorm, dev_addr d
 		struct rows dy = rows_at(call, column_at(call, dqkv, p.column), qkv_place_of(call).stride);
 
 		if (!i && is_joined(call)) {
-			joined_backward_weight(call, &joined, dy, x);
-			joined_backward_input(call, &joined, dx, dtype, dy);
+			joined_backward(call, &joined, dx, dtype, dy, x);
 			continue;
 		}
 		linear_backward_weight(call, &p.linear, dy, x);

@@ -54,6 +54,10 @@ struct stage_call {
 	/* The matrix with norms in scratch.row_norms, and its first row there; 0: none. */
 	enum tensor_role normed;
 	int64_t normed_first;
+	/* The matrix and the gradient of its output whose s dy B is in scratch.adapter_grad; 0: none. */
+	enum tensor_role inner_grad_of;
+	int64_t inner_grad_first;
+	dev_addr inner_grad_dy;
 	const void *layout;   /* the stage's own, while it works */
 	int writes_gradients; /* 1: products overwrite gradients, 0: they add to them */
 	int err;              /* first error; later ops are not queued */
@@ -176,10 +180,8 @@ struct joined {
 	int64_t in, out[JOIN_MOST];
 };
 void joined_forward(struct stage_call *call, const struct joined *joined, struct rows y, struct rows x);
-void joined_backward_input(struct stage_call *call, const struct joined *joined, struct rows dx,
-        enum dtype dx_dtype, struct rows dy);
-void joined_backward_weight(
-        struct stage_call *call, const struct joined *joined, struct rows dy, struct rows x);
+void joined_backward(struct stage_call *call, const struct joined *joined, struct rows dx,
+        enum dtype dx_dtype, struct rows dy, struct rows x);
 /* Whether one of them has an adapter. */
 int joined_has_adapter(const struct stage_call *call, enum role_join join);
 

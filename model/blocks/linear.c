@@ -172,29 +172,19 @@ void joined_forward(struct stage_call *call, const struct joined *j, struct rows
 	}
 }
 
-void joined_backward_input(
-        struct stage_call *call, const struct joined *j, struct rows dx, enum dtype dx_dtype, struct rows dy)
-{
-	struct linear whole = whole_of(j), part;
-	int64_t column;
-
-	linear_product_back(call, &whole, dx, dx_dtype, 0, dy);
-	for (int n = 0; n < join_count(j->join); n++) {
-		part = part_of(&column, j, n);
-		adapter_backward_input(call, &part, dx, dx_dtype, columns_at(dy, column, call->dtype));
-	}
-}
-
-void joined_backward_weight(struct stage_call *call, const struct joined *j, struct rows dy, struct rows x)
+void joined_backward(struct stage_call *call, const struct joined *j, struct rows dx, enum dtype dx_dtype,
+        struct rows dy, struct rows x)
 {
 	struct linear whole = whole_of(j), part;
 	int64_t column;
 
 	bias_backward(call, &whole, dy);
 	weight_backward(call, &whole, dy, x);
+	linear_product_back(call, &whole, dx, dx_dtype, 0, dy);
 	for (int n = 0; n < join_count(j->join); n++) {
 		part = part_of(&column, j, n);
 		adapter_backward_weight(call, &part, columns_at(dy, column, call->dtype), x);
+		adapter_backward_input(call, &part, dx, dx_dtype, columns_at(dy, column, call->dtype));
 	}
 }
 

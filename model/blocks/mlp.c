@@ -329,8 +329,7 @@ static void inner_backward(struct stage_call *call, struct rows dnorm, enum dtyp
 		return;
 	}
 	if (is_joined(call)) {
-		joined_backward_weight(call, &joined, dgate, norm2_rows(call));
-		joined_backward_input(call, &joined, dnorm, dtype, dgate);
+		joined_backward(call, &joined, dnorm, dtype, dgate, norm2_rows(call));
 		return;
 	}
 	linear_backward_weight(call, &up, dup, norm2_rows(call));
