@@ -404,8 +404,8 @@ static int estimates_find(struct chooser *s, const void *freedom)
 	return ways_judge(s, freedom);
 }
 
-int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
-        const struct choice_freedom *freedom, const struct device_speed *speed)
+static int choose(struct choice *choice, const struct engine_options *o, const struct choice_limits *limits,
+        const struct choice_freedom *freedom, const struct device_speed *speed, int is_estimate)
 {
 	struct device_options meta = {.pool = o->pool, .speed = *speed, .remembers = 1};
 	struct chooser s = {.choice = choice, .base = o, .limits = limits};
@@ -419,18 +419,38 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 	s.host_bytes = limits->host_bytes;
 	s.micros = CHOICE_MICROS;
 	if (!rc)
-		rc = chooser_estimates(&s) ? choice_whole_find(&s, estimates_find, freedom)
-		                           : ways_judge(&s, freedom);
+		rc = chooser_estimates(&s) && !is_estimate ? choice_whole_find(&s, estimates_find, freedom)
+		                                           : ways_judge(&s, freedom);
 	best_find(choice);
 	if (!rc && freedom->activations)
 		rc = choice_host(choice, o, limits, freedom->residency, speed);
 	for (int i = s.way_count - 1; i >= 0; i--)
 		choice_bound_close(s.ways[i].bound);
 	chooser_close(&s);
+	return rc;
+}
+
+int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
+        const struct choice_freedom *freedom, const struct device_speed *speed)
+{
+	int rc = choose(choice, o, limits, freedom, speed, 0);
+
 	if (!rc && choice->best >= 0)
 		candidate_apply(&o->policy, &choice->list[choice->best]);
 	else if (!rc && choice->least.device_bytes)
 		candidate_apply(&o->policy, &choice->least);
+	return rc;
+}
+
+int choice_estimate(struct choice_candidate *k, const struct engine_options *o,
+        const struct choice_limits *limits, const struct choice_freedom *freedom,
+        const struct device_speed *speed)
+{
+	struct choice choice;
+	int rc = choose(&choice, o, limits, freedom, speed, 1);
+
+	*k = rc || choice.best < 0 ? choice.least : choice.list[choice.best];
+	choice_free(&choice);
 	return rc;
 }
 
@@ -449,7 +469,7 @@ int choice_find_least(int64_t *least_bytes, struct engine_options *o, const stru
 	struct device_options meta = {.pool = o->pool};
 	struct choice_limits none = {0};
 	struct choice choice = {0};
-	struct chooser s = {.choice = &choice, .base = o, .limits = &none};
+	struct chooser s = {.choice = &choice, .base = o, .limits = &none, .micros = CHOICE_MICROS};
 	int rc = device_open(&s.meta, "meta", &meta);
 
 	if (!rc)

@@ -41,6 +41,12 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
         const struct choice_freedom *freedom, const struct device_speed *speed);
 void choice_free(struct choice *choice);
 
+/* The same from estimates alone, for searches of settings: *k is the best candidate, or the one with the least
+ * host memory; device_bytes 0: none fits the device. Its memory is right to about a hundredth. */
+int choice_estimate(struct choice_candidate *k, const struct engine_options *o,
+        const struct choice_limits *limits, const struct choice_freedom *freedom,
+        const struct device_speed *speed);
+
 /* The smallest device budget with a valid plan, over every way to stream with nothing resident, and
  * everything resident; the policy in *o becomes that plan's. The layout leaves gaps, so the plan with the
  * most offload need not be the smallest. ERR_NOMEM. */

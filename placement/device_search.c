@@ -157,8 +157,10 @@ static int trial_bytes(int64_t *bytes, const struct trial *t, struct search *s)
 
 	trial_config(&c, t, s);
 	trial_options(o, t, s);
-	if (s->spends) {
-		budget_freedom(&freedom, &c, o);
+	if (s->spends || o->policy.micro_batches > BUDGET_MICROS) {
+		freedom = (struct choice_freedom){0};
+		if (s->spends)
+			budget_freedom(&freedom, &c, o);
 		return choice_find_least(bytes, o, &freedom);
 	}
 	rc = engine_open(&engine, o);
@@ -179,6 +181,15 @@ static int trial_step(double *step_ms, const struct trial *t, const struct searc
 	int rc = 0;
 
 	trial_options(&o, t, s);
+	if (o.policy.micro_batches > BUDGET_MICROS && !s->spends && o.train.max_tokens) {
+		struct choice_candidate k;
+		const struct choice_limits none = {0};
+		const struct choice_freedom freedom = {0};
+
+		rc = choice_estimate(&k, &o, &none, &freedom, &s->device->rates.speed);
+		*step_ms = !rc && k.step_ms > 0 ? k.step_ms : 1;
+		return rc;
+	}
 	if (o.train.max_tokens && !s->spends)
 		rc = engine_open(&engine, &o);
 	if (!rc && engine)

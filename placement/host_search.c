@@ -147,32 +147,58 @@ static int tried_plan(struct engine **engine, struct host_memory *host, struct t
 	        s->machine);
 }
 
-/* Plans and simulates a set of changes, and keeps it if it is the best. Skips it if the device lacks room. */
-static int changes_judge(struct host_search *s, unsigned changes)
+/* Estimates beyond the limit by this share may fit, and those so near below may not. */
+static const double estimate_share = 0.02;
+
+/* Finds the host memory and the step of *t; ERR_FIT if the device lacks room. */
+static int tried_measure(
+        struct host_memory *host, double *step_ms, struct tried *t, const struct host_search *s)
 {
 	struct simulated step = {.step_ms = 1};
 	struct engine *engine = NULL;
+	struct choice_candidate k;
+	int rc;
+
+	if (t->options.policy.micro_batches > BUDGET_MICROS && !s->base->policy.inference) {
+		rc = budget_estimate(&k, &t->options, &t->config, s->device, s->machine);
+		if (!rc && !k.device_bytes)
+			return err_set(ERR_FIT, "no candidate fits");
+		if (!rc)
+			rc = host_memory_find(host, &t->config, k.host_bytes, s->machine);
+		host->fits = host->fits &&
+		             (double)host->need_bytes <= (1 - estimate_share) * (double)host->limit_bytes;
+		*step_ms = !rc && k.step_ms > 0 ? k.step_ms : 1;
+		return rc;
+	}
+	rc = tried_plan(&engine, host, t, s, BUDGET_ROUGHLY);
+	if (!rc && host->fits)
+		rc = engine_start(engine);
+	if (!rc && host->fits && !s->base->policy.inference)
+		rc = simulate_step(&step, engine, &t->options, NULL);
+	engine_close(engine);
+	*step_ms = step.step_ms;
+	return rc;
+}
+
+/* Plans and simulates a set of changes, and keeps it if it is the best. Skips it if the device lacks room. */
+static int changes_judge(struct host_search *s, unsigned changes)
+{
 	struct tried t;
-	struct host_memory host;
+	struct host_memory host = {0};
+	double step_ms;
 	int rc;
 
 	if (!changes_make(&t, changes, s))
 		return 0;
-	rc = tried_plan(&engine, &host, &t, s, BUDGET_ROUGHLY);
+	rc = tried_measure(&host, &step_ms, &t, s);
 	if (!rc && host.need_bytes < s->found->least_bytes) {
 		s->found->least_bytes = host.need_bytes;
 		s->least = changes;
 	}
-	if (!rc && host.fits) {
-		rc = engine_start(engine);
-		if (!rc && !s->base->policy.inference)
-			rc = simulate_step(&step, engine, &t.options, NULL);
-		if (!rc && (!s->best_ms || step.step_ms < 0.995 * s->best_ms)) {
-			s->best_ms = step.step_ms;
-			s->best = changes;
-		}
+	if (!rc && host.fits && (!s->best_ms || step_ms < 0.995 * s->best_ms)) {
+		s->best_ms = step_ms;
+		s->best = changes;
 	}
-	engine_close(engine);
 	return rc == ERR_FIT ? 0 : rc;
 }
 
@@ -185,6 +211,13 @@ static int best_measure(struct host_search *s)
 	int rc;
 
 	changes_make(&t, s->best, s);
+	if (t.options.policy.micro_batches > BUDGET_MICROS) {
+		double step_ms;
+
+		rc = tried_measure(&host, &step_ms, &t, s);
+		s->found->bytes = host.need_bytes;
+		return rc;
+	}
 	rc = tried_plan(&engine, &host, &t, s, BUDGET_AS_A_RUN);
 	s->found->bytes = host.need_bytes;
 	engine_close(engine);
@@ -256,6 +289,40 @@ static int least_tidy(struct host_search *s)
 	return rc;
 }
 
+/* The sizes after so many steps from those of the run. */
+static struct smaller sizes_at(const struct host_search *s, int steps)
+{
+	struct smaller less = SMALLER_NONE;
+
+	while (steps-- > 0 && smaller_next(&less, s->base, s->config, 1))
+		;
+	return less;
+}
+
+/* Finds the largest sizes that fit: each of the row needs less than the one before. The smallest fit. */
+static int sizes_bisect(struct host_search *s, unsigned changes)
+{
+	struct smaller less = SMALLER_NONE;
+	int low = 0, high = 0, rc = 0; /* low does not fit, high does */
+
+	while (smaller_next(&less, s->base, s->config, 1))
+		high++;
+	while (high - low > 1 && !rc) {
+		int middle = (low + high) / 2;
+
+		s->less = sizes_at(s, middle);
+		s->best_ms = 0;
+		rc = changes_judge(s, changes);
+		if (s->best_ms)
+			high = middle;
+		else
+			low = middle;
+	}
+	s->less = sizes_at(s, high);
+	s->best_ms = 1;
+	return rc;
+}
+
 /* Judges all changes at the run's sizes; if these do not fit, at the smallest, and if those do, at the
  * largest that fit. */
 static int sizes_judge(struct host_search *s)
@@ -270,11 +337,7 @@ static int sizes_judge(struct host_search *s)
 	rc = changes_judge(s, most);
 	if (rc || !s->best_ms)
 		return rc;
-	s->best_ms = 0;
-	for (s->less = (struct smaller)SMALLER_NONE;
-	        !rc && !s->best_ms && smaller_next(&s->less, s->base, s->config, 1);)
-		rc = changes_judge(s, most);
-	return rc;
+	return sizes_bisect(s, most);
 }
 
 /* Restores sizes that were lowered early, if the later ones made that unnecessary. */
