@@ -34,8 +34,8 @@ int budget_try(struct choice *choice, struct engine_options *options, const stru
         const struct device_memory *device, const struct machine *machine,
         enum budget_thoroughness thoroughness);
 
-/* What budget_try would find, from estimates alone (choice_estimate), also without a budget; for trials of steps
- * with many micro-batches. */
+/* What budget_try would find, from estimates alone (choice_estimate), also without a budget; for trials of
+ * steps with many micro-batches. */
 enum { BUDGET_MICROS = 8 /* trials of more are estimated */ };
 int budget_estimate(struct choice_candidate *k, const struct engine_options *options, const struct config *c,
         const struct device_memory *device, const struct machine *machine);

@@ -41,8 +41,8 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
         const struct choice_freedom *freedom, const struct device_speed *speed);
 void choice_free(struct choice *choice);
 
-/* The same from estimates alone, for searches of settings: *k is the best candidate, or the one with the least
- * host memory; device_bytes 0: none fits the device. Its memory is right to about a hundredth. */
+/* The same from estimates alone, for searches of settings: *k is the best candidate, or the one with the
+ * least host memory; device_bytes 0: none fits the device. Its memory is right to about a hundredth. */
 int choice_estimate(struct choice_candidate *k, const struct engine_options *o,
         const struct choice_limits *limits, const struct choice_freedom *freedom,
         const struct device_speed *speed);
