@@ -167,7 +167,7 @@ static void draw(struct progress *p)
 {
 	if (!p->line.len_bytes)
 		return;
-	fprintf(p->to, "\r\033[K%.*s", columns(p->to) - 1, p->line.data);
+	fprintf(p->to, "\r\033[K%.*s", screen_cut(p->line.data, columns(p->to) - 1), p->line.data);
 	fflush(p->to);
 	p->drawn = 1;
 }

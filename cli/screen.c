@@ -19,19 +19,41 @@ int screen_columns(FILE *to)
 	return size.ws_col;
 }
 
+/* Bytes of the first character, and its columns. */
+static size_t character_of(const char *text, size_t len_bytes, int *width)
+{
+	utf8proc_int32_t character;
+	utf8proc_ssize_t len =
+	        utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)len_bytes, &character);
+
+	*width = len > 0 ? utf8proc_charwidth(character) : 1; /* no UTF-8: a sign for each byte */
+	return len > 0 ? (size_t)len : 1;
+}
+
 static int width_of(const char *text, size_t len_bytes)
 {
+	int width = 0, one;
+
+	for (size_t i = 0; i < len_bytes; width += one)
+		i += character_of(text + i, len_bytes - i, &one);
+	return width;
+}
+
+int screen_cut(const char *text, int columns)
+{
+	size_t len_bytes = text ? strlen(text) : 0, end = 0;
 	int width = 0;
 
-	for (size_t i = 0; i < len_bytes;) {
-		utf8proc_int32_t character;
-		utf8proc_ssize_t len = utf8proc_iterate(
-		        (const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(len_bytes - i), &character);
+	while (end < len_bytes) {
+		int one;
+		size_t len = character_of(text + end, len_bytes - end, &one);
 
-		width += len > 0 ? utf8proc_charwidth(character) : 1; /* no UTF-8: a sign for each byte */
-		i += len > 0 ? (size_t)len : 1;
+		if (width + one > columns)
+			break;
+		width += one;
+		end += len;
 	}
-	return width;
+	return (int)end;
 }
 
 int screen_width(const char *text)

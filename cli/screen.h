@@ -21,6 +21,9 @@ int screen_columns(FILE *to);
 /* Columns that a terminal shows UTF-8 text in: two for each wide character, as of Chinese. */
 int screen_width(const char *text);
 
+/* Bytes of the longest begin of a text that so many columns show, in whole characters. */
+int screen_cut(const char *text, int columns);
+
 /* Zero-initialise before the first text of a line. */
 struct screen_fold {
 	int column, indent;

@@ -101,6 +101,9 @@ int op_describe_columns(struct op_facts *f, const struct op_columns *p)
 	if (p->spread < 0 || p->fold < 0 || (p->spread > 1 && (p->fold > 1 || p->rows % p->spread)))
 		return op_refuse(f, "spread %lld and fold %lld do not fit the rows", (long long)p->spread,
 		        (long long)p->fold);
+	if (!dev_is_none(p->range.first) && (p->spread > 1 || p->fold > 1))
+		return op_refuse(f, "range of dst does not go with spread %lld or fold %lld",
+		        (long long)p->spread, (long long)p->fold);
 	src = READ(src, .dtype = p->src_dtype,
 	        .rows = p->spread > 1 ? p->rows / p->spread : size_times(p->rows, p->fold > 1 ? p->fold : 1),
 	        .stride = p->src_stride, .cols = p->cols, RANGE_ROWS(p->rows));

@@ -46,6 +46,21 @@ static void test_fold(void **state)
 	}
 }
 
+static void test_cut(void **state)
+{
+	static const struct {
+		const char *text;
+		int columns, bytes;
+	} rows[] = {{"abc", 2, 2}, {"abc", 3, 3}, {"abc", 9, 3}, {"\u00fc\u00fc", 1, 2},
+	        {"\u4e2d\u6587", 3, 3}, {"\u4e2d\u6587", 4, 6}, {"u\u0308x", 1, 3}, {"\xff\xff", 1, 1},
+	        {"abc", 0, 0}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		assert_int_equal(screen_cut(rows[i].text, rows[i].columns), rows[i].bytes);
+	assert_int_equal(screen_cut(NULL, 9), 0);
+}
+
 /* ---- on a terminal ---- */
 
 /* What a terminal of 80 x 24 gets from a command. */
@@ -182,8 +197,9 @@ static void test_help(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fold), cmocka_unit_test(test_commands),
-	        cmocka_unit_test(test_long_step), cmocka_unit_test(test_pipe), cmocka_unit_test(test_help)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fold), cmocka_unit_test(test_cut),
+	        cmocka_unit_test(test_commands), cmocka_unit_test(test_long_step),
+	        cmocka_unit_test(test_pipe), cmocka_unit_test(test_help)};
 	int failed;
 
 	ferry_run_begin("screen");

@@ -299,6 +299,10 @@ static void test_experts_rules(void **state)
 	check_fails(op_check(&op), ERR_RANGE, "bias is only of ROUTE_SIGMOID");
 	op.route.rule = ROUTE_RULE_COUNT;
 	check_fails(op_check(&op), ERR_RANGE, "not a rule");
+	op = valid[OP_COLUMNS];
+	op.columns.range = (struct row_range){AT(12), 1, 1};
+	op.columns.spread = 1, op.columns.fold = 2;
+	check_fails(op_check(&op), ERR_RANGE, "range of dst does not go with spread 1 or fold 2");
 	op = valid[OP_GLU_LIMITED];
 	op.glu_limited.limit = NAN;
 	check_fails(op_check(&op), ERR_RANGE, "limit");
