@@ -98,7 +98,15 @@ static struct host_batch batch_make(void)
 		position[i] = row[i] = i;
 		end[i] = TOKENS;
 	}
-	return (struct host_batch){TOKENS, TOKENS, 1, id, position, start, end, row, {label}, 0, 0, NULL};
+	return (struct host_batch){.tokens = TOKENS,
+	        .targets = TOKENS,
+	        .documents = 1,
+	        .id = id,
+	        .position = position,
+	        .doc_start = start,
+	        .doc_end = end,
+	        .target_row = row,
+	        .own = {label}};
 }
 
 static void step_check(struct model *model, const struct plan_policy *policy, const char *what)

@@ -32,8 +32,15 @@ struct rows {
 
 static void rows_make(struct rows *r, int step, int micro)
 {
-	r->batch = (struct host_batch){
-	        TOKENS, 0, 2, r->id, r->position, r->start, r->end, r->row, {r->label}, 0, 0, NULL};
+	r->batch = (struct host_batch){.tokens = TOKENS,
+	        .targets = 0,
+	        .documents = 2,
+	        .id = r->id,
+	        .position = r->position,
+	        .doc_start = r->start,
+	        .doc_end = r->end,
+	        .target_row = r->row,
+	        .own = {r->label}};
 	for (int i = 0; i < TOKENS; i++) {
 		r->id[i] = (int32_t)rng_below(9, (uint64_t)step, (uint64_t)(micro * TOKENS + i), 70);
 		r->position[i] = i % ROW_TOKENS;

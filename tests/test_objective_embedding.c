@@ -270,9 +270,15 @@ static struct host_batch host_batch_of(const struct texts *t)
 {
 	const struct rig_batch *b = &t->rows;
 
-	return (struct host_batch){b->tokens, b->targets, b->documents, b->id, b->position, b->doc_start,
-	        b->doc_end, b->target_row, {[LABEL] = t->label, [DOCUMENT] = t->document, [LAST] = t->last},
-	        0, 0, NULL};
+	return (struct host_batch){.tokens = b->tokens,
+	        .targets = b->targets,
+	        .documents = b->documents,
+	        .id = b->id,
+	        .position = b->position,
+	        .doc_start = b->doc_start,
+	        .doc_end = b->doc_end,
+	        .target_row = b->target_row,
+	        .own = {[LABEL] = t->label, [DOCUMENT] = t->document, [LAST] = t->last}};
 }
 
 static void train(struct outcome *out, const struct plan_policy *policy)
