@@ -88,16 +88,27 @@ static int dataset(const struct item *s)
 	                      "text_completion_dataset");
 }
 
-static int apply_to_mlp(const struct item *s)
+/* More modules with adapters, where the item is on. */
+static int apply_to(const struct item *s, const char *modules)
 {
-	struct item mlp = *s;
+	struct item more = *s;
 
 	if (item_is_off(s->text))
 		return 0;
 	if (!config_name_in(s->text, ITEM_ON))
 		return item_refuse(s, "is neither on nor off");
-	mlp.text = "gate_proj,up_proj,down_proj";
-	return lora_targets(&mlp);
+	more.text = modules;
+	return lora_targets(&more);
+}
+
+static int apply_to_mlp(const struct item *s)
+{
+	return apply_to(s, "gate_proj,up_proj,down_proj");
+}
+
+static int apply_to_output(const struct item *s)
+{
+	return apply_to(s, "lm_head");
 }
 
 static int keep_tokenizer_path(const struct item *s)
@@ -128,8 +139,7 @@ static const struct dialect_key keys[] = {
         KEY("model.lora_rank", "lora_rank"),
         KEY("model.lora_alpha", "lora_alpha"),
         CALL("model.lora_dropout", lora_dropout),
-        ONLY("model.apply_lora_to_output", ITEM_OFF,
-                "only matrices of the blocks can have adapters; set it to False"),
+        CALL("model.apply_lora_to_output", apply_to_output),
         CALL("model.quantize_base", item_quantized),
         PASS("model.quantization_kwargs.* model.use_tied_weights"),
         PASS("save_adapter_weights_only"),

@@ -37,6 +37,8 @@ static const struct {
 	const char *yaml, *words, *key, *text;
 } asked[] = {
         {LORA_AXOLOTL "lora_target_linear: true\n", "", "lora_rank", "32"},
+        {TORCHTUNE "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: True\n  lora_rank: 8\n", "",
+                "lora_target_modules", "q_proj,lm_head"},
         {LORA_AXOLOTL "lora_target_linear: true\n", "", "lora_alpha", "16"},
         {LORA_AXOLOTL "lora_target_linear: true\n", "", "lora_dropout", "0.05"},
         {LORA_AXOLOTL "lora_target_linear: true\nrl: dpo\n", "", "lora_dropout", "0"},
@@ -383,9 +385,6 @@ static const struct {
         {TORCHTUNE "  lora_rank: 8\n",
                 "YAML:14: model._component_=torchtune.models.llama3_1.lora_llama3_1_8b: needs "
                 "lora_attn_modules, as in [q_proj, v_proj]"},
-        {TORCHTUNE "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: True\n  quantize_base: True\n",
-                "YAML:16: model.apply_lora_to_output=True: only matrices of the blocks can have adapters; "
-                "set it to False"},
         {"model:\n  _component_: torchtune.models.llama3.qlora_llama3_8b\n",
                 "YAML:2: model._component_=torchtune.models.llama3.qlora_llama3_8b: needs "
                 "lora_attn_modules, as in [q_proj, v_proj]"},
