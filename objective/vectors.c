@@ -189,8 +189,13 @@ static dev_addr token_index(const struct stage_call *call, enum pool_mode mode)
 static void rows_gather(struct stage_call *call, dev_addr out, dev_addr table, enum pool_mode mode)
 {
 	call_op(call, &(struct op){.kind = OP_GATHER,
-	                      .gather = {out, table, token_index(call, mode), call->documents, call->c->C,
-	                              call->tokens, call->dtype, 0}});
+	                      .gather = {.out = out,
+	                              .table = table,
+	                              .index = token_index(call, mode),
+	                              .rows = call->documents,
+	                              .cols = call->c->C,
+	                              .table_rows = call->tokens,
+	                              .dtype = call->dtype}});
 }
 
 /* The rows of the last block's output that the head reads. */
@@ -301,7 +306,13 @@ static void mode_backward(struct stage_call *call, const struct places *p, enum 
 		                .pool_max_grad = {wide, pooled, scratch_at(call, p->largest), N, C, tokens}});
 	else if (mode == POOL_WEIGHTED_MEAN) {
 		call_op(call, &(struct op){.kind = OP_GATHER,
-		                      .gather = {weighed, pooled, document, tokens, C, N, DTYPE_F32, 0}});
+		                      .gather = {.out = weighed,
+		                              .table = pooled,
+		                              .index = document,
+		                              .rows = tokens,
+		                              .cols = C,
+		                              .table_rows = N,
+		                              .dtype = DTYPE_F32}});
 		weigh(call, weighed, VECTORS_WEIGHT, tokens);
 		call_op(call, &(struct op){.kind = OP_ADD,
 		                      .add = {.dst = wide,
@@ -312,7 +323,14 @@ static void mode_backward(struct stage_call *call, const struct places *p, enum 
 	} else {
 		weigh(call, pooled, mode == POOL_MEAN ? VECTORS_MEAN : VECTORS_ROOT, N);
 		call_op(call, &(struct op){.kind = OP_GATHER,
-		                      .gather = {wide, pooled, document, tokens, C, N, DTYPE_F32, 1}});
+		                      .gather = {.out = wide,
+		                              .table = pooled,
+		                              .index = document,
+		                              .rows = tokens,
+		                              .cols = C,
+		                              .table_rows = N,
+		                              .dtype = DTYPE_F32,
+		                              .accumulate = 1}});
 	}
 }
 
