@@ -198,6 +198,7 @@ static void chunk_backward(struct stage_call *call, const struct head_layout *h,
 	dev_addr d = scratch_at(call, h->dnorm);
 	int goes_on = !dev_is_none(call->memory->dx);
 
+	call->inner_grad_dy = DEV_NONE; /* each chunk has other gradients at the same address */
 	linear_backward_weight(call, &head, dlogits, last_rows(call, h, rows));
 	if (!goes_on && !trains_inside(call))
 		return;
