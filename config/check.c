@@ -70,7 +70,7 @@ static int check_needs(const struct config *c)
 
 static int contradiction(const struct config *c, const char *key, const char *why)
 {
-	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
+	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_said(c, key), why);
 }
 
 static int check_refused(const struct config *c)
@@ -222,7 +222,7 @@ static int check_preference(const struct config *c)
 		log_warn("%s=%s: preference_loss=kto estimates kl from the answers of a micro-batch, here "
 		         "from one; set it to 4 or more",
 		        config_where(c, "per_device_train_batch_size"),
-		        config_text(c, "per_device_train_batch_size"));
+		        config_said(c, "per_device_train_batch_size"));
 	return 0;
 }
 
@@ -353,7 +353,7 @@ static void warn_without_effect(const struct config *c)
 {
 	if (c->verb == VERB_GENERATE && config_was_set(c, "max_length") && !*config_set_at(c, "max_length"))
 		log_warn("%s=%s has no effect on answers; max_new_tokens is their limit",
-		        config_where(c, "max_length"), config_text(c, "max_length"));
+		        config_where(c, "max_length"), config_said(c, "max_length"));
 	if (!c->deterministic && config_key_known(config_key_find("deterministic"), c->verb))
 		log_warn("%s=off changes nothing; every run gives the same bits",
 		        config_where(c, "deterministic"));

@@ -101,7 +101,7 @@ int config_check(const struct config *c);
 int64_t config_steps(double value, int64_t total_steps, int64_t epoch_steps);
 
 /* Where a key (canonical name) was set: "run.yaml:12: lr", "lr" (command line) or "lr (default)". The text
- * stays valid for the next fifteen calls of config_where and config_text by the same thread. */
+ * stays valid for the next twelve calls of config_where, config_text and config_said by the same thread. */
 const char *config_where(const struct config *c, const char *key);
 
 /* "run.yaml:3" if a file set the key, "" if the command line did, NULL if it has its default. */
@@ -113,6 +113,9 @@ int config_was_set(const struct config *c, const char *key);
 /* The value of a key as a file would write it; "" if it has none. Valid as long as the text of
  * config_where. */
 const char *config_text(const struct config *c, const char *key);
+
+/* The same in the words that set it, for a message behind config_where: `on` for packing=on. */
+const char *config_said(const struct config *c, const char *key);
 
 /* The value of a switch, a number or an enum. */
 double config_number(const struct config *c, const char *key);

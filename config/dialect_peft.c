@@ -245,9 +245,9 @@ static int check_unasked(const struct dialect_state *d, struct config *c)
 		if (lora->unasked[i].is_error)
 			return err_set(ERR_INPUT,
 			        "%s=%s has no effect without %s; add that, or remove the key",
-			        config_where(c, key), config_text(c, key), lora->ask);
+			        config_where(c, key), config_said(c, key), lora->ask);
 		log_warn("%s=%s has no effect without %s, as in %s: every weight is trained",
-		        config_where(c, key), config_text(c, key), lora->ask, dialect_name(d->file));
+		        config_where(c, key), config_said(c, key), lora->ask, dialect_name(d->file));
 		if (is_rank) {
 			c->lora_rank = 0;
 		} else {
@@ -269,10 +269,10 @@ static void dropout_end(const struct dialect_state *d, struct config *c)
 		return;
 	if (!has_adapters)
 		log_warn("%s=%s has no effect without adapters: every weight is trained",
-		        config_where(c, "lora_dropout"), config_text(c, "lora_dropout"));
+		        config_where(c, "lora_dropout"), config_said(c, "lora_dropout"));
 	else if (c->preference_loss && !(off && item_is_off(off->text)))
 		log_info("%s=%s: %s trains pairs without dropout, and so does ferry",
-		        config_where(c, "lora_dropout"), config_text(c, "lora_dropout"),
+		        config_where(c, "lora_dropout"), config_said(c, "lora_dropout"),
 		        dialect_name(d->file));
 	else
 		return;

@@ -108,7 +108,7 @@ static int check_beta(const struct config *c)
 	        (c->verb != VERB_TRAIN && c->verb != VERB_PLAN && c->verb != VERB_CONFIG))
 		return 0;
 	return err_set(ERR_INPUT, "%s=%s does not say which loss; for DPO set loss_type to sigmoid",
-	        config_where(c, "preference_beta"), config_text(c, "preference_beta"));
+	        config_where(c, "preference_beta"), config_said(c, "preference_beta"));
 }
 
 /* TRL's trainer reads label_smoothing in some losses only; ferry's sigmoid is conservative DPO with it. */
@@ -122,7 +122,7 @@ static void tell_smoothing(const struct config *c)
 		return;
 	log_warn("%s=%s: TRL 1.16 ignores it with loss_type=%s, and ferry applies it; remove it for TRL's "
 	         "loss",
-	        config_where(c, "preference_label_smoothing"), config_text(c, "preference_label_smoothing"),
+	        config_where(c, "preference_label_smoothing"), config_said(c, "preference_label_smoothing"),
 	        config_text(c, "preference_loss"));
 }
 

@@ -24,7 +24,7 @@ struct dataset_texts embedding_rows_of(const struct config *c)
 
 static int embedding_refuse(const struct config *c, const char *key, const char *why)
 {
-	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
+	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_said(c, key), why);
 }
 
 /* Keys that only change embedding_loss. */

@@ -55,22 +55,32 @@ static int note_place(int err, const struct config_layer *layer, const char *as,
 	return err;
 }
 
+void config_origin_free(struct config_origin *origin)
+{
+	mem_free(origin->place);
+	mem_free(origin->as);
+	mem_free(origin->text);
+	mem_free(origin->value);
+	*origin = (struct config_origin){0};
+}
+
 static int origin_set(struct config_origin *origin, const struct config_layer *layer, const char *as,
-        int line, const struct config_word *refused)
+        int line, const char *text, const char *value, const struct config_word *refused)
 {
 	struct str place = {0};
 
-	mem_free(origin->place);
-	mem_free(origin->as);
+	config_origin_free(origin);
 	if (layer->file)
 		str_add(&place, layer->file);
 	if (layer->file && line)
 		str_printf(&place, ":%d", line);
 	origin->place = str_take(&place);
 	origin->as = mem_strdup(as);
+	origin->text = mem_strdup(text);
+	origin->value = mem_strdup(value);
 	origin->shown = refused ? refused->name : NULL;
 	origin->refusal = refused ? refused->refusal : NULL;
-	return origin->place && origin->as ? 0 : ERR_NOMEM;
+	return origin->place && origin->as && origin->text && origin->value ? 0 : ERR_NOMEM;
 }
 
 static int duplicate_error(
@@ -122,8 +132,8 @@ int config_set(struct config *c, struct config_layer *layer, const struct config
 		log_warn("%s is set twice; using %s=%.80s", key->name, as, text);
 	}
 	layer->seen[index] = strength == CONFIG_WEAK ? CONFIG_SEEN_WEAK : CONFIG_SEEN_STRONG;
+	err = origin_set(&c->origins[index], layer, as, line, text, now.data ? now.data : "", refused);
 	c->origins[index].is_auto = now.data && !strcmp(now.data, "auto");
-	err = origin_set(&c->origins[index], layer, as, line, refused);
 out:
 	str_free(&before);
 	str_free(&now);
@@ -565,10 +575,8 @@ void config_free(struct config *c)
 	for (int i = 0; i < config_key_count; i++)
 		if (config_type_is_text(config_keys[i].type))
 			mem_free(*(char **)((char *)c + config_keys[i].offset));
-	for (int i = 0; c->origins && i < config_key_count; i++) {
-		mem_free(c->origins[i].place);
-		mem_free(c->origins[i].as);
-	}
+	for (int i = 0; c->origins && i < config_key_count; i++)
+		config_origin_free(&c->origins[i]);
 	mem_free(c->origins);
 	memset(c, 0, sizeof(*c));
 }

@@ -14,9 +14,7 @@ static int unset(struct config *c, const char *name)
 	struct config_origin *origin = &c->origins[key - config_keys];
 	const struct config_word *refused;
 
-	mem_free(origin->place);
-	mem_free(origin->as);
-	*origin = (struct config_origin){0};
+	config_origin_free(origin);
 	return config_value_set(c, key, key->default_text, &refused);
 }
 

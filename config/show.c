@@ -113,6 +113,22 @@ const char *config_text(const struct config *c, const char *key)
 	return text;
 }
 
+const char *config_said(const struct config *c, const char *key)
+{
+	const struct config_origin *origin = &c->origins[config_key_find(key) - config_keys];
+	const char *now = config_text(c, key);
+	struct str text = {0};
+	char *said;
+
+	if (!origin->value || strcmp(origin->value, now))
+		return now;
+	config_value_shown(&text, origin->text);
+	said = shown_next();
+	snprintf(said, SHOWN_BYTES, "%s", text.data ? text.data : "");
+	str_free(&text);
+	return said;
+}
+
 /* ---- help ---- */
 
 static void words_list(struct str *out, const struct config_key *key, const char *separator)

@@ -68,6 +68,8 @@ extern const int config_key_count;
 struct config_origin {
 	char *place; /* "run.yaml:12", "rows.json" (at no line), "" = the command line, NULL = default */
 	char *as;    /* the name used there */
+	char *text;  /* the value as written there, */
+	char *value; /* and how it reads back: the field may have another one by now */
 	const char *shown;   /* the refused word */
 	const char *refusal; /* reason if the value is not supported; NULL = supported */
 	int is_auto;         /* set to auto, whatever value it has now */
@@ -89,6 +91,8 @@ struct verb_info {
 	unsigned facts;         /* bits of enum verb_fact */
 };
 extern const struct verb_info verb_infos[VERB_COUNT];
+
+void config_origin_free(struct config_origin *origin); /* then it is that of a default */
 
 /* Compares names without case; dashes equal underscores. */
 int config_name_equal(const char *a, const char *b);

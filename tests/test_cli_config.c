@@ -263,7 +263,10 @@ static const struct {
 	const char *args, *text; /* text NULL = fine */
 } checks[] = {
         {VERB_TRAIN, "", NULL},
-        {VERB_TRAIN, "packing=bfd max_length=off", "packing=bfd needs max_length; set it"},
+        {VERB_TRAIN, "sample_packing=on cutoff_len=off", "sample_packing=on needs max_length; set it"},
+        {VERB_TRAIN, "packing=yes packing=True max_length=0", "packing=True needs max_length; set it"},
+        {VERB_TRAIN, "embedding_loss=mnrl matryoshka_dims='[2,1]' packing=on",
+                "packing=on is set, but texts of embedding_loss are not packed; set packing=off"},
         {VERB_TRAIN, "max_steps=0",
                 "max_steps=0 trains nothing; max_steps must be -1 or above 0, num_train_epochs above 0"},
         {VERB_TRAIN, "epochs=0",

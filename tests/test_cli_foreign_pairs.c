@@ -114,7 +114,7 @@ static const struct {
         {LLAMA_FACTORY "stage: dpo\nref_model: other\n",
                 "YAML:6: ref_model=other: the reference is the model as it is before training; remove it"},
         {LLAMA_FACTORY "stage: dpo\npacking: true\n",
-                "YAML:6: packing=bfd is set, but pairs are not packed; set packing=off"},
+                "YAML:6: packing=true is set, but pairs are not packed; set packing=off"},
         {LLAMA_FACTORY "stage: kto\npref_ftx: 0.5\n",
                 "YAML:6: pref_ftx=0.5 is not supported with preference_loss=kto; remove it"},
         {AXOLOTL "datasets:\n  - path: a.jsonl\nkto_desirable_weight: 0.2\n",

@@ -73,7 +73,7 @@ static int check_matrix(const struct config *c, const struct model_tensor *t, co
 		return err_set(ERR_UNSUPPORTED,
 		        "%s=%s needs rows of a multiple of %d elements; %s has rows of %" PRId64
 		        "; set another format",
-		        config_where(c, "base_format"), config_text(c, "base_format"), (int)f->block_cols,
+		        config_where(c, "base_format"), config_said(c, "base_format"), (int)f->block_cols,
 		        t->name, cols);
 	return 0;
 }

@@ -96,7 +96,7 @@ static const char *asking(const struct config *c)
 
 static int lacks(const struct config *c, const char *key, const char *what)
 {
-	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), what);
+	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_said(c, key), what);
 }
 
 static void idle_warn(const struct trainer *t, const char *key, const char *why)

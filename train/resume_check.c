@@ -315,7 +315,7 @@ void train_tell_settings(const struct trainer *t)
 		        (!*t->session.base || strcmp(key->name, "model") != 0))
 			log_warn("%s=%s is not what the run began with (%s); the weights come from the "
 			         "checkpoint all the same",
-			        config_where(t->config, key->name), config_text(t->config, key->name),
+			        config_where(t->config, key->name), config_said(t->config, key->name),
 			        shown(then));
 		else if (then)
 			tell(key->name, 0, config_text(t->config, key->name), then);

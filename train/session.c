@@ -332,7 +332,7 @@ static void lone_rows_report(const struct session_rows *r, const struct config *
 		return;
 	log_warn("%s=%s compares the rows of a step, and each step has one: the loss is 0 and nothing is "
 	         "learned; set gradient_accumulation_steps=16 or more",
-	        config_where(c, "embedding_loss"), config_text(c, "embedding_loss"));
+	        config_where(c, "embedding_loss"), config_said(c, "embedding_loss"));
 }
 
 /* The same of micro-batches of an evaluation, which compares no further. */
@@ -344,7 +344,7 @@ static void lone_evaluated_report(const struct session_rows *r, const struct con
 	log_warn("%s=%s compares the rows of a micro-batch, and a micro-batch of the evaluation has one row, "
 	         "so "
 	         "its loss is 0; set per_device_eval_batch_size=16 or more",
-	        config_where(c, "embedding_loss"), config_text(c, "embedding_loss"));
+	        config_where(c, "embedding_loss"), config_said(c, "embedding_loss"));
 }
 
 /* Refuses a split that leaves one side without a target. */
@@ -356,7 +356,7 @@ static int targets_check(const struct session *s)
 		if (sides[i] && !sides[i]->target_count)
 			return err_set(ERR_INPUT,
 			        "%s=%s leaves no token to predict in the rows to %s; choose another",
-			        config_where(s->config, "eval_split"), config_text(s->config, "eval_split"),
+			        config_where(s->config, "eval_split"), config_said(s->config, "eval_split"),
 			        i ? "evaluate on" : "train on");
 	return 0;
 }

@@ -149,7 +149,7 @@ void data_config_template_report(const struct config *c, const struct chat_templ
 {
 	if (config_was_set(c, "chat_template_date") && c->chat_template_date && !chat_template_dates(NULL, t))
 		log_warn("%s=%s has no effect: the template %s does not write the date",
-		        config_where(c, "chat_template_date"), config_text(c, "chat_template_date"),
+		        config_where(c, "chat_template_date"), config_said(c, "chat_template_date"),
 		        chat_template_name(t));
 	report_kwargs(c, t);
 }
@@ -238,7 +238,7 @@ static int chat_keys(struct str *out, const struct config *c, int has_turns)
 		        (strcmp(keys[i], "chat_template") || template_chosen(c)) &&
 		        (strcmp(keys[i], "train_on_last_turn") || c->train_on_last_turn))
 			str_printf(out, "%s%s=%s", found++ ? ", " : "", config_where(c, keys[i]),
-			        config_text(c, keys[i]));
+			        config_said(c, keys[i]));
 	return found;
 }
 
@@ -303,7 +303,7 @@ void data_config_report(const struct config *c, const struct dataset *d)
 	str_free(&keys);
 	if ((d->is_paired || d->is_judged) && c->train_on_inputs && config_was_set(c, "train_on_inputs"))
 		log_warn("%s=%s has no effect: with preference_loss only answers are trained",
-		        config_where(c, "train_on_inputs"), config_text(c, "train_on_inputs"));
+		        config_where(c, "train_on_inputs"), config_said(c, "train_on_inputs"));
 	columns_warn(c, d);
 	if (c->verb != VERB_DATA)
 		counts_report(d, c->data);
@@ -318,18 +318,18 @@ int data_config_split(
 	int rc = dataset_split(held_back, all, c->eval_split, shuffle, (uint64_t)c->seed);
 
 	if (rc == ERR_INPUT)
-		return err_reword(rc, "%s=%s %s", config_where(c, "eval_split"), config_text(c, "eval_split"),
+		return err_reword(rc, "%s=%s %s", config_where(c, "eval_split"), config_said(c, "eval_split"),
 		        err_text());
 	if (!rc && all->counts.split)
 		log_warn(
 		        "%s=%s: a long text may have pieces on both sides, so the loss of those held back is "
 		        "too low; set eval_data to other texts",
-		        config_where(c, "eval_split"), config_text(c, "eval_split"));
+		        config_where(c, "eval_split"), config_said(c, "eval_split"));
 	if (rc || c->verb != VERB_EVAL)
 		return rc;
 	log_info("%s=%s: evaluating the %" PRId64 " rows that a run with seed=%" PRId64
 	         " holds back of %" PRId64 "; for all of them set eval_split=off",
-	        config_where(c, "eval_split"), config_text(c, "eval_split"), (*held_back)->row_count, c->seed,
+	        config_where(c, "eval_split"), config_said(c, "eval_split"), (*held_back)->row_count, c->seed,
 	        row_count);
 	dataset_close(all);
 	return 0;
@@ -383,7 +383,7 @@ int data_config_pack(
 			        ERR_INPUT, "%s has a weight, but none of its rows are left", d->sets[i].name);
 	if (c->packing == CONFIG_PACKING_BFD && dataset_unit_rows(d) > 1)
 		return err_set(ERR_UNSUPPORTED, "%s=%s: %s are not packed; set packing=off",
-		        config_where(c, "packing"), config_text(c, "packing"),
+		        config_where(c, "packing"), config_said(c, "packing"),
 		        d->is_paired   ? "pairs"
 		        : d->is_judged ? "rows of preference_loss=kto"
 		                       : "texts of embedding_loss");

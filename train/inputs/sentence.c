@@ -15,7 +15,7 @@ static int pooling_find(struct sentence_dir *s, const struct config *c, enum poo
 	if (s->is_there && asked != POOL_NONE && (p->mode_count > 1 || asked != p->mode[0]))
 		return err_set(ERR_INPUT,
 		        "%s=%s, but modules.json of %s says %s%s; leave it out, or change the model's",
-		        config_where(c, "pooling"), config_text(c, "pooling"), c->model,
+		        config_where(c, "pooling"), config_said(c, "pooling"), c->model,
 		        pool_mode_name(p->mode[0]), p->mode_count > 1 ? " and others" : "");
 	if (!s->is_there)
 		p->mode[p->mode_count++] = asked != POOL_NONE ? asked : otherwise;
@@ -116,7 +116,7 @@ void sentence_rows(struct dataset_options *o, const struct sentence_dir *s, cons
 		return;
 	if (config_was_set(c, "max_length") && c->verb == VERB_TRAIN)
 		log_warn("%s=%s is more than the model's max_seq_length, %lld, where texts are cut",
-		        config_where(c, "max_length"), config_text(c, "max_length"),
+		        config_where(c, "max_length"), config_said(c, "max_length"),
 		        (long long)s->max_tokens);
 	o->max_length_tokens = s->max_tokens;
 }
