@@ -168,7 +168,8 @@ static void test_pieces(void **state)
 		model_make(&coded, &plain, sizes[i][0], sizes[i][1]);
 		model_write(&coded, "coded");
 		model_write(&plain, "plain");
-		assert_true(loss_of("coded") == loss_of("plain"));
+		/* matrices of codes lie the other way round, so products have another order of sums */
+		assert_true(fabs(loss_of("coded") - loss_of("plain")) < 1e-7);
 		path_of(plain_dir, "plain");
 		path_of(coded_dir, "coded");
 		for (size_t w = 0; w < sizeof(ways) / sizeof(*ways); w++) {
