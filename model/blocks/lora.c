@@ -1,4 +1,4 @@
-/* The products of adapters (LoRA) beside those of their matrices. */
+/* The products of adapters (LoRA) beside those of their matrices, and the magnitudes of DoRA. */
 #include "model/blocks/linear.h"
 
 #include "device/noise.h"
