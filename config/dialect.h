@@ -36,12 +36,16 @@
 	ROW(people)
 
 struct dialect;
+struct dialect_state;
 #define DIALECT_DECLARE(name) extern const struct dialect dialect_##name;
 DIALECT_LIST(DIALECT_DECLARE)
 #undef DIALECT_DECLARE
 
 /* "axolotl" */
 const char *dialect_name(const struct dialect *dialect);
+
+/* The last file, or "command line". */
+const char *dialect_place(const struct dialect_state *d);
 
 /* The trainer that a file was written for; NULL: ferry. */
 const struct dialect *dialect_recognize(const struct yaml_doc *doc);
@@ -65,11 +69,12 @@ enum dialect_lora_asked { DIALECT_LORA_UNSAID, DIALECT_LORA_OFF, DIALECT_LORA_ON
 
 /* The translation of one configuration. Zero-initialise; dialect_state_free. */
 struct dialect_state {
-	const struct dialect *layer, *file; /* of the present layer, of the last file; NULL: ferry */
-	const char *file_path;              /* the last file */
-	struct dialect_sets sets;           /* of the present layer */
-	struct str passed;                  /* keys of the present layer without effect */
-	char *paths[DIALECT_PATHS_MAX];     /* of files that the files name */
+	const struct dialect *layer;    /* of the present layer; NULL: ferry */
+	const struct dialect *file;     /* of the last file, or of a command line without one; NULL: ferry */
+	const char *file_path;          /* the last file; NULL: none */
+	struct dialect_sets sets;       /* of the present layer */
+	struct str passed;              /* keys of the present layer without effect */
+	char *paths[DIALECT_PATHS_MAX]; /* of files that the files name */
 	int path_count;
 	struct dialect_kept kept[DIALECT_KEPT_MAX];
 	struct dialect_refusal refusals[DIALECT_REFUSALS_MAX]; /* of the present layer */

@@ -18,6 +18,11 @@ const char *dialect_name(const struct dialect *dialect)
 	return dialect && dialect->name ? dialect->name : "ferry";
 }
 
+const char *dialect_place(const struct dialect_state *d)
+{
+	return d->file_path ? d->file_path : "command line";
+}
+
 int dialect_name_fits(const char *name, const char *list)
 {
 	char word[128];

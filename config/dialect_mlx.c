@@ -91,37 +91,16 @@ static int optimizer(const struct item *s)
 	return config_name_equal(s->text, "adam") ? item_set(s, "weight_decay", "0", CONFIG_WEAK) : 0;
 }
 
-static int schedule(const struct item *s)
+static int keep_schedule(const struct item *s)
 {
-	static const char *const words[][2] = {
-	        {"cosine_decay", "cosine_with_min_lr"}, {"linear_schedule", "linear"}};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-		if (config_name_equal(s->text, words[i][0]))
-			return item_set(s, "lr_scheduler_type", words[i][1], CONFIG_STRONG);
-	return item_refuse(s, "not supported; supported: cosine_decay, linear_schedule");
+	return config_name_in(s->text, "cosine_decay linear_schedule")
+	               ? item_keep(s, "mlx_schedule")
+	               : item_refuse(s, "not supported; supported: cosine_decay, linear_schedule");
 }
 
-/* [rate, steps, last rate] */
-static int schedule_arguments(const struct item *s)
+static int keep_arguments(const struct item *s)
 {
-	char *at = NULL, text[32];
-	double rate = strtod(s->text, &at), last = 0;
-	int rc;
-
-	if (at == s->text || !(rate > 0))
-		return item_refuse(s, "expected [rate, steps, last rate]");
-	if (*at == ',' && strtod(at + 1, &at) > 0 && *at == ',')
-		last = strtod(at + 1, &at);
-	if (*at)
-		return item_refuse(s, "expected [rate, steps, last rate]");
-	snprintf(text, sizeof(text), "%.9g", rate);
-	rc = item_set(s, "learning_rate", text, CONFIG_STRONG);
-	snprintf(text, sizeof(text), "%.9g", last / rate);
-	if (!rc && last > 0)
-		rc = item_set(s, "min_lr_rate", text, CONFIG_STRONG);
-	item_warn(s, "%s: ferry's schedule ends with the run", s->name);
-	return rc;
+	return item_keep(s, "mlx_arguments");
 }
 
 static int warmup_start(const struct item *s)
@@ -167,8 +146,8 @@ static const struct dialect_key keys[] = {
         KEY("optimizer_config.*.eps", "adam_epsilon"),
         KEY("optimizer_config.adamw.weight_decay", "weight_decay"),
         ONLY("optimizer_config.*.bias_correction", ITEM_ON, "AdamW without bias correction is not supported"),
-        CALL("lr_schedule.name", schedule),
-        CALL("lr_schedule.arguments", schedule_arguments),
+        CALL("lr_schedule.name", keep_schedule),
+        CALL("lr_schedule.arguments", keep_arguments),
         KEY("lr_schedule.warmup", "warmup_steps"),
         CALL("lr_schedule.warmup_init", warmup_start),
         ONLY("resume_adapter_file", ITEM_OFF, "mlx-lm's form of adapters is not supported; PEFT's is"),
@@ -229,6 +208,46 @@ static int steps_apply(const struct dialect_kept *iterations, struct config *c)
 	return kept_set(c, iterations, "max_steps", text);
 }
 
+/* cosine_decay: [rate, steps, last rate]; linear_schedule: [rate, last rate, steps]. */
+static int schedule_apply(const struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *name = dialect_kept(d, "mlx_schedule"),
+	                          *arguments = dialect_kept(d, "mlx_arguments");
+	int is_linear = name && config_name_equal(name->text, "linear_schedule"), count = 0, rc = 0;
+	double numbers[3] = {0}, last;
+	char text[32];
+
+	if (name)
+		rc = kept_set(c, name, "lr_scheduler_type", is_linear ? "linear" : "cosine_with_min_lr");
+	if (rc || !arguments)
+		return rc;
+	count = config_numbers(numbers, 3, arguments->text);
+	last = numbers[is_linear ? 1 : 2];
+	if (count < (is_linear ? 3 : 2) || !(numbers[0] > 0) || !(last >= 0 && last <= numbers[0]))
+		return kept_error(ERR_INPUT, arguments,
+		        is_linear ? "is not supported; expected [rate, last rate, steps]"
+		                  : "is not supported; expected [rate, steps, last rate]");
+	snprintf(text, sizeof(text), "%.9g", numbers[0]);
+	rc = kept_set(c, arguments, "learning_rate", text);
+	snprintf(text, sizeof(text), "%.9g", last / numbers[0]);
+	if (!rc && last > 0 && !is_linear)
+		rc = kept_set(c, arguments, "min_lr_rate", text);
+	log_warn("%s: lr_schedule.arguments: ferry's schedule ends with the run%s", dialect_place(d),
+	        last > 0 && is_linear ? ", and at 0" : "");
+	return rc;
+}
+
+static void differences_say(const struct dialect_state *d, const struct config *c)
+{
+	if (c->gradient_accumulation_steps > 1 && (c->eval_steps > 0 || config_was_set(c, "save_steps")))
+		log_warn("%s: mlx-lm counts micro-batches, and ferry steps: steps_per_eval, steps_per_report "
+		         "and "
+		         "save_every mean %lld times as many here",
+		        dialect_place(d), (long long)c->gradient_accumulation_steps);
+	log_warn("%s: AdamW of mlx-lm has no bias correction unless bias_correction is true; ferry's has",
+	        dialect_place(d));
+}
+
 static int finish(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *scale = dialect_kept(d, "mlx_scale"), *type = dialect_kept(d, "mlx_type"),
@@ -251,16 +270,10 @@ static int finish(struct dialect_state *d, struct config *c)
 		rc = layers_apply(layers, is_full, c);
 	if (!c->eval_data && !(c->eval_split > 0))
 		c->eval_steps = 0; /* it evaluates where it has rows */
-	if (!rc && c->gradient_accumulation_steps > 1 &&
-	        (c->eval_steps > 0 || config_was_set(c, "save_steps")))
-		log_warn("%s: mlx-lm counts micro-batches, and ferry steps: steps_per_eval, steps_per_report "
-		         "and "
-		         "save_every mean %lld times as many here",
-		        d->file_path, (long long)c->gradient_accumulation_steps);
 	if (!rc)
-		log_warn("%s: AdamW of mlx-lm has no bias correction unless bias_correction is true; ferry's "
-		         "has",
-		        d->file_path);
+		rc = schedule_apply(d, c);
+	if (!rc)
+		differences_say(d, c);
 	return rc;
 }
 

@@ -1,6 +1,9 @@
 /* ms-swift's keys: those of transformers, and its own. */
 #include "config/dialect_item.h"
 
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "device/preference.h"
 
@@ -42,54 +45,64 @@ static int tuner(const struct item *s)
 
 /* ---- data ---- */
 
-/* "rows.jsonl#500, other.jsonl": paths, each with a number of its rows. ferry has one number for all sets. */
-static int data_sets(const struct item *s, const char *key)
+#define ROWS_DIFFER                                                                                          \
+	"a number of rows for each data set is not supported; cut the files, or set max_samples for all"
+
+/* The number of rows in "rows.jsonl#500"; 0: all. *length: bytes of the path. -1: it is none. */
+static long rows_of(const char *set, size_t *length)
+{
+	const char *mark = file_kind_of(set) == FILE_NONE ? strrchr(set, '#') : NULL;
+	char *end;
+	long count;
+
+	*length = mark ? (size_t)(mark - set) : strlen(set);
+	if (!mark)
+		return 0;
+	count = strtol(mark + 1, &end, 10);
+	return *end || count < 1 ? -1 : count;
+}
+
+/* "rows.jsonl#500, other.jsonl#500": paths, each with a number of its rows. ferry has one number for all. */
+static int data_sets(const struct item *s, const char *key, const char *slot)
 {
 	struct item path = *s;
-	long rows = 0;
+	char text[24];
+	long rows = -1;
 	int rc = 0;
 
 	for (const char *at = s->text + strspn(s->text, " ,"); *at && !rc; at += strspn(at, " ,")) {
 		size_t length = strcspn(at, ",");
 		struct str name = {0};
-		char *mark;
+		long count = 0;
 
 		str_printf(&name, "%.*s", (int)length, at);
+		at += length;
 		rc = str_check(&name);
-		mark = rc ? NULL : strrchr(name.data, '#');
-		if (mark) {
-			long count = strtol(mark + 1, NULL, 10);
-
-			if (count < 1 || (rows && count != rows))
-				rc = item_refuse(s,
-				        "a number of rows for each data set is not supported; cut the "
-				        "files, or set max_samples for all");
-			rows = count;
-			*mark = 0;
+		if (!rc) {
+			count = rows_of(name.data, &length);
+			name.data[length] = 0;
 		}
+		if (!rc && (count < 0 || (rows >= 0 && count != rows)))
+			rc = item_refuse(s, ROWS_DIFFER);
+		rows = count;
 		path.text = name.data;
 		if (!rc)
 			rc = item_add(&path, key);
 		str_free(&name);
-		at += length;
 	}
-	if (!rc && rows && !strcmp(key, "data")) {
-		char text[24];
-
-		snprintf(text, sizeof(text), "%ld", rows);
-		rc = item_set(s, "max_samples", text, CONFIG_WEAK);
-	}
-	return rc;
+	snprintf(text, sizeof(text), "%ld", rows);
+	path.text = text;
+	return rc || rows < 1 ? rc : item_keep(&path, slot);
 }
 
 static int dataset(const struct item *s)
 {
-	return data_sets(s, "data");
+	return data_sets(s, "data", "swift_rows");
 }
 
 static int val_dataset(const struct item *s)
 {
-	return data_sets(s, "eval_data");
+	return data_sets(s, "eval_data", "swift_eval_rows");
 }
 
 static int long_rows(const struct item *s)
@@ -298,6 +311,20 @@ static int preference_apply(const struct dialect_kept *type, struct config *c)
 	return rc;
 }
 
+/* Numbers of rows become the one of ferry, which counts for evaluation too. */
+static int rows_apply(const struct dialect_state *d, struct config *c)
+{
+	const struct dialect_kept *rows = dialect_kept(d, "swift_rows"),
+	                          *eval = dialect_kept(d, "swift_eval_rows");
+
+	if (config_was_set(c, "max_samples") || (!rows && !eval))
+		return 0;
+	if (eval ? !rows || strcmp(rows->text, eval->text) != 0 : c->eval_data != NULL)
+		return kept_error(ERR_UNSUPPORTED, rows ? rows : eval, "rows: " ROWS_DIFFER);
+	log_warn("%s=%s rows: ferry takes the first ones, and ms-swift draws them", rows->name, rows->text);
+	return kept_set(c, rows, "max_samples", rows->text);
+}
+
 /* Its columns, and all rows go through the template. */
 static int columns_apply(struct config *c, int are_pairs)
 {
@@ -315,13 +342,13 @@ static int columns_apply(struct config *c, int are_pairs)
 static int finish(struct dialect_state *d, struct config *c)
 {
 	const struct dialect_kept *type = dialect_kept(d, "rlhf_type");
-	int rc = 0;
+	int rc = rows_apply(d, c);
 
-	if ((d->file ? d->file : d->layer) == &dialect_ms_swift)
+	if (!rc && d->file == &dialect_ms_swift)
 		rc = columns_apply(c, type && !config_name_equal(type->text, "kto"));
 	if (rc)
 		return rc;
-	if ((d->file ? d->file : d->layer) == &dialect_ms_swift && !c->eval_data && !(c->eval_split > 0))
+	if (d->file == &dialect_ms_swift && !c->eval_data && !(c->eval_split > 0))
 		c->eval_steps = 0; /* it evaluates where it has rows */
 	return type ? preference_apply(type, c) : 0;
 }

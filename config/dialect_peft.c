@@ -292,7 +292,7 @@ static int finish(struct dialect_state *d, struct config *c)
 		if (!config_was_set(c, "lora_rank") && !c->lora_adapter)
 			log_warn("%s: %s trains LoRA adapters unless its file says otherwise; for every "
 			         "weight set %s",
-			        d->file_path, dialect_name(d->file), d->file->lora->full);
+			        dialect_place(d), dialect_name(d->file), d->file->lora->full);
 	}
 	if (d->lora_by) {
 		a.by = d->lora_by->lora;

@@ -2,6 +2,7 @@
 #include "config/dialect_item.h"
 
 #include <stddef.h>
+#include <string.h>
 
 static const struct dialect_marker markers[] = {
         {"training.training_type training.random_seed training.train_on_completions lora.use_loftq "
@@ -47,6 +48,12 @@ static int epochs(const struct item *s)
 	return config_name_equal(s->text, "0") ? 0 : item_set(s, "num_train_epochs", s->text, CONFIG_STRONG);
 }
 
+/* An empty list leaves the other of the two. */
+static int data_set(const struct item *s)
+{
+	return *s->text && strcmp(s->text, "[]") != 0 ? item_set(s, "data", s->text, CONFIG_STRONG) : 0;
+}
+
 static int completions(const struct item *s)
 {
 	return item_set(s, "train_on_inputs", item_is_off(s->text) ? "on" : "off", CONFIG_STRONG);
@@ -88,7 +95,7 @@ static int optim(const struct item *s)
 }
 
 static const struct dialect_key keys[] = {
-        KEY("data.dataset data.local_dataset", "data"),
+        CALL("data.dataset data.local_dataset", data_set),
         CALL("data.format_type", format),
         CALL("training.training_type", training_type),
         CALL("training.max_steps", max_steps),

@@ -459,7 +459,11 @@ static int recognize_arguments(struct parser *p, const struct argument *list, in
 		if (list[i].kind == ARGUMENT_SETTING)
 			doc.items[doc.count++].path = (char *)list[i].name;
 	p->dialects.layer = dialect_recognize(&doc);
+	p->dialects.file = p->dialects.layer;
 	mem_free(doc.items);
+	if (p->dialects.layer)
+		log_info(
+		        "command line: reading it as a configuration of %s", dialect_name(p->dialects.layer));
 	return 0;
 }
 

@@ -72,6 +72,9 @@ static const char mlx[] =
         "adapter_path: adapters\nlora_parameters:\n  keys: [self_attn.q_proj]\n  rank: 4\n  scale: 10.0\n"
         "  dropout: 0.0\nlr_schedule:\n  name: cosine_decay\n  warmup: 100\n"
         "  arguments: [1e-5, 1000, 1e-6]\n";
+static const char mlx_linear[] =
+        "model: " MLX_MODEL "\nfine_tune_type: lora\ndata: rows\nlr_schedule:\n  name: linear_schedule\n"
+        "  arguments: [1e-4, 1e-5, 1000]\n";
 static const char mlx_full[] =
         "model: " MLX_MODEL "\nfine_tune_type: full\ndata: rows\nmask_prompt: true\nnum_layers: 1\n";
 
@@ -101,6 +104,10 @@ static const struct {
         {SWIFT_PAIRS "simpo\n", "preference_gamma", "1"},
         {SWIFT_PAIRS "kto\ndesirable_weight: 2\n", "preference_desirable_weight", "2"},
         {studio, "data", "a.jsonl"},
+        {"data:\n  dataset: a.jsonl\n  local_dataset: []\ntraining:\n  training_type: lora\n  random_seed: "
+         "1\n"
+         "lora:\n  target_modules: all-linear\n",
+                "data", "a.jsonl"},
         {studio, "data_format", "messages"},
         {studio, "base_format", "nf4"},
         {studio, "max_steps", "30"},
@@ -120,6 +127,8 @@ static const struct {
         {mlx, "min_lr_rate", "0.1"},
         {mlx, "lr_scheduler_type", "cosine_with_min_lr"},
         {mlx, "warmup_steps", "100"},
+        {mlx_linear, "learning_rate", "0.0001"},
+        {mlx_linear, "lr_scheduler_type", "linear"},
         {mlx_full, "trainable", "model\\.layers\\.(3)\\..*"},
         {mlx_full, "train_on_inputs", "off"},
         {mlx_full, "lora_rank", "off"},
@@ -231,6 +240,8 @@ static void test_said(void **state)
 	        {studio, "reading it as a configuration of Unsloth"},
 	        {studio_full, "lora.lora_r=64 has no effect without training_type: lora"},
 	        {mlx, "reading it as a configuration of mlx-lm"}, {mlx, "ferry's schedule ends with the run"},
+	        {mlx_linear, "ferry's schedule ends with the run, and at 0"},
+	        {swift, "ferry takes the first ones, and ms-swift draws them"},
 	        {"zero_optimization:\n  stage: 2\nscheduler:\n  type: WarmupLR\n", "ferry warms up linearly"},
 	        {"base_model: m\nsequence_len: 9\neot_tokens: [a]\n",
 	                "eot_tokens=a: ferry trains on the end-of-turn token that the chat template writes"},
@@ -268,11 +279,44 @@ static void test_command_line(void **state)
 	assert_string_equal(config_text(&c, "lora_rank"), "8");
 	config_free(&c);
 	check_ok(parse(&c, VERB_TRAIN, NULL,
-	        "--model m --tuner_type lora --dataset a.jsonl#100 b.jsonl --target_modules q_proj v_proj "
+	        "--model m --tuner_type lora --dataset a.jsonl#100 b.jsonl#100 --target_modules q_proj "
+	        "v_proj "
 	        "--split_dataset_ratio 0 --eval_steps 5"));
 	assert_string_equal(config_text(&c, "data"), "a.jsonl,b.jsonl");
 	assert_string_equal(config_text(&c, "lora_target_modules"), "q_proj,v_proj");
+	assert_string_equal(config_text(&c, "max_samples"), "100");
 	config_free(&c);
+	check_ok(parse(&c, VERB_TRAIN, NULL, "--model m --rlhf_type dpo --dataset a.jsonl"));
+	assert_string_equal(config_text(&c, "lora_rank"), "8"); /* ms-swift trains adapters unasked */
+	assert_string_equal(config_text(&c, "lora_dropout"), "0");
+	assert_non_null(strstr(logged, "their defaults differ from those of ms-swift"));
+	config_free(&c);
+	check_ok(parse(&c, VERB_TRAIN, NULL,
+	        "--model " MLX_MODEL
+	        " --train --data rows --fine-tune-type lora --iters 600 --num-layers 1"));
+	assert_string_equal(config_text(&c, "max_steps"), "600");
+	assert_string_equal(config_text(&c, "lora_layers"), "[3]");
+	assert_string_equal(config_text(&c, "train_on_inputs"), "on");
+	config_free(&c);
+}
+
+/* ferry has one number of rows for all sets. */
+static void test_rows_of_sets(void **state)
+{
+	static const char *const rows[] = {SWIFT "dataset: a.jsonl#5,b.jsonl\n",
+	        SWIFT "dataset: b.jsonl,a.jsonl#5\n", SWIFT "dataset: a.jsonl#5x\n",
+	        SWIFT "dataset: a.jsonl\nval_dataset: v.jsonl#5\n",
+	        SWIFT "dataset: a.jsonl#5\nval_dataset: v.jsonl\n",
+	        SWIFT "dataset: a.jsonl#5\nval_dataset: v.jsonl#6\n"};
+	struct config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		if (!parse(&c, VERB_TRAIN, rows[i], "") ||
+		        !strstr(message(), "number of rows for each data set"))
+			fail_msg("case %zu: %s", i, message());
+		config_free(&c);
+	}
 }
 
 /* Of words behind an option, those that are neither files nor options belong to a key that takes a list. */
@@ -298,7 +342,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_understood),
 	        cmocka_unit_test(test_contradiction), cmocka_unit_test(test_said),
-	        cmocka_unit_test(test_command_line), cmocka_unit_test(test_word_lists)};
+	        cmocka_unit_test(test_command_line), cmocka_unit_test(test_rows_of_sets),
+	        cmocka_unit_test(test_word_lists)};
 	int failed;
 
 	file_put(ZERO_FILE, zero3);
