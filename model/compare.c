@@ -7,29 +7,60 @@
 
 enum kind { INT, I64, REAL };
 
-/* A field that changes results, by its usual key. */
+/* A field that changes results, by its usual key. names: of the values of an int that is no number. */
 struct field {
 	const char *key;
 	enum kind kind;
 	size_t at;
+	const char *const *names;
 };
 
+static const char *const flags[] = {"false", "true"};
+static const char *const norms[] = {[NORM_RMS] = "RMSNorm", [NORM_LAYER] = "LayerNorm"};
+static const char *const acts[ACT_KIND_COUNT] = {[ACT_SILU] = "silu",
+        [ACT_GELU] = "gelu",
+        [ACT_GELU_TANH] = "gelu_new",
+        [ACT_GELU_QUICK] = "quick_gelu",
+        [ACT_RELU] = "relu",
+        [ACT_RELU2] = "relu2",
+        [ACT_SIGMOID] = "sigmoid",
+        [ACT_TANH] = "tanh",
+        [ACT_LINEAR] = "linear"};
+static const char *const ropes[] = {[ROPE_NONE] = "none",
+        [ROPE_DEFAULT] = "default",
+        [ROPE_LINEAR] = "linear",
+        [ROPE_LLAMA3] = "llama3",
+        [ROPE_YARN] = "yarn",
+        [ROPE_LONGROPE] = "longrope",
+        [ROPE_PROPORTIONAL] = "proportional"};
+static const char *const pairs[] = {[ROPE_HALVES] = "halves", [ROPE_NEIGHBOURS] = "neighbours"};
+static const char *const masks[MASK_COUNT] = {
+        [MASK_CAUSAL] = "causal", [MASK_BIDIRECTIONAL] = "bidirectional"};
+static const char *const rules[ROUTE_RULE_COUNT] = {
+        [ROUTE_SOFTMAX] = "softmax", [ROUTE_SIGMOID] = "sigmoid", [ROUTE_CHOSEN] = "softmax of the chosen"};
+static const char *const matrices[] = {"[out, in]", "[in, out]"};
+static const char *const norm_widths[] = {"by head", "whole"};
+static const char *const norm_places[] = {"before rotation", "after rotation"};
+static const char *const orders[] = {"all of each", "by head"};
+static const char *const directions[] = {"forward", "backward"};
+
 /* clang-format off */
-#define MODEL(key, kind, field) {key, kind, offsetof(struct model_config, field)}
+#define MODEL(key, kind, field) {key, kind, offsetof(struct model_config, field), NULL}
+#define MODEL_WORD(key, names, field) {key, INT, offsetof(struct model_config, field), names}
 /* clang-format on */
 static const struct field model_fields[] = {
         MODEL("num_attention_heads", I64, H),
         MODEL("num_key_value_heads", I64, KV),
         MODEL("head_dim", I64, D),
-        MODEL("the kind of norm", INT, norm),
-        MODEL("hidden_act: activation", INT, act),
-        MODEL("use_parallel_residual", INT, parallel_residual),
-        MODEL("matrices stored [in, out]", INT, weight_in_out),
-        MODEL("whole or by head: the norms of query and key", INT, qk_norm_whole),
-        MODEL("before or after rotation: the norms of query and key", INT, qk_norm_after_rope),
-        MODEL("the order of query, key and value", INT, qkv_by_head),
+        MODEL_WORD("the kind of norm", norms, norm),
+        MODEL_WORD("hidden_act", acts, act),
+        MODEL_WORD("use_parallel_residual", flags, parallel_residual),
+        MODEL_WORD("the order of stored matrices", matrices, weight_in_out),
+        MODEL_WORD("the norms of query and key", norm_widths, qk_norm_whole),
+        MODEL_WORD("the norms of query and key", norm_places, qk_norm_after_rope),
+        MODEL_WORD("the order of query, key and value", orders, qkv_by_head),
         MODEL("the number of rotary settings", INT, rope_count),
-        MODEL("the pairs of rotary dimensions", INT, rope_pairs),
+        MODEL_WORD("the pairs of rotary dimensions", pairs, rope_pairs),
         MODEL("embedding_multiplier", REAL, embed_scale),
         MODEL("residual_multiplier", REAL, residual_scale),
         MODEL("logits_scaling", REAL, logit_divisor),
@@ -38,47 +69,50 @@ static const struct field model_fields[] = {
         MODEL("pad_token_id", I64, pad_id),
         MODEL("the rows of distances between tokens", I64, relative.rows),
         MODEL("the largest distance between tokens", I64, relative.distance),
-        MODEL("output_router_logits", INT, balance_asked),
+        MODEL_WORD("output_router_logits", flags, balance_asked),
         MODEL("router_aux_loss_coef", REAL, balance_coef),
-        MODEL("the activation in a head of classes", INT, pool_act),
-        MODEL("the activation in a head of masked words", INT, words_act),
+        MODEL_WORD("the activation in a head of classes", acts, pool_act),
+        MODEL_WORD("the activation in a head of masked words", acts, words_act),
         MODEL("poolings", INT, pooling.mode_count),
         MODEL("layers behind the pooling", INT, pooling.layer_count),
         MODEL("hidden_size_per_layer_input", I64, input_columns),
 };
 
 /* clang-format off */
-#define ROPE(key, kind, field) {key, kind, offsetof(struct rope_config, field)}
+#define ROPE(key, kind, field) {key, kind, offsetof(struct rope_config, field), NULL}
+#define ROPE_WORD(key, names, field) {key, INT, offsetof(struct rope_config, field), names}
 /* clang-format on */
 static const struct field rope_fields[] = {
         ROPE("rope_theta", REAL, theta),
-        ROPE("rope_type: kind", INT, kind),
+        ROPE_WORD("rope_type", ropes, kind),
         ROPE("the factor of rope_scaling", REAL, factor),
         ROPE("low_freq_factor", REAL, low_freq_factor),
         ROPE("high_freq_factor", REAL, high_freq_factor),
         ROPE("beta_fast", REAL, beta_fast),
         ROPE("beta_slow", REAL, beta_slow),
         ROPE("attention_factor", REAL, attention_factor),
-        ROPE("truncate", INT, truncate),
+        ROPE_WORD("truncate", flags, truncate),
         ROPE("llama_4_scaling_beta", REAL, query_beta),
         ROPE("original_max_position_embeddings", I64, original_max_position_embeddings),
         ROPE("rotary dimensions", I64, rotary),
         ROPE("partial_rotary_factor", I64, turned),
-        ROPE("the direction of rotation", INT, is_backwards),
+        ROPE_WORD("the direction of rotation", directions, is_backwards),
         ROPE("dimensions of rotary frequencies", I64, frequency_dim),
 };
 
 /* clang-format off */
-#define NORM(key, kind, field) {key, kind, offsetof(struct norm_config, field)}
+#define NORM(key, kind, field) {key, kind, offsetof(struct norm_config, field), NULL}
+#define NORM_WORD(key, names, field) {key, INT, offsetof(struct norm_config, field), names}
 /* clang-format on */
 static const struct field norm_fields[] = {
         NORM("rms_norm_eps (layer_norm_eps, post_norm_eps)", REAL, epsilon),
         NORM("the offset of norm weights", REAL, weight_offset),
-        NORM("norms without weights", INT, is_plain),
+        NORM_WORD("norms without weights", flags, is_plain),
 };
 
 /* clang-format off */
-#define BLOCK(key, kind, field) {key, kind, offsetof(struct block_config, field)}
+#define BLOCK(key, kind, field) {key, kind, offsetof(struct block_config, field), NULL}
+#define BLOCK_WORD(key, names, field) {key, INT, offsetof(struct block_config, field), names}
 /* clang-format on */
 static const struct field block_fields[] = {
         BLOCK("num_attention_heads", I64, H),
@@ -88,17 +122,17 @@ static const struct field block_fields[] = {
         BLOCK("sliding_window", I64, window),
         BLOCK("the rotary setting", INT, rope),
         BLOCK("conv_L_cache", I64, taps),
-        BLOCK("the attention mask", INT, mask),
+        BLOCK_WORD("the attention mask", masks, mask),
         BLOCK("clip_qkv", REAL, clip),
         BLOCK("attn_logit_softcapping", REAL, score_cap),
-        BLOCK("attn_output_gate", INT, attention_gate),
+        BLOCK_WORD("attn_output_gate", flags, attention_gate),
         BLOCK("linear_num_key_heads (n_groups)", I64, delta.key_heads),
         BLOCK("linear_num_value_heads (mamba_n_heads)", I64, delta.value_heads),
         BLOCK("linear_key_head_dim (mamba_d_state)", I64, delta.key_dim),
         BLOCK("linear_value_head_dim (mamba_d_head)", I64, delta.value_dim),
         BLOCK("time_step_min (time_step_limit)", REAL, scan.step_low),
         BLOCK("time_step_limit", REAL, scan.step_high),
-        BLOCK("mamba_norm_before_gate", INT, scan.norm_first),
+        BLOCK_WORD("mamba_norm_before_gate", flags, scan.norm_first),
         BLOCK("attention_in_multiplier", REAL, scales.attention_in),
         BLOCK("attention_out_multiplier", REAL, scales.attention_out),
         BLOCK("ssm_in_multiplier", REAL, scales.scan_in),
@@ -116,8 +150,8 @@ static const struct field block_fields[] = {
         BLOCK("qk_rope_head_dim", I64, latent.shared),
         BLOCK("v_head_dim", I64, latent.value),
         BLOCK("num_experts_per_tok", I64, experts.chosen),
-        BLOCK("the router's rule", INT, experts.rule),
-        BLOCK("norm_topk_prob", INT, experts.is_normed),
+        BLOCK_WORD("the router's rule", rules, experts.rule),
+        BLOCK_WORD("norm_topk_prob", flags, experts.is_normed),
         BLOCK("routed_scaling_factor", REAL, experts.scale),
         BLOCK("the scale of the router's logits", REAL, experts.logit_scale),
         BLOCK("swiglu_alpha", REAL, experts.alpha),
@@ -132,7 +166,10 @@ static int field_equal(struct str *out, const struct field *f, const void *now, 
 
 	switch (f->kind) {
 	case INT:
-		if (*(const int *)a != *(const int *)b)
+		if (*(const int *)a != *(const int *)b && f->names)
+			str_printf(out, "%s %s, not %s", f->key, f->names[*(const int *)a],
+			        f->names[*(const int *)b]);
+		else if (*(const int *)a != *(const int *)b)
 			str_printf(out, "%s %d, not %d", f->key, *(const int *)a, *(const int *)b);
 		return *(const int *)a == *(const int *)b;
 	case I64:

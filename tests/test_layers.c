@@ -119,6 +119,16 @@ static void test_compare(void **state)
 	assert_string_equal(out.data, "num_key_value_heads 1, not 2 in layer 3");
 	str_free(&out);
 	c->block[3].KV = 1;
+	c->block[3].mask = MASK_BIDIRECTIONAL;
+	assert_int_equal(model_compare(&out, &now->config, c), 0);
+	assert_string_equal(out.data, "the attention mask causal, not bidirectional in layer 3");
+	str_free(&out);
+	c->block[3].mask = MASK_CAUSAL;
+	c->qkv_by_head = 1;
+	assert_int_equal(model_compare(&out, &now->config, c), 0);
+	assert_string_equal(out.data, "the order of query, key and value all of each, not by head");
+	str_free(&out);
+	c->qkv_by_head = 0;
 	c->block[6].stage[1].begins_group = 0;
 	assert_int_equal(model_compare(&out, &now->config, c), 0);
 	assert_string_equal(out.data, "other stages in layer 6");

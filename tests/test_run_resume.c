@@ -32,8 +32,9 @@ static void test_another_config(void **state)
 	} cases[] = {
 	        {"\"rope_theta\":500000.0", "rope_theta 500000, not 10000"},
 	        {"\"rms_norm_eps\":1e-5", "rms_norm_eps (layer_norm_eps, post_norm_eps) 1e-05, not 1e-06"},
-	        {"\"hidden_act\":\"gelu\"", "hidden_act: activation 1, not 0"},
-	        {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0}", "rope_type: kind 2, not 1"},
+	        {"\"hidden_act\":\"gelu\"", "hidden_act gelu, not silu"},
+	        {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0}",
+	                "rope_type linear, not default"},
 	        {"\"pad_token_id\":3", "pad_token_id 3, not -1"},
 	};
 
