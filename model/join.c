@@ -3,10 +3,8 @@
 
 /* [join][part], in the order in which units have them. */
 static const enum tensor_role roles[JOIN_COUNT][JOIN_PARTS][JOIN_MOST] = {
-        [JOIN_QKV] = {{ROLE_Q_W, ROLE_K_W, ROLE_V_W}, {ROLE_Q_B, ROLE_K_B, ROLE_V_B},
-                {ROLE_Q_LORA_A, ROLE_K_LORA_A, ROLE_V_LORA_A}},
-        [JOIN_GATE_UP] = {{ROLE_GATE_W, ROLE_UP_W}, {ROLE_GATE_B, ROLE_UP_B},
-                {ROLE_GATE_LORA_A, ROLE_UP_LORA_A}},
+        [JOIN_QKV] = {{ROLE_Q_W, ROLE_K_W, ROLE_V_W}, {ROLE_Q_B, ROLE_K_B, ROLE_V_B}},
+        [JOIN_GATE_UP] = {{ROLE_GATE_W, ROLE_UP_W}, {ROLE_GATE_B, ROLE_UP_B}},
 };
 
 int join_count(enum role_join join)
@@ -46,23 +44,17 @@ static int are_alike(const struct model *model, int layer, enum role_join join, 
 }
 
 /* Biases: all or none. */
-static int joins_matrices(const struct model *model, int layer, enum role_join join)
+int model_joins(const struct model *model, int layer, enum role_join join)
 {
 	int biases = 0;
 
+	if (layer < 0 || join == JOIN_NONE)
+		return 0;
 	for (int n = 0; n < join_count(join); n++)
 		biases += tensor_of(model, layer, join, JOIN_BIAS, n) != NULL;
 	return !model->config.weight_in_out && !model->config.adapter_magnitudes &&
 	       are_alike(model, layer, join, JOIN_MATRIX) &&
 	       (!biases || are_alike(model, layer, join, JOIN_BIAS));
-}
-
-int model_joins(const struct model *model, int layer, enum role_join join, enum join_part part)
-{
-	if (layer < 0 || join == JOIN_NONE || !joins_matrices(model, layer, join))
-		return 0;
-	return part == JOIN_MATRIX ||
-	       (tensor_of(model, layer, join, part, 0) && are_alike(model, layer, join, part));
 }
 
 /* The tensors joined with this one, itself among them; 1: none. */
@@ -76,8 +68,7 @@ static int joined_tensors(int list[JOIN_MOST], const struct model *model, int te
 				int count = join_count((enum role_join)join);
 
 				if (n >= count || roles[join][part][n] != t->role ||
-				        !model_joins(
-				                model, t->layer, (enum role_join)join, (enum join_part)part))
+				        !model_joins(model, t->layer, (enum role_join)join))
 					continue;
 				for (int i = 0; i < count; i++)
 					list[i] = model_tensor_of(model, roles[join][part][i], t->layer);

@@ -12,17 +12,16 @@ enum role_join { JOIN_NONE, JOIN_QKV, JOIN_GATE_UP, JOIN_COUNT };
 enum { JOIN_MOST = 3 };
 
 /* Which tensors of the matrices are joined. */
-enum join_part { JOIN_MATRIX, JOIN_BIAS, JOIN_A, JOIN_PARTS };
+enum join_part { JOIN_MATRIX, JOIN_BIAS, JOIN_PARTS };
 
 /* The number of matrices of a join, and their tensors in order: [q, k, v] or [gate, up]. */
 int join_count(enum role_join join);
 enum tensor_role join_role(enum role_join join, enum join_part part, int n);
 
-/* 1: the block's matrices are joined, and their biases if it has any; for JOIN_A, the A's of their adapters.
- * Joined tensors begin at multiples of JOIN_ALIGN elements without gaps, are all frozen or all trained, and
- * have one format. */
+/* 1: the block's matrices are joined, and their biases if it has any. Joined tensors begin at multiples of
+ * JOIN_ALIGN elements without gaps, are all frozen or all trained, and have one format. */
 enum { JOIN_ALIGN = 256 };
-int model_joins(const struct model *model, int layer, enum role_join join, enum join_part part);
+int model_joins(const struct model *model, int layer, enum role_join join);
 
 /* Whoever places all tensors, one after the other, calls this for each of them in the order of the table.
  * list gets those to place now, in this order: the tensor, or all of a join with the earliest of its tensors.

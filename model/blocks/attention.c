@@ -111,7 +111,7 @@ struct projection {
 /* Whether one product makes q, k and v of three matrices. Their columns of qkv lie side by side. */
 static int is_joined(const struct stage_call *call)
 {
-	return model_joins(call->model, call->layer, JOIN_QKV, JOIN_MATRIX);
+	return model_joins(call->model, call->layer, JOIN_QKV);
 }
 
 static struct joined joined_of(const struct stage_call *call)

@@ -12,7 +12,7 @@ static int is_fused(const struct stage_call *call)
 static int is_joined(const struct stage_call *call)
 {
 	return call->block->scales.gate == 0 &&
-	       (is_fused(call) || model_joins(call->model, call->layer, JOIN_GATE_UP, JOIN_MATRIX));
+	       (is_fused(call) || model_joins(call->model, call->layer, JOIN_GATE_UP));
 }
 
 /* Gate or up alone. Backward of up comes first. */
