@@ -265,8 +265,8 @@ struct plan {
 	int is_placed;  /* 1: the buffers have places */
 	int is_ordered; /* 1: the waits are there */
 	int op_cap, arg_cap, buffer_cap, wait_cap;
-	int64_t space_bytes
-	        [SPACE_COUNT]; /* end of the last buffer; without places the least that it may be */
+	/* End of the last buffer; without places the least that it may be. */
+	int64_t space_bytes[SPACE_COUNT];
 	int64_t persistent_bytes[SPACE_COUNT];
 	int64_t h2d_bytes, d2h_bytes; /* traffic of one execution, all queues */
 };

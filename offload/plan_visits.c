@@ -353,8 +353,8 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 	if (has_vectors)
 		visit_vectors(b, v, m0, m1, scratch);
 	for (int m = m0; m < m1 && !has_vectors; m++) {
-		int spilling =
-		        b->spilling; /* its bytes stay until the next spill: work runs beside the copy */
+		/* Its bytes stay until the next spill: work runs beside the copy. */
+		int spilling = b->spilling;
 
 		if (v >= b->group_count - 1)
 			acts_refills(b, v, m, m0, m1);

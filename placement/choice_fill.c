@@ -109,8 +109,8 @@ int choice_states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 	int kept = choice_bound_kept(way->bound, k, s->blocks ? s->blocks - k->spills : 0, s->device_bytes);
 	int rc = 0;
 
-	if (way->bound &&
-	        kept > 0) { /* mostly what the bound allows fits, and then nothing less is planned */
+	/* Mostly what the bound allows fits, and then nothing less is planned. */
+	if (way->bound && kept > 0) {
 		k->kept = kept;
 		rc = candidate_plan(s, k);
 		*is_fitting = !rc && candidate_fits(s, k);
@@ -123,7 +123,6 @@ int choice_states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 		k->kept = 0;
 	}
 	rc = kept < 0 ? 0 : candidate_plan(s, k);
-
 	*is_fitting = kept >= 0 && !rc && candidate_fits(s, k);
 	if (kept >= 0 && !rc && !*is_fitting)
 		choice_least_keep(s->choice, s, k);

@@ -2,7 +2,6 @@
 #include "placement/choice_hosted.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/size.h"
 #include "placement/choice_candidate.h"
 #include "placement/host_memory.h"
@@ -144,22 +143,6 @@ static int begin(struct hoster *h, struct choice_candidate *best, const struct c
 	return rc;
 }
 
-static int best_set(struct choice *choice, const struct choice_candidate *k)
-{
-	if (choice->count == choice->cap) {
-		struct choice_candidate *grown =
-		        mem_resize(choice->list, (size_t)choice->cap + 1, sizeof(*grown));
-
-		if (!grown)
-			return ERR_NOMEM;
-		choice->list = grown;
-		choice->cap++;
-	}
-	choice->best = choice->count;
-	choice->list[choice->count++] = *k;
-	return 0;
-}
-
 static int search(struct choice *choice, struct hoster *h)
 {
 	struct choice_candidate before = choice->list[choice->best], best = {.step_ms = INFINITY};
@@ -171,7 +154,10 @@ static int search(struct choice *choice, struct hoster *h)
 		rc = climb(h, &best, divisor);
 	if (rc || !(best.step_ms <= (1 - CHOICE_HOSTED_GAIN) * before.step_ms))
 		return rc;
-	return best_set(choice, &best);
+	rc = choice_keep(choice, &best);
+	if (!rc)
+		choice->best = choice->count - 1;
+	return rc;
 }
 
 int choice_host(struct choice *choice, const struct engine_options *o, const struct choice_limits *limits,

@@ -235,8 +235,7 @@ int session_adapt(struct session *s)
 	if (!rc && c->loraplus_lr_ratio > 1 && s->model->config.adapter[ROLE_EMBED_LORA_A].rank)
 		rc = err_set(ERR_UNSUPPORTED,
 		        "%s=%g: LoRA+ of an adapter of the embedding is not supported, as PEFT gives it a "
-		        "rate of "
-		        "its own; leave the embedding out of %s, or loraplus_lr_ratio out",
+		        "rate of its own; leave the embedding out of %s, or loraplus_lr_ratio out",
 		        config_where(c, "loraplus_lr_ratio"), c->loraplus_lr_ratio,
 		        c->lora_adapter ? "the adapter" : config_where(c, "lora_target_modules"));
 	return rc;
