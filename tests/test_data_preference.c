@@ -86,6 +86,9 @@ static void test_texts(void **state)
 	check("{\"prompt\":null,\"chosen\":\"q a\",\"rejected\":\"q b\"}", o, "q{ a</s>}#q{ b</s>}");
 }
 
+#define ENDS_CHOSEN(more, messages, rejected)                                                                \
+	"{" more "\"messages\":[" messages "],\"rejected_response\":" rejected "}"
+
 static void test_chats(void **state)
 {
 	static const struct dataset_options o = {.inputs = DATASET_INPUTS_TRAIN};
@@ -128,6 +131,15 @@ static void test_chats(void **state)
 	check(PAIR("[" U("q") "]", "[" A("a") "," U("r") "," A("c") "]", "[" A("b") "]"), last,
 	        TURN("user", "q") TURN("assistant", "a") TURN("user", "r") SAID("c") "#" TURN("user", "q")
 	                SAID("b"));
+	/* as ms-swift has them: the chat ends with the chosen answer, whose other members count */
+	check(ENDS_CHOSEN("", U("q") "," A("a"), "\"b\""), o, want);
+	check(ENDS_CHOSEN("\"prompt\":\"p\",", U("q") "," A("a"), "\"b\""), o, want);
+	check(ENDS_CHOSEN("", U("q") "," A("a"), "[" A("b") "]"), o, want);
+	check(ENDS_CHOSEN("", U("q") "," A("a"), "[" U("q") "," A("b") "]"), o, want);
+	check(ENDS_CHOSEN("",
+	              U("q") ",{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}",
+	              "\"b\""),
+	        o, want);
 	/* the names of ShareGPT, as LLaMA-Factory has them, and a system text beside them */
 	check("{\"conversations\":[" HUMAN("q") "],\"chosen\":" GPT("a") ",\"rejected\":" GPT("b") "}", o,
 	        want);
@@ -323,6 +335,8 @@ static void test_refused(void **state)
 	        {PAIR("[" U("q") "]", "[" A("a") "]", "[7]"),
 	                "rows.jsonl:1: \"chosen\" and \"rejected\" must both be lists of token ids"},
 	        {PAIR("[" U("q") "]", "[" A("a") "]", "[{\"role\":\"assistant\"}]"),
+	                "messages[0] has no text under \"content\""},
+	        {ENDS_CHOSEN("", U("q") ",{\"role\":\"assistant\"}", "\"b\""),
 	                "messages[0] has no text under \"content\""},
 	        {PAIR("\"q\"", "[\"a\"]", "[\"b\"]"),
 	                "rows.jsonl:1: \"chosen\": the first entry is a string; expected a message"},

@@ -319,16 +319,59 @@ static int find_answers(
 	        r->are_ids ? "lists of token ids" : "texts, or both lists of messages");
 }
 
+/* The rejected answer in the form of the chosen message: a message with that text. NULL: no memory. */
+static json_t *as_message(const struct dataset_builder *b, const json_t *chosen, const json_t *text)
+{
+	const char *role = NULL, *content = row_field_names(b->names, ROW_FIELD_CONTENT);
+	json_t *value = row_field(b->names, chosen, ROW_FIELD_ROLE, &role), *message = json_object();
+
+	(void)row_field(b->names, chosen, ROW_FIELD_CONTENT, &content);
+	if (message && !json_object_set(message, role, value) &&
+	        !json_object_setn(message, content, strcspn(content, ","), (json_t *)(uintptr_t)text))
+		return message;
+	json_decref(message);
+	return NULL;
+}
+
+/* Whether the rejected answer stands alone, and not behind its chat. */
+static int is_alone(const struct dataset_builder *b, const json_t *rejected, const json_t *messages)
+{
+	return !json_is_array(rejected) || (role_at(b, rejected, 0) == ROW_ROLE_ASSISTANT &&
+	                                           role_at(b, messages, 0) != ROW_ROLE_ASSISTANT);
+}
+
+/* Fills in the chosen answer's column, and leaves the prompt in that of the messages. */
+static int chosen_split(json_t *pair, struct dataset_builder *b, const json_t *messages, const char *key,
+        const char *rejected_key)
+{
+	const char *name = row_field_names(b->names, ROW_FIELD_CHOSEN), *prompt_key = NULL;
+	json_t *rejected = json_object_get(pair, rejected_key),
+	       *prompt = json_copy((json_t *)(uintptr_t)messages);
+	size_t last = json_array_size(messages) - 1;
+	json_t *chosen = json_array_get(messages, last);
+	int is_prompt = is_alone(b, rejected, messages), failed = !prompt || json_array_remove(prompt, last);
+
+	if (!failed && json_is_string(rejected))
+		failed = json_object_set_new(pair, rejected_key, as_message(b, chosen, rejected));
+	if (!failed)
+		failed = json_object_setn(
+		        pair, name, strcspn(name, ","), is_prompt ? chosen : (json_t *)(uintptr_t)messages);
+	if (!failed)
+		failed = is_prompt ? json_object_set(pair, key, prompt) : json_object_del(pair, key);
+	json_decref(prompt);
+	if (!b->names->fields[ROW_FIELD_PROMPT] && row_field(b->names, pair, ROW_FIELD_PROMPT, &prompt_key))
+		json_object_del(pair, prompt_key); /* the chat has it */
+	return failed ? err_set(ERR_NOMEM, "out of memory for a pair") : 0;
+}
+
 /* A chat that ends with the chosen answer, beside a rejected one: the same pair with a column of its own for
  * the chosen one. *out stays NULL for other rows. */
 static int with_chosen(json_t **out, struct dataset_builder *b, const json_t *record)
 {
-	const char *key = NULL, *name = row_field_names(b->names, ROW_FIELD_CHOSEN);
-	const json_t *messages = row_field(b->names, record, ROW_FIELD_MESSAGES, &key), *last, *chosen;
-	const json_t *rejected = row_field(b->names, record, ROW_FIELD_REJECTED, NULL);
+	const char *key = NULL, *rejected_key = NULL;
+	const json_t *messages = row_field(b->names, record, ROW_FIELD_MESSAGES, &key);
+	const json_t *rejected = row_field(b->names, record, ROW_FIELD_REJECTED, &rejected_key);
 	size_t count = json_array_size(messages);
-	json_t *prompt = NULL;
-	int rc = 0;
 
 	if (row_field(b->names, record, ROW_FIELD_CHOSEN, NULL) || !count || !rejected)
 		return 0;
@@ -336,17 +379,10 @@ static int with_chosen(json_t **out, struct dataset_builder *b, const json_t *re
 		return err_set(ERR_INPUT,
 		        "%s: \"%s\" must end with the chosen answer, a message of the assistant", b->where,
 		        key);
-	last = json_array_get(messages, count - 1);
-	chosen = json_is_string(rejected) ? row_field(b->names, last, ROW_FIELD_CONTENT, NULL) : messages;
-	*out = json_copy((json_t *)(uintptr_t)record);
-	prompt = json_copy((json_t *)(uintptr_t)messages);
-	if (!*out || !prompt || json_array_remove(prompt, count - 1) ||
-	        json_object_setn(*out, name, strcspn(name, ","), (json_t *)(uintptr_t)chosen) ||
-	        (json_is_string(rejected) ? json_object_set(*out, key, prompt) : json_object_del(*out, key)))
-		rc = err_set(ERR_NOMEM, "out of memory for a pair");
 	dataset_builder_note_read(b, key);
-	json_decref(prompt);
-	return rc;
+	*out = json_copy((json_t *)(uintptr_t)record);
+	return *out ? chosen_split(*out, b, messages, key, rejected_key)
+	            : err_set(ERR_NOMEM, "out of memory for a pair");
 }
 
 static int read_pair(struct dataset_builder *b, const json_t *record)
