@@ -252,7 +252,7 @@ static int check_train(const struct config *c)
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
 		        "would delete what resume_from_checkpoint needs; use one of them");
-	return check_preference(c) || check_adapters(c) || check_base(c) ? ERR_INPUT : 0;
+	return check_preference(c) || check_adapters(c) ? ERR_INPUT : 0;
 }
 
 /* Keys of embedders and classifiers, in verbs that read such rows. */
@@ -369,6 +369,8 @@ int config_check(const struct config *c)
 		err = check_utf8(c);
 	if (!err)
 		err = check_train(c);
+	if (!err)
+		err = check_base(c);
 	if (!err)
 		err = check_embedding(c);
 	if (!err)

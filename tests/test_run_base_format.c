@@ -168,6 +168,9 @@ static void test_refused(void **state)
 	assert_refused("base_format=nf4 lora_rank=2 base_block_size=100", "is not a power of two");
 	assert_refused("base_format=nf4 lora_rank=2 base_block_size=16", "base_block_size");
 	assert_refused("base_format=int3 lora_rank=2", "base_format");
+	assert_ferry(
+	        2, NULL, "eval model=%s data=%s base_format=nf4 base_block_size=48", tiny.dir, tiny.data);
+	assert_non_null(strstr(ferry_said(), "base_block_size=48 is not a power of two"));
 	write_file("odd.json",
 	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
 	        "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"tie_word_embeddings\":false,"
