@@ -92,8 +92,9 @@ static int eval_report(
         const struct config *c, const struct evaluation *e, int64_t row_texts, json_t *token_losses)
 {
 	const struct objective *o = objective_of_config(c).type;
-	int64_t count = o->is_mean_of_rows ? e->rows / max_i64(row_texts, 1) : e->targets;
-	struct objective_means means = objective_means_of(o, e->sums, count, e->targets);
+	int64_t rows = o->is_mean_of_rows ? e->rows / max_i64(row_texts, 1) : e->rows;
+	struct objective_means means =
+	        objective_means_of(o, e->sums, o->is_mean_of_rows ? rows : e->targets, e->targets);
 	double speed = (double)e->tokens / e->seconds;
 	json_t *object;
 	int rc;
@@ -107,16 +108,15 @@ static int eval_report(
 		if (o->is_mean_of_entropy)
 			cli_tell(c,
 			        "loss %.6f   perplexity %.4f   %lld targets in %lld rows   %.0f tokens/s\n",
-			        means.loss, exp(means.loss), (long long)e->targets, (long long)e->rows,
-			        speed);
+			        means.loss, exp(means.loss), (long long)e->targets, (long long)rows, speed);
 		else
 			cli_tell(c, "loss %.6f%s   %lld rows   %.0f tokens/s\n", means.loss,
-			        more.data ? more.data : "", (long long)count, speed);
+			        more.data ? more.data : "", (long long)rows, speed);
 		str_free(&more);
 		return 0;
 	}
 	object = json_pack("{s:f,s:I,s:I,s:f}", "loss", means.loss, "target_tokens", (json_int_t)e->targets,
-	        "rows", (json_int_t)(o->is_mean_of_entropy ? e->rows : count), "tokens_per_s", speed);
+	        "rows", (json_int_t)rows, "tokens_per_s", speed);
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for the result");
 	if (o->is_mean_of_entropy)

@@ -51,7 +51,7 @@ static void causes_format(struct str *out, const struct metrics_step *row)
 	int any = 0;
 
 	for (int q = 0; q < QUEUE_COUNT; q++) {
-		if (q == QUEUE_COMPUTE || row->wait_ms[q] < 0.005 * row->step_ms)
+		if (q == QUEUE_COMPUTE || row->wait_ms[q] < fmax(0.5, 0.005 * row->step_ms))
 			continue;
 		str_printf(out, "%s%s %.0f", before, queue_name((enum queue_kind)q), row->wait_ms[q]);
 		before = ", ";

@@ -357,6 +357,12 @@ static void test_progress_line(void **state)
 	        "step 7/100  loss 2.5000  wait 9% (h2d 20, cpu 110 ms)  step 1520 ms, planned 1480 ms  "
 	        "gpu 1755 MHz 640 W 71 C, slowed by power limit");
 	str_free(&s);
+	const struct metrics_step fast = {.step_ms = 8, .wait_ms = {[QUEUE_D2H] = 0.4, [QUEUE_COMM] = 0.3}};
+
+	step.row = &fast; /* what rounds to 0 ms is no cause */
+	progress_format(&s, &step, 100, -1);
+	assert_string_equal(s.data, "step 7/100  loss 2.5000  wait 9%");
+	str_free(&s);
 }
 
 static void test_progress_styles(void **state)

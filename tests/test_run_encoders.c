@@ -246,6 +246,7 @@ static void test_entities(void **state)
 		        work_dir, work_dir, runs[i]);
 		assert_int_equal(json_parse(&got[i], "stdout", out.data, out.len_bytes), 0);
 		str_free(&out);
+		assert_true(number(got[i], "rows") == 3); /* of 7 words */
 		assert_relative(
 		        number(got[i], "accuracy"), 5.0 / 7, 1e-12, "accuracy"); /* 2 of 7 are wrong */
 		assert_relative(number(got[i], "precision"), 1.0 / 2, 1e-12, "precision");
