@@ -45,6 +45,7 @@ struct family_split {
 /* What a head gives, as the tensor_set of an encoder: classes of a text, or of each token; or the logits of
  * masked words. */
 enum { HEAD_OF_CLASSES = 1, HEAD_OF_TOKENS, HEAD_OF_WORDS };
+enum { TOKEN_LABELS_MAX = 4096 }; /* of HEAD_OF_TOKENS: evaluations find the largest of so many logits */
 
 /* Begins a tensor's name that has no prefix in any file. */
 #define FAMILY_NO_PREFIX ":"

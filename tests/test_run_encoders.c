@@ -189,6 +189,11 @@ static void test_names(void **state)
 	        work_dir, work_dir);
 	assert_ferry(2, NULL, "train " NAMED "output_dir=%s/none num_labels=2", work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "has 3 different labels"));
+	assert_ferry(2, NULL,
+	        "train model=%s/bare data=%s/named.csv objective=token_classification num_labels=5000 "
+	        "output_dir=%s/none",
+	        work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "at most 4096"));
 	write_file("named.csv", "text,label\ngood dog,1\nbad cat,0\n"); /* numbers are no names */
 	assert_ferry(0, NULL, "train " NAMED "output_dir=%s/numbers max_steps=1 ranks=2", work_dir, work_dir,
 	        work_dir);

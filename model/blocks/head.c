@@ -2,6 +2,7 @@
 #include "model/blocks/head.h"
 
 #include "base/size.h"
+#include "model/family.h"
 
 struct head_layout {
 	int64_t rows;           /* rows of a chunk */
@@ -258,6 +259,8 @@ static void chunk_loss(struct stage_call *call, const struct head_layout *h, con
 	                        .weight = dev_is_none(t->weight) ? t->weight : dev_at(t->weight, first * 4),
 	                        .smoothing = t->smoothing}});
 }
+
+_Static_assert((int)TOKEN_LABELS_MAX <= (int)ROUTE_EXPERTS_MAX, "a router chooses among all labels");
 
 /* The class of the largest logit, as a router chooses one. */
 static void chunk_find(struct stage_call *call, const struct head_layout *h, int64_t first, int64_t rows)

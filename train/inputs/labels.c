@@ -165,6 +165,11 @@ static int count_find(struct labels *l, const struct config *c, const struct mod
 		return err_set(ERR_UNSUPPORTED,
 		        "%s: regression of %" PRId64 " numbers is not supported yet; set num_labels=1",
 		        c->model, l->of.count);
+	if (l->of.is_of_tokens && l->of.count > TOKEN_LABELS_MAX)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: %" PRId64 " labels of tokens are not supported; at most %d are",
+		        c->num_labels ? config_where(c, "num_labels") : c->model, l->of.count,
+		        TOKEN_LABELS_MAX);
 	return 0;
 }
 
