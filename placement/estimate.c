@@ -17,6 +17,15 @@ static const struct {
 } dtypes[] = {{"float32", 1}, {"float16", 2}, {"int8", 4}, {"int4", 8}};
 enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 
+/* AutoModel has neither head, nor what a head of classes or masked words has before its last matrix. */
+static int is_counted(const struct model_tensor *tensor)
+{
+	enum model_part part = role_facts[tensor->role].part;
+
+	return part != MODEL_PART_HEAD && part != MODEL_PART_POOLER && tensor->role != ROLE_POOL_NORM_W &&
+	       tensor->role != ROLE_POOL_NORM_B;
+}
+
 void estimate_of_model(struct estimate *e, const struct model *model)
 {
 	const struct model_config *c = &model->config;
@@ -27,7 +36,7 @@ void estimate_of_model(struct estimate *e, const struct model *model)
 		const struct model_tensor *tensor = &model->tensors[t];
 		int64_t bytes = F32_BYTES * tensor->count;
 
-		if (role_facts[tensor->role].part == MODEL_PART_HEAD)
+		if (!is_counted(tensor))
 			continue;
 		if (t && tensor->layer != model->tensors[t - 1].layer)
 			block = 0;
@@ -39,47 +48,40 @@ void estimate_of_model(struct estimate *e, const struct model *model)
 
 /* ---- BERT ---- */
 
-static int bert_get(int64_t *value, const json_t *json, const char *path, const char *key, int64_t otherwise)
+/* Adds what only transformers' BertModel has. The tables of words, positions and types with their norm form
+ * one group, which accelerate does not split, with two int64 buffers that have one number for each position.
+ * A pooler follows the blocks. */
+static void bert_add(struct estimate *e, const struct model *model)
 {
-	int found;
+	const struct model_config *c = &model->config;
+	int64_t buffers_bytes = 2 * 8 * c->max_positions, embeddings_bytes = buffers_bytes;
 
-	*value = otherwise;
-	found = json_get_int(json, path, key, value);
-	if (found < 0)
-		return found;
-	if (*value < 1 || *value > 1 << 24)
-		return err_set(ERR_INPUT, "%s: %s must be between 1 and %d", path, key, 1 << 24);
-	return 0;
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].layer < 0 && is_counted(&model->tensors[t]))
+			embeddings_bytes += F32_BYTES * model->tensors[t].count;
+	e->total_bytes += F32_BYTES * (c->C + 1) * c->C + buffers_bytes;
+	e->largest_bytes = max_i64(e->largest_bytes, embeddings_bytes);
 }
 
-/* The tables of words, positions and types with their norm form one group, which accelerate does not split. A
- * block has attention (four matrices and a norm) and an MLP (two and a norm). A pooler follows. Two int64
- * buffers have one number for each position. */
+/* Keys with values that ferry cannot train, but that change no number of weights. */
 static int bert_read(struct estimate *e, const json_t *json, const char *path)
 {
-	enum { V, C, L, F, POSITIONS, TYPES, SIZES };
-	static const struct {
-		const char *key;
-		int64_t otherwise; /* as in transformers' BertConfig */
-	} keys[SIZES] = {{"vocab_size", 30522}, {"hidden_size", 768}, {"num_hidden_layers", 12},
-	        {"intermediate_size", 3072}, {"max_position_embeddings", 512}, {"type_vocab_size", 2}};
-	int64_t n[SIZES], embeddings, block, buffers_bytes;
-	uint64_t elements;
+	json_t *counted = json_deep_copy(json);
+	struct model *model = NULL;
+	int rc = counted ? 0 : ERR_NOMEM;
 
-	for (int i = 0; i < SIZES; i++) {
-		int rc = bert_get(&n[i], json, path, keys[i].key, keys[i].otherwise);
-
-		if (rc)
-			return rc;
+	json_object_del(counted, "position_embedding_type");
+	json_object_del(counted, "hidden_act");
+	json_object_del(counted, "is_decoder");
+	if (!rc)
+		rc = model_open(&model, counted, path);
+	if (!rc) {
+		estimate_of_model(e, model);
+		bert_add(e, model);
 	}
-	embeddings = (n[V] + n[POSITIONS] + n[TYPES] + 2) * n[C];
-	block = 4 * (n[C] + 1) * n[C] + 2 * n[C] + (n[C] + 1) * n[F] + (n[F] + 1) * n[C] + 2 * n[C];
-	buffers_bytes = 2 * 8 * n[POSITIONS];
-	if (size_mul(&elements, (uint64_t)block, (uint64_t)n[L]) || elements > INT64_MAX / 64)
-		return err_set(ERR_INPUT, "%s: more parameters than ferry can count", path);
-	e->total_bytes = F32_BYTES * ((int64_t)elements + embeddings + (n[C] + 1) * n[C]) + buffers_bytes;
-	e->largest_bytes = max_i64(F32_BYTES * embeddings + buffers_bytes, F32_BYTES * block);
-	return 0;
+	model_close(model);
+	json_decref(counted);
+	return rc;
 }
 
 int estimate_read(struct estimate *e, const char *path)

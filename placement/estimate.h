@@ -6,7 +6,7 @@
  * Accelerate's documentation shows it for all four dtypes; its later versions print it for float32 and
  * float16 only. A run of ferry needs other amounts, which a plan counts from its operations.
  *
- * BERT, the example of that documentation, is not a family of ferry, but the estimate supports it.
+ * BERT, the example of that documentation, is also counted where ferry cannot train it.
  *
  * Source: accelerate's usage guide "Model memory estimator"; tests/golden/make_estimate_golden.py runs
  * accelerate itself.
