@@ -93,6 +93,8 @@ static void test_chats(void **state)
 {
 	static const struct dataset_options o = {.inputs = DATASET_INPUTS_TRAIN};
 	static const struct dataset_options last = {.turns = DATASET_TURNS_LAST};
+	static const struct dataset_options wider = {
+	        .names.fields = {[ROW_FIELD_INSTRUCTION] = "instruction,query"}};
 	static const char want[] = TURN("user", "q") SAID("a") "#" TURN("user", "q") SAID("b");
 	static const char long_want[] = TURN("system", "s") TURN("user", "q") TURN("assistant", "o")
 	        TURN("user", "r") SAID("a") "#" TURN("system", "s") TURN("user", "q") TURN("assistant", "o")
@@ -133,6 +135,7 @@ static void test_chats(void **state)
 	                SAID("b"));
 	/* as ms-swift has them: the chat ends with the chosen answer, whose other members count */
 	check(ENDS_CHOSEN("", U("q") "," A("a"), "\"b\""), o, want);
+	check(ENDS_CHOSEN("", U("q") "," A("a"), "\"b\""), wider, want);
 	check(ENDS_CHOSEN("\"prompt\":\"p\",", U("q") "," A("a"), "\"b\""), o, want);
 	check(ENDS_CHOSEN("", U("q") "," A("a"), "[" A("b") "]"), o, want);
 	check(ENDS_CHOSEN("", U("q") "," A("a"), "[" U("q") "," A("b") "]"), o, want);

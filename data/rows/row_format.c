@@ -243,10 +243,27 @@ int dataset_builder_missing(const struct dataset_builder *b, const json_t *recor
 	        b->where, (int)strcspn(list, ","), list, columns, key, dataset_format_name(b->d->format));
 }
 
+/* Whether a list of names has the usual one and others: rows may have none of them. */
+static int is_wider(const char *list, enum row_field field)
+{
+	static const struct row_names usual = {0};
+	const char *name = row_field_names(&usual, field);
+	size_t length = strcspn(name, ",");
+
+	for (const char *at = list; strchr(list, ','); at += strcspn(at, ",") + 1) {
+		if (!strncmp(at, name, length) && (!at[length] || at[length] == ','))
+			return 1;
+		if (!at[strcspn(at, ",")])
+			break;
+	}
+	return 0;
+}
+
 int dataset_builder_check_seen(const struct dataset_builder *b)
 {
 	for (int f = 0; f < ROW_FIELD_COUNT; f++) {
-		if (!b->names->fields[f] || b->seen >> f & 1 || !b->first_columns[0])
+		if (!b->names->fields[f] || b->seen >> f & 1 || !b->first_columns[0] ||
+		        is_wider(b->names->fields[f], (enum row_field)f))
 			continue;
 		return err_set(ERR_INPUT,
 		        "%s: %s=%s: no row of the format %s has such a column; the first row has %s; name "
