@@ -24,6 +24,7 @@ static const struct dialect_default defaults[] = {
         {"learning_rate", "1e-5", NULL, DIALECT_ROWS_ANY},
         {"lr_scheduler_type", "constant", NULL, DIALECT_ROWS_ANY},
         {"max_length", "2048", NULL, DIALECT_ROWS_ANY},
+        {"max_grad_norm", "off", NULL, DIALECT_ROWS_ANY},
         {"lora_layers", "the last 16", "trainable", DIALECT_ROWS_ANY},
         {0},
 };
