@@ -25,6 +25,7 @@ static const struct dialect_default defaults[] = {
         {"weight_decay", "0.1", NULL, DIALECT_ROWS_ANY},
         {"adam_beta2", "0.95", NULL, DIALECT_ROWS_ANY},
         {"max_length", "the model's", NULL, DIALECT_ROWS_ANY},
+        {"long_rows", "drop", NULL, DIALECT_ROWS_ANY},
         {"save_total_limit", "all", NULL, DIALECT_ROWS_ANY},
         {0},
 };
