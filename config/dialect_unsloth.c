@@ -86,6 +86,12 @@ static int wandb(const struct item *s)
 	return 0;
 }
 
+/* Its files for training every weight name no modules. */
+static int targets(const struct item *s)
+{
+	return *s->text ? lora_targets(s) : 0;
+}
+
 /* transformers' key. */
 static int optim(const struct item *s)
 {
@@ -119,7 +125,7 @@ static const struct dialect_key keys[] = {
         KEY("lora.lora_r", "lora_rank"),
         KEY("lora.lora_alpha", "lora_alpha"),
         CALL("lora.lora_dropout", lora_dropout),
-        CALL("lora.target_modules", lora_targets),
+        CALL("lora.target_modules", targets),
         KEY("lora.use_rslora", "use_rslora"),
         KEY("lora.use_dora", "use_dora"),
         ONLY("lora.use_loftq", ITEM_OFF,

@@ -64,7 +64,7 @@ static const char studio[] =
         "  enable_tensorboard: true\n";
 static const char studio_full[] =
         "model: m\ntraining:\n  training_type: full\n  random_seed: 3407\n  max_steps: 0\n"
-        "  train_on_completions: true\nlora:\n  lora_r: 64\n  use_loftq: false\n";
+        "  train_on_completions: true\nlora:\n  lora_r: 64\n  target_modules: \"\"\n  use_loftq: false\n";
 #define MLX_MODEL "/tmp/ferry_cli_mlx.json"
 static const char mlx[] =
         "model: " MLX_MODEL "\ntrain: true\nfine_tune_type: lora\ndata: rows\nnum_layers: 2\n"
