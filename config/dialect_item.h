@@ -147,6 +147,8 @@ int item_quant_block(const struct item *s);
 int item_quant_method(const struct item *s);
 int item_quant_dtype(const struct item *s);
 int quantized_apply(const struct dialect_state *d, struct config *c, int has_lora);
+/* Warns where a command that does not train reads the model as it is stored. */
+void quantized_say(const struct dialect_state *d, const struct config *c);
 
 /* Keeps a number of processes that share the rows of a step: all, of a copy of the model, or of copies. Ranks
  * are started by mpirun, srun or ranks=N, not by such a key: processes_say warns if there are others. */

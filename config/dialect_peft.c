@@ -284,8 +284,10 @@ static int finish(struct dialect_state *d, struct config *c)
 	struct asked a = {&nobody, NULL, dialect_kept(d, "lora")};
 	int rc = 0;
 
-	if (!config_trains(c) && c->verb != VERB_PLAN)
+	if (!config_trains(c) && c->verb != VERB_PLAN) {
+		quantized_say(d, c);
 		return 0;
+	}
 	if (d->lora == DIALECT_LORA_UNSAID && d->file && d->file->lora && d->file->lora->full) {
 		d->lora = DIALECT_LORA_ON;
 		d->lora_by = d->file;

@@ -113,3 +113,13 @@ int quantized_apply(const struct dialect_state *d, struct config *c, int has_lor
 		say(asked, "base_format=int8 keeps the outliers in 8 bits too", "");
 	return rc;
 }
+
+void quantized_say(const struct dialect_state *d, const struct config *c)
+{
+	const struct dialect_kept *asked = dialect_kept(d, "quantized");
+
+	if (asked && config_key_known(config_key_find("base_format"), c->verb) &&
+	        !config_was_set(c, "base_format"))
+		say(asked, "the model is read as it is stored; to quantize it as in training set base_format",
+		        "");
+}

@@ -266,6 +266,21 @@ static void test_said(void **state)
 	}
 }
 
+/* A file for training says 4 bits; its model is measured as it is stored. */
+static void test_measured(void **state)
+{
+	struct config c;
+
+	(void)state;
+	check_ok(parse(&c, VERB_EVAL, "model_name_or_path: m\noptim: adamw_torch\nload_in_4bit: true\n", ""));
+	assert_non_null(strstr(logged, "load_in_4bit=true: the model is read as it is stored"));
+	config_free(&c);
+	check_ok(parse(&c, VERB_EVAL, "model_name_or_path: m\noptim: adamw_torch\nload_in_4bit: true\n",
+	        "base_format=nf4"));
+	assert_null(strstr(logged, "as it is stored"));
+	config_free(&c);
+}
+
 /* A command line without a file is read in the words of the program that it was written for. */
 static void test_command_line(void **state)
 {
@@ -342,8 +357,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_understood),
 	        cmocka_unit_test(test_contradiction), cmocka_unit_test(test_said),
-	        cmocka_unit_test(test_command_line), cmocka_unit_test(test_rows_of_sets),
-	        cmocka_unit_test(test_word_lists)};
+	        cmocka_unit_test(test_command_line), cmocka_unit_test(test_measured),
+	        cmocka_unit_test(test_rows_of_sets), cmocka_unit_test(test_word_lists)};
 	int failed;
 
 	file_put(ZERO_FILE, zero3);
