@@ -262,20 +262,22 @@ static int check_unasked(const struct dialect_state *d, struct config *c)
  * which trainers switch all dropout off. */
 static void dropout_end(const struct dialect_state *d, struct config *c)
 {
-	const struct dialect_kept *off = dialect_kept(d, "disable_dropout");
+	const struct dialect_kept *off = dialect_kept(d, "disable_dropout"), *asked = dialect_kept(d, "lora");
+	const struct config_origin *o = &c->origins[config_key_find("lora_dropout") - config_keys];
+	int is_default = asked && o->as && config_name_equal(o->as, asked->name); /* nobody wrote it */
 	int has_adapters = c->lora_rank || c->lora_adapter;
+	int is_of_pairs = c->preference_loss && !(off && item_is_off(off->text));
 
-	if (!d->file || !(c->lora_dropout > 0))
+	if (!d->file || !(c->lora_dropout > 0) || (has_adapters && !is_of_pairs))
 		return;
 	if (!has_adapters)
 		log_warn("%s=%s has no effect without adapters: every weight is trained",
 		        config_where(c, "lora_dropout"), config_said(c, "lora_dropout"));
-	else if (c->preference_loss && !(off && item_is_off(off->text)))
-		log_info("%s=%s: %s trains pairs without dropout, and so does ferry",
-		        config_where(c, "lora_dropout"), config_said(c, "lora_dropout"),
-		        dialect_name(d->file));
 	else
-		return;
+		log_info("%s=%s: %s trains pairs without dropout, and so does ferry",
+		        is_default ? "lora_dropout" : config_where(c, "lora_dropout"),
+		        is_default ? config_text(c, "lora_dropout") : config_said(c, "lora_dropout"),
+		        dialect_name(d->file));
 	c->lora_dropout = has_adapters ? 0 : -1;
 }
 

@@ -237,6 +237,7 @@ static void test_said(void **state)
 	        {surogate, "reading it as a configuration of Surogate"},
 	        {version1, "reading it as a configuration of LLaMA-Factory (version 1)"},
 	        {swift, "reading it as a configuration of ms-swift"},
+	        {SWIFT_PAIRS "dpo\n", "\nlora_dropout=0.05: ms-swift trains pairs without dropout"},
 	        {studio, "reading it as a configuration of Unsloth"},
 	        {studio_full, "lora.lora_r=64 has no effect without training_type: lora"},
 	        {mlx, "reading it as a configuration of mlx-lm"}, {mlx, "ferry's schedule ends with the run"},
