@@ -63,13 +63,20 @@ static void causes_format(struct str *out, const struct metrics_step *row)
 static void row_format(struct str *out, const struct metrics_step *row)
 {
 	const struct device_condition *c = &row->condition;
+	const struct {
+		double value; /* 0: the card has no such sensor */
+		const char *unit;
+	} sensors[] = {{c->sm_mhz, "MHz"}, {c->watts, "W"}, {c->celsius, "C"}};
 	struct str slowed = {0};
 
 	if (row->planned_ms > 0)
 		str_printf(out, "  step %.0f ms, planned %.0f ms", row->step_ms, row->planned_ms);
 	if (!row->has_condition)
 		return;
-	str_printf(out, "  gpu %.0f MHz %.0f W %.0f C", c->sm_mhz, c->watts, c->celsius);
+	str_add(out, "  gpu");
+	for (int i = 0; i < 3; i++)
+		if (sensors[i].value > 0)
+			str_printf(out, " %.0f %s", sensors[i].value, sensors[i].unit);
 	metrics_slowed(&slowed, c);
 	if (slowed.data)
 		str_printf(out, ", slowed by %s", slowed.data);

@@ -327,7 +327,7 @@ static void test_progress_texts(void **state)
 static void test_progress_line(void **state)
 {
 	const struct objective_means pairs = {.metric = {[2] = 0.25, [3] = 0.75}};
-	const struct metrics_step row = {.step_ms = 1520,
+	struct metrics_step row = {.step_ms = 1520,
 	        .planned_ms = 1480,
 	        .wait_ms = {[QUEUE_H2D] = 20, [QUEUE_CPU] = 110, [QUEUE_COMM] = 1},
 	        .has_condition = 1,
@@ -356,6 +356,10 @@ static void test_progress_line(void **state)
 	assert_string_equal(s.data,
 	        "step 7/100  loss 2.5000  wait 9% (h2d 20, cpu 110 ms)  step 1520 ms, planned 1480 ms  "
 	        "gpu 1755 MHz 640 W 71 C, slowed by power limit");
+	str_free(&s);
+	row.condition.watts = 0; /* a card without this sensor */
+	progress_format(&s, &step, 100, -1);
+	assert_non_null(strstr(s.data, "  gpu 1755 MHz 71 C, slowed"));
 	str_free(&s);
 	const struct metrics_step fast = {.step_ms = 8, .wait_ms = {[QUEUE_D2H] = 0.4, [QUEUE_COMM] = 0.3}};
 

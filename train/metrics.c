@@ -254,7 +254,13 @@ static int experts_add(json_t *row, const struct metrics_step *s)
 static int gpu_add(json_t *row, const struct metrics_step *s)
 {
 	const struct device_condition *c = &s->condition;
+	const struct {
+		const char *name;
+		double value; /* 0: the card has no such sensor */
+	} sensors[] = {{"sm_mhz", c->sm_mhz}, {"memory_mhz", c->memory_mhz}, {"watts", c->watts},
+	        {"celsius", c->celsius}};
 	struct str slowed = {0};
+	json_t *gpu;
 	int rc = 0;
 
 	if (s->planned_ms > 0 && json_object_set_new(row, "planned_ms", json_finite(s->planned_ms)))
@@ -262,13 +268,14 @@ static int gpu_add(json_t *row, const struct metrics_step *s)
 	if (!s->has_condition)
 		return 0;
 	metrics_slowed(&slowed, c);
-	if (json_object_set_new(row, "gpu",
-	            json_pack("{s:f,s:f,s:f,s:f,s:s}", "sm_mhz", c->sm_mhz, "memory_mhz", c->memory_mhz,
-	                    "watts", c->watts, "celsius", c->celsius, "slowed",
-	                    slowed.data ? slowed.data : "")))
-		rc = ERR_NOMEM;
+	gpu = json_object();
+	for (size_t i = 0; i < sizeof(sensors) / sizeof(*sensors); i++)
+		if (sensors[i].value > 0)
+			rc |= json_object_set_new(gpu, sensors[i].name, json_real(sensors[i].value));
+	rc |= json_object_set_new(gpu, "slowed", json_string(slowed.data ? slowed.data : ""));
+	rc |= json_object_set_new(row, "gpu", gpu);
 	str_free(&slowed);
-	return rc;
+	return rc ? ERR_NOMEM : 0;
 }
 
 void metrics_slowed(struct str *out, const struct device_condition *c)
