@@ -41,7 +41,7 @@ struct micro_batch {
 	int32_t *positions;       /* [token_count] from 0 in each document */
 	int32_t *doc_start;       /* [token_count] index of the first token of the token's own document */
 	int32_t *doc_end;         /* [token_count] one past its last */
-	int32_t *target_rows;     /* [target_count] tokens that the head works at, ascending */
+	int32_t *target_rows;     /* [target_count] tokens that the head works at, each once */
 	int32_t *doc_offset;      /* [doc_count + 1] where each document begins; the last is token_count */
 	int32_t *doc_target;      /* [doc_count + 1] where the targets of each document begin */
 	int64_t *doc_row;         /* [doc_count] row of the dataset */

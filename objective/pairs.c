@@ -51,13 +51,15 @@ static int64_t text_targets(const struct batch_draws *draws, const struct datase
 	return has_prompt(draws, row) ? dataset_row_tokens(data, row) - 1 : dataset_row_targets(data, row);
 }
 
-/* Appends the tokens before the first trained one. */
+/* Appends the tokens that are not trained: the prompt, and what a chat has between and behind answers. */
 static void prompt_add(struct micro_batch *mb, const struct batch_document *document)
 {
 	const struct row_view *row = &document->row;
 	int32_t *label = mb->own[LABEL];
 
-	for (int64_t t = 0; row_label(row, t + 1) == DATASET_IGNORE; t++) {
+	for (int64_t t = 0; t + 1 < row->token_count; t++) {
+		if (row_label(row, t + 1) != DATASET_IGNORE)
+			continue;
 		label[mb->target_count] = row->ids[t + 1];
 		mb->target_rows[mb->target_count++] = document->first_token + (int32_t)t;
 	}

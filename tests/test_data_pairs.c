@@ -146,6 +146,50 @@ static void test_batches(void **state)
 	dataset_close(d);
 }
 
+#define SAYS(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+
+/* With the chosen text's own loss each of its tokens is a target, those of turns between answers too. */
+static void test_own_prompt(void **state)
+{
+	struct dataset *d = open_good(
+	        "{\"prompt\":[" SAYS("user", "q") "],\"chosen\":[" SAYS("assistant", "a") "," SAYS(
+	                "user", "r") "," SAYS("assistant", "c") "],"
+	                                                        "\"rejected\":[" SAYS("assistant", "b") "]}",
+	        (struct dataset_options){0});
+	int64_t starts[] = {0, d->row_count}, targets;
+	struct batch_source src = {.data = d, .rule = &objective_pairs.batch, .draws.is_own_prompt = 1};
+	struct batch_limits limits;
+	struct micro_batch *mb = NULL;
+	struct packing *p = NULL;
+
+	(void)state;
+	assert_int_equal(packing_build_groups(&p, starts, 1, 2), 0);
+	src.packing = p;
+	src.sampler = (struct sampler){.row_count = 1,
+	        .batch_rows = 1,
+	        .accumulation = 1,
+	        .world_size = 1,
+	        .shuffle = SHUFFLE_NEWEST};
+	assert_int_equal(sampler_init(&src.sampler), 0);
+	assert_int_equal(batch_limits_find(&limits, &src, 1), 0);
+	assert_int_equal(micro_batch_alloc(&mb, &limits, &objective_pairs.batch), 0);
+	assert_int_equal(batch_build(mb, &src, 0, 0), 0);
+	batch_step_counts(&targets, NULL, &src, 0);
+	assert_int_equal(mb->target_count, targets);
+	assert_int_equal(mb->doc_target[1], dataset_row_tokens(d, 0) - 1);
+	for (int64_t at = 0, seen = 0; at < mb->doc_target[1]; at++) {
+		const int32_t *label = mb->own[0];
+
+		seen |= (int64_t)1 << mb->target_rows[at];
+		assert_int_equal(label[at], mb->ids[mb->target_rows[at] + 1]);
+		if (at + 1 == mb->doc_target[1]) /* each once */
+			assert_int_equal(seen, ((int64_t)1 << mb->doc_target[1]) - 1);
+	}
+	micro_batch_free(mb);
+	packing_free(p);
+	dataset_close(d);
+}
+
 static void test_mix(void **state)
 {
 	struct dataset *d = many_pairs(20);
@@ -229,6 +273,7 @@ int main(void)
 	        cmocka_unit_test(test_split),
 	        cmocka_unit_test(test_packing),
 	        cmocka_unit_test(test_batches),
+	        cmocka_unit_test(test_own_prompt),
 	        cmocka_unit_test(test_mix),
 	        cmocka_unit_test(test_cache),
 	};

@@ -12,7 +12,7 @@ static const char blanks[] = " \t\r\n";
 /* Three letters that are neither the first nor the last of a text without blanks around it. */
 static const char *other_text(const char *text, size_t len_bytes)
 {
-	static const char *const others[] = {"ZZZ", "QQQ", "XXX"};
+	static const char *const others[] = {"ZZZ", "QQQ", "JJJ"};
 	size_t i = 0;
 
 	while (len_bytes && (text[0] == *others[i] || text[len_bytes - 1] == *others[i]))
