@@ -65,13 +65,19 @@ static void sensors_tell(struct probe *p, const struct device_condition *c)
 	for (int i = 0; i < DEVICE_SLOW_COUNT; i++)
 		if (i != DEVICE_SLOW_POWER && (c->slowed >> i & 1))
 			verdict = slowed[i];
-	probe_tell_verdict(p, &(struct cuda_probe_row){"sm_clock", "MHz",
-	                              "multiprocessors while products run", c->sm_mhz, NULL, verdict});
-	probe_tell(p, 0, "memory_clock", c->memory_mhz, "MHz", "the GPU's memory");
-	probe_tell(p, 0, "power", c->watts, "W",
-	        c->slowed >> DEVICE_SLOW_POWER & 1 ? "while products run; it is at its limit"
-	                                           : "while products run");
-	probe_tell(p, 0, "temperature", c->celsius, "C", "the highest meanwhile");
+	const struct cuda_probe_row rows[] = {
+	        {"sm_clock", "MHz", "multiprocessors while products run", c->sm_mhz, NULL, verdict},
+	        {"memory_clock", "MHz", "the GPU's memory", c->memory_mhz, NULL, NULL},
+	        {"power", "W",
+	                c->slowed >> DEVICE_SLOW_POWER & 1 ? "while products run; it is at its limit"
+	                                                   : "while products run",
+	                c->watts, NULL, NULL},
+	        {"temperature", "C", "the highest meanwhile", c->celsius, NULL, NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		if (rows[i].value > 0) /* 0: the card has no such sensor */
+			probe_tell_verdict(p, &rows[i]);
 }
 
 /* ---- ops ---- */

@@ -71,14 +71,14 @@ static int bind(struct cuda_sensors *s)
 }
 
 /* A sensor that a card lacks gives 0. Call with the lock held. */
-static void take(struct cuda_sensors *s)
+static void take(struct cuda_sensors *s, int also_idle)
 {
 	unsigned sm = 0, memory = 0, milliwatts = 0, celsius = 0;
 	unsigned long long bits = 0;
 
 	if (s->nvml.reasons(s->gpu, &bits))
 		bits = 0;
-	if ((bits & NVML_IDLE) && s->count)
+	if ((bits & NVML_IDLE) && !also_idle)
 		return;
 	if (s->nvml.clock(s->gpu, NVML_SM, &sm))
 		sm = 0;
@@ -112,7 +112,7 @@ static void *sensors_run(void *context)
 		until.tv_nsec %= 1000000000;
 		pthread_cond_timedwait(&s->end, &s->lock, &until);
 		if (!s->is_ending)
-			take(s);
+			take(s, 0);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -145,7 +145,7 @@ int cuda_sensors_read(struct cuda_sensors *s, struct device_condition *condition
 {
 	pthread_mutex_lock(&s->lock);
 	if (!s->count)
-		take(s);
+		take(s, 1);
 	*condition = s->sums;
 	condition->sm_mhz /= s->count;
 	condition->memory_mhz /= s->count;

@@ -1,5 +1,6 @@
 /* NVIDIA's management library for tests: one GPU with sensors. PLANTED_LACKS leaves out a function,
- * PLANTED_REFUSES starts with an error, as where the driver and the library differ. */
+ * PLANTED_REFUSES starts with an error, as where the driver and the library differ. PLANTED_NO_POWER cannot
+ * measure power. The second reading finds the GPU idle, with a low clock. */
 #include <stddef.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 enum { REASON_IDLE = 0x1, REASON_POWER = 0x4, REASON_HEAT = 0x20 };
 
-static int opened;
+static int opened, readings;
 
 EXPORT int nvmlInit_v2(void);
 EXPORT int nvmlShutdown(void);
@@ -41,12 +42,15 @@ int nvmlDeviceGetClockInfo(void *gpu, int which, unsigned *mhz)
 {
 	if (gpu != &opened || (which != 1 && which != 2))
 		return 2;
-	*mhz = which == 1 ? 1500 : 2619;
+	*mhz = which == 2 ? 2619 : readings == 2 ? 210 : 1500;
 	return 0;
 }
 
 int nvmlDeviceGetPowerUsage(void *gpu, unsigned *milliwatts)
 {
+#ifdef PLANTED_NO_POWER
+	return 3; /* not supported */
+#endif
 	*milliwatts = 698500;
 	return gpu != &opened;
 }
@@ -59,9 +63,6 @@ int nvmlDeviceGetTemperature(void *gpu, int sensor, unsigned *celsius)
 
 #ifndef PLANTED_LACKS
 EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *gpu, unsigned long long *bits);
-
-/* The second reading finds the GPU idle. */
-static int readings;
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *gpu, unsigned long long *bits)
 {
