@@ -33,6 +33,16 @@ struct block_scratch {
 	int64_t bytes;
 };
 
+/* Whose s dy B is in scratch.adapter_grad: of a matrix from row `first` on, from the gradient dy of its
+ * output (DEV_NONE: of none), made by a step of backward for the other one. */
+enum backward_step { BACKWARD_INPUT, BACKWARD_WEIGHT };
+struct inner_grad {
+	enum tensor_role weight;
+	int64_t first;
+	dev_addr dy;
+	enum backward_step step;
+};
+
 /* One call of a stage. */
 struct stage_call {
 	const struct model *model;
@@ -54,10 +64,7 @@ struct stage_call {
 	/* The matrix with norms in scratch.row_norms, and its first row there; 0: none. */
 	enum tensor_role normed;
 	int64_t normed_first;
-	/* The matrix and the gradient of its output whose s dy B is in scratch.adapter_grad; 0: none. */
-	enum tensor_role inner_grad_of;
-	int64_t inner_grad_first;
-	dev_addr inner_grad_dy;
+	struct inner_grad inner_grad;
 	const void *layout;   /* the stage's own, while it works */
 	int writes_gradients; /* 1: products overwrite gradients, 0: they add to them */
 	int err;              /* first error; later ops are not queued */

@@ -33,11 +33,6 @@ static struct embed_layout embed_layout_of(const struct stage_call *call)
 	return l;
 }
 
-static int call_has_adapter(const struct stage_call *call)
-{
-	return model_tensor_of(call->model, ROLE_EMBED_LORA_A, -1) >= 0;
-}
-
 static int64_t embed_scratch_bytes(const struct stage_call *call)
 {
 	return embed_layout_of(call).bytes;
@@ -46,7 +41,7 @@ static int64_t embed_scratch_bytes(const struct stage_call *call)
 /* Only the norm behind the embedding, whose input is gathered again, and an adapter. */
 static int embed_backward_reads(const struct stage_call *call)
 {
-	return call_has(call, ROLE_EMBED_NORM_W) || call_has_adapter(call);
+	return call_has(call, ROLE_EMBED_NORM_W) || linear_has_adapter(call, ROLE_EMBED);
 }
 
 /* Where transformers has the factor as a tensor, it is rounded to the compute dtype. */
@@ -193,7 +188,8 @@ static void embed_backward(struct stage_call *call)
 	dev_addr dx = call_has(call, ROLE_EMBED_NORM_W) ? embed_norm_backward(call, &l) : call->memory->dx,
 	         scaled = dx;
 
-	if (c->embed_scale != 0 && (!dev_is_none(grad_of(call, ROLE_EMBED)) || call_has_adapter(call))) {
+	if (c->embed_scale != 0 &&
+	        (!dev_is_none(grad_of(call, ROLE_EMBED)) || linear_has_adapter(call, ROLE_EMBED))) {
 		scaled = scratch_at(call, l.scaled);
 		scale(call, scaled, dx);
 	}

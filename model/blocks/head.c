@@ -24,8 +24,7 @@ static int64_t logits_width(const struct stage_call *call)
 
 static int head_drops(const struct stage_call *call)
 {
-	return call->c->adapter_rank && call->c->adapter[ROLE_HEAD_LORA_A].rank &&
-	       call->c->adapter_dropout > 0;
+	return linear_has_adapter(call, ROLE_HEAD_W) && call->c->adapter_dropout > 0;
 }
 
 static struct head_layout head_layout_of(const struct stage_call *call)
@@ -199,7 +198,6 @@ static void chunk_backward(struct stage_call *call, const struct head_layout *h,
 	dev_addr d = scratch_at(call, h->dnorm);
 	int goes_on = !dev_is_none(call->memory->dx);
 
-	call->inner_grad_dy = DEV_NONE; /* each chunk has other gradients at the same address */
 	linear_backward_weight(call, &head, dlogits, last_rows(call, h, rows));
 	if (!goes_on && !trains_inside(call))
 		return;

@@ -114,19 +114,20 @@ static dev_addr adapter_inner(
 	return inner;
 }
 
-/* s dy B, in scratch: the gradient of A x. Both steps of backward need it, one after the other. */
-static dev_addr adapter_inner_grad(
-        struct stage_call *call, const struct linear *linear, const struct adapter *p, struct rows dy)
+/* s dy B, in scratch: the gradient of A x. Both steps of backward need it, one after the other, in either
+ * order: a step takes once what the other one left. The same step again has another dy, maybe at the same
+ * address. */
+static dev_addr adapter_inner_grad(struct stage_call *call, const struct linear *linear,
+        const struct adapter *p, struct rows dy, enum backward_step step)
 {
 	dev_addr inner = scratch_at(call, call->scratch.adapter_grad);
-	int is_there = call->inner_grad_of == linear->weight && call->inner_grad_first == linear->first &&
-	               call->inner_grad_dy.value == dy.base.value;
+	struct inner_grad *kept = &call->inner_grad;
+	int is_there = kept->weight == linear->weight && kept->first == linear->first &&
+	               kept->dy.value == dy.base.value && kept->step != step && dev_is_none(p->magnitude);
 
-	if (is_there && dev_is_none(p->magnitude))
+	*kept = (struct inner_grad){linear->weight, linear->first, is_there ? DEV_NONE : dy.base, step};
+	if (is_there)
 		return inner;
-	call->inner_grad_of = linear->weight;
-	call->inner_grad_first = linear->first;
-	call->inner_grad_dy = dy.base;
 	call_product(call, &(struct product){.y = {inner, dy.count, p->rank},
 	                           .n = p->rank,
 	                           .k = linear->out,
@@ -173,7 +174,7 @@ static void adapter_add_back(struct stage_call *call, const struct linear *linea
 	                           .k = p->rank,
 	                           .y_dtype = dx_dtype,
 	                           .adds = adds,
-	                           .a = adapter_inner_grad(call, linear, p, dy),
+	                           .a = adapter_inner_grad(call, linear, p, dy, BACKWARD_INPUT),
 	                           .a_stride = p->rank,
 	                           .b = p->a,
 	                           .b_stride = linear->in});
@@ -214,7 +215,7 @@ static void weights_backward(struct stage_call *call, const struct linear *linea
 		                           .k = dy.count,
 		                           .y_dtype = DTYPE_F32,
 		                           .adds = !call->writes_gradients || linear->is_later,
-		                           .a = adapter_inner_grad(call, linear, p, dy),
+		                           .a = adapter_inner_grad(call, linear, p, dy, BACKWARD_WEIGHT),
 		                           .a_stride = p->rank,
 		                           .a_layout = MATMUL_TRANSPOSED,
 		                           .b = x.base,
@@ -433,15 +434,16 @@ void adapter_embed_backward(struct stage_call *call, dev_addr dy, dev_addr sorte
 		                           .b = tokens_inner(call, &p),
 		                           .b_stride = p.rank});
 	if (!dev_is_none(p.a_grad))
-		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
-		                      .embed_grad = {.grad = p.a_grad,
-		                              .dy = adapter_inner_grad(call, &embedding, &p, rows),
-		                              .index = call->batch->id,
-		                              .scratch = sorted,
-		                              .rows = call->tokens,
-		                              .cols = p.rank,
-		                              .table_rows = call->c->V,
-		                              .skip_index = call->c->pad_id,
-		                              .dtype = call->dtype,
-		                              .is_turned = 1}});
+		call_op(call,
+		        &(struct op){.kind = OP_EMBED_GRAD,
+		                .embed_grad = {.grad = p.a_grad,
+		                        .dy = adapter_inner_grad(call, &embedding, &p, rows, BACKWARD_WEIGHT),
+		                        .index = call->batch->id,
+		                        .scratch = sorted,
+		                        .rows = call->tokens,
+		                        .cols = p.rank,
+		                        .table_rows = call->c->V,
+		                        .skip_index = call->c->pad_id,
+		                        .dtype = call->dtype,
+		                        .is_turned = 1}});
 }
