@@ -1,13 +1,16 @@
 /* Compares the settings of two config.json files, apart from shapes. */
 #include "model/compare.h"
 
+#include "model/config.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
-enum kind { INT, I64, REAL };
+enum kind { INT, I64, REAL, ACT, FACTOR };
 
-/* A field that changes results, by its usual key. names: of the values of an int that is no number. */
+/* A field that changes results, by its usual key. names: of the values of an int that is no number. A FACTOR
+ * is 1 where the field is 0. */
 struct field {
 	const char *key;
 	enum kind kind;
@@ -17,15 +20,6 @@ struct field {
 
 static const char *const flags[] = {"false", "true"};
 static const char *const norms[] = {[NORM_RMS] = "RMSNorm", [NORM_LAYER] = "LayerNorm"};
-static const char *const acts[ACT_KIND_COUNT] = {[ACT_SILU] = "silu",
-        [ACT_GELU] = "gelu",
-        [ACT_GELU_TANH] = "gelu_new",
-        [ACT_GELU_QUICK] = "quick_gelu",
-        [ACT_RELU] = "relu",
-        [ACT_RELU2] = "relu2",
-        [ACT_SIGMOID] = "sigmoid",
-        [ACT_TANH] = "tanh",
-        [ACT_LINEAR] = "linear"};
 static const char *const ropes[] = {[ROPE_NONE] = "none",
         [ROPE_DEFAULT] = "default",
         [ROPE_LINEAR] = "linear",
@@ -53,7 +47,7 @@ static const struct field model_fields[] = {
         MODEL("num_key_value_heads", I64, KV),
         MODEL("head_dim", I64, D),
         MODEL_WORD("the kind of norm", norms, norm),
-        MODEL_WORD("hidden_act", acts, act),
+        MODEL("hidden_act", ACT, act),
         MODEL_WORD("use_parallel_residual", flags, parallel_residual),
         MODEL_WORD("the order of stored matrices", matrices, weight_in_out),
         MODEL_WORD("the norms of query and key", norm_widths, qk_norm_whole),
@@ -61,9 +55,9 @@ static const struct field model_fields[] = {
         MODEL_WORD("the order of query, key and value", orders, qkv_by_head),
         MODEL("the number of rotary settings", INT, rope_count),
         MODEL_WORD("the pairs of rotary dimensions", pairs, rope_pairs),
-        MODEL("embedding_multiplier", REAL, embed_scale),
-        MODEL("residual_multiplier", REAL, residual_scale),
-        MODEL("logits_scaling", REAL, logit_divisor),
+        MODEL("embedding_multiplier", FACTOR, embed_scale),
+        MODEL("residual_multiplier", FACTOR, residual_scale),
+        MODEL("logits_scaling", FACTOR, logit_divisor),
         MODEL("final_logit_softcapping", REAL, logit_cap),
         MODEL("the first row of learned positions", I64, position_offset),
         MODEL("pad_token_id", I64, pad_id),
@@ -71,8 +65,8 @@ static const struct field model_fields[] = {
         MODEL("the largest distance between tokens", I64, relative.distance),
         MODEL_WORD("output_router_logits", flags, balance_asked),
         MODEL("router_aux_loss_coef", REAL, balance_coef),
-        MODEL_WORD("the activation in a head of classes", acts, pool_act),
-        MODEL_WORD("the activation in a head of masked words", acts, words_act),
+        MODEL("the activation in a head of classes", ACT, pool_act),
+        MODEL("the activation in a head of masked words", ACT, words_act),
         MODEL("poolings", INT, pooling.mode_count),
         MODEL("layers behind the pooling", INT, pooling.layer_count),
         MODEL("hidden_size_per_layer_input", I64, input_columns),
@@ -133,17 +127,17 @@ static const struct field block_fields[] = {
         BLOCK("time_step_min (time_step_limit)", REAL, scan.step_low),
         BLOCK("time_step_limit", REAL, scan.step_high),
         BLOCK_WORD("mamba_norm_before_gate", flags, scan.norm_first),
-        BLOCK("attention_in_multiplier", REAL, scales.attention_in),
-        BLOCK("attention_out_multiplier", REAL, scales.attention_out),
-        BLOCK("ssm_in_multiplier", REAL, scales.scan_in),
-        BLOCK("ssm_out_multiplier", REAL, scales.scan_out),
-        BLOCK("ssm_multipliers (gate)", REAL, scales.scan[0]),
-        BLOCK("ssm_multipliers (x)", REAL, scales.scan[1]),
-        BLOCK("ssm_multipliers (B)", REAL, scales.scan[2]),
-        BLOCK("ssm_multipliers (C)", REAL, scales.scan[3]),
-        BLOCK("ssm_multipliers (dt)", REAL, scales.scan[4]),
-        BLOCK("mlp_multipliers (gate)", REAL, scales.gate),
-        BLOCK("mlp_multipliers (down)", REAL, scales.down),
+        BLOCK("attention_in_multiplier", FACTOR, scales.attention_in),
+        BLOCK("attention_out_multiplier", FACTOR, scales.attention_out),
+        BLOCK("ssm_in_multiplier", FACTOR, scales.scan_in),
+        BLOCK("ssm_out_multiplier", FACTOR, scales.scan_out),
+        BLOCK("ssm_multipliers (gate)", FACTOR, scales.scan[0]),
+        BLOCK("ssm_multipliers (x)", FACTOR, scales.scan[1]),
+        BLOCK("ssm_multipliers (B)", FACTOR, scales.scan[2]),
+        BLOCK("ssm_multipliers (C)", FACTOR, scales.scan[3]),
+        BLOCK("ssm_multipliers (dt)", FACTOR, scales.scan[4]),
+        BLOCK("mlp_multipliers (gate)", FACTOR, scales.gate),
+        BLOCK("mlp_multipliers (down)", FACTOR, scales.down),
         BLOCK("q_lora_rank", I64, latent.q_rank),
         BLOCK("kv_lora_rank", I64, latent.kv_rank),
         BLOCK("qk_nope_head_dim", I64, latent.own),
@@ -160,9 +154,15 @@ static const struct field block_fields[] = {
         BLOCK("topk_group", I64, experts.groups_chosen),
 };
 
+static double real_of(enum kind kind, double value)
+{
+	return kind == FACTOR && value == 0 ? 1 : value;
+}
+
 static int field_equal(struct str *out, const struct field *f, const void *now, const void *then)
 {
 	const char *a = (const char *)now + f->at, *b = (const char *)then + f->at;
+	double x, y;
 
 	switch (f->kind) {
 	case INT:
@@ -177,11 +177,17 @@ static int field_equal(struct str *out, const struct field *f, const void *now, 
 			str_printf(out, "%s %" PRId64 ", not %" PRId64, f->key, *(const int64_t *)a,
 			        *(const int64_t *)b);
 		return *(const int64_t *)a == *(const int64_t *)b;
+	case ACT:
+		if (*(const enum act_kind *)a != *(const enum act_kind *)b)
+			str_printf(out, "%s %s, not %s", f->key, config_act_name(*(const enum act_kind *)a),
+			        config_act_name(*(const enum act_kind *)b));
+		return *(const enum act_kind *)a == *(const enum act_kind *)b;
 	default:
-		if (*(const double *)a != *(const double *)b)
-			str_printf(
-			        out, "%s %.10g, not %.10g", f->key, *(const double *)a, *(const double *)b);
-		return *(const double *)a == *(const double *)b;
+		x = real_of(f->kind, *(const double *)a);
+		y = real_of(f->kind, *(const double *)b);
+		if (x != y)
+			str_printf(out, "%s %.10g, not %.10g", f->key, x, y);
+		return x == y;
 	}
 }
 

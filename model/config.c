@@ -164,6 +164,14 @@ static const struct {
         {"xielu", -1},
 };
 
+const char *config_act_name(enum act_kind act)
+{
+	for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++)
+		if (acts[i].act == (int)act)
+			return acts[i].name;
+	return "";
+}
+
 void config_read_act(struct config_reader *r, const char *key, enum act_kind *out)
 {
 	static const char done[] = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, "

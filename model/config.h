@@ -51,6 +51,8 @@ void config_warn_ignored(const struct config_reader *r, const char *key, const c
 /* Refuses a true flag that ferry does not support. */
 void config_refuse_flag(struct config_reader *r, const char *key);
 
+/* The first of its names in config.json. */
+const char *config_act_name(enum act_kind act);
 void config_read_act(struct config_reader *r, const char *key, enum act_kind *out);
 
 /* eos_token_id, an integer or a list; drops ids outside the vocabulary. */

@@ -9,6 +9,7 @@
 
 #include "host/pool.h"
 #include "model/compare.h"
+#include "model/config.h"
 
 #include <math.h>
 
@@ -129,6 +130,22 @@ static void test_compare(void **state)
 	assert_string_equal(out.data, "the order of query, key and value all of each, not by head");
 	str_free(&out);
 	c->qkv_by_head = 0;
+	c->embed_scale = 1; /* what 0 means */
+	assert_int_equal(model_compare(&out, &now->config, c), 1);
+	c->embed_scale = 2;
+	assert_int_equal(model_compare(&out, &now->config, c), 0);
+	assert_string_equal(out.data, "embedding_multiplier 1, not 2");
+	str_free(&out);
+	c->embed_scale = 0;
+	for (int act = 0; act < ACT_KIND_COUNT; act++) {
+		c->act = (enum act_kind)act;
+		assert_int_equal(model_compare(&out, &now->config, c), act == ACT_SILU);
+		if (act == ACT_GELU_TANH)
+			assert_string_equal(out.data, "hidden_act silu, not gelu_new");
+		assert_int_not_equal(*config_act_name(c->act), 0);
+		str_free(&out);
+	}
+	c->act = ACT_SILU;
 	c->block[6].stage[1].begins_group = 0;
 	assert_int_equal(model_compare(&out, &now->config, c), 0);
 	assert_string_equal(out.data, "other stages in layer 6");
