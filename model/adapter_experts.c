@@ -8,6 +8,7 @@
 #include "model/adapter.h"
 #include "model/expert_names.h"
 #include "model/family.h"
+#include "model/module_names.h"
 
 #include <string.h>
 
@@ -125,7 +126,7 @@ static int names_parameter(const struct model *model, int tensor, const char *en
 	return fits;
 }
 
-/* The parameters of one name. *found: some; *others: such as cannot have adapters. */
+/* The parameters of one name. *found: some can have adapters; *others: some cannot. */
 static int mark_parameter(char *chosen, const struct model *model, const char *name, int *found, int *others)
 {
 	const char *own = adapter_common_name(model, name);
@@ -159,9 +160,8 @@ static void list_parameters(struct str *out, const struct model *model)
 		char *name = expert_parts(tensor->role) ? expert_parameter(model, t) : NULL;
 		const char *end = name ? strstr(name, ".experts.") : NULL;
 
-		end = end && !(out->data && strstr(out->data, end + 1)) ? end + 1 : NULL;
 		if (end)
-			str_printf(out, "%s%s", out->len_bytes ? ", " : "", end);
+			name_list_add(out, end + 1, strlen(end + 1));
 		mem_free(name);
 	}
 }
@@ -175,8 +175,9 @@ static int fail_parameter(const struct model *model, const char *name, int is_ot
 	err = str_check(&names);
 	if (!err && is_other)
 		err = err_set(ERR_UNSUPPORTED,
-		        "%.80s: adapters of it are not supported; those of experts and of matrices of blocks "
-		        "are",
+		        "%.80s: an adapter of this parameter is not supported; supported: of experts, and of "
+		        "the "
+		        "matrices of layers",
 		        name);
 	else if (!err && names.len_bytes)
 		err = err_set(ERR_INPUT, "%.80s: the model has no such parameter; of experts it has %s", name,

@@ -17,6 +17,12 @@ static int has_name(const char *list, const char *name, size_t len)
 	return 0;
 }
 
+void name_list_add(struct str *list, const char *name, size_t len)
+{
+	if (!list->data || !has_name(list->data, name, len))
+		str_printf(list, "%s%.*s", list->len_bytes ? ", " : "", (int)len, name);
+}
+
 void model_list_modules(struct str *out, const struct model *model, int is_adapted)
 {
 	struct str names = {0};
@@ -33,8 +39,7 @@ void model_list_modules(struct str *out, const struct model *model, int is_adapt
 		begin = end;
 		while (begin > t->name && begin[-1] != '.')
 			begin--;
-		if (!names.data || !has_name(names.data, begin, (size_t)(end - begin)))
-			str_printf(&names, "%s%.*s", names.len_bytes ? ", " : "", (int)(end - begin), begin);
+		name_list_add(&names, begin, (size_t)(end - begin));
 	}
 	str_add(out, names.data ? names.data : "");
 	out->broken |= names.broken;
