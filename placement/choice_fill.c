@@ -103,6 +103,26 @@ int choice_weights_raise(struct chooser *s, struct choice_candidate *k)
 	        way->weight_bytes);
 }
 
+/* A frozen unit whose weights stay on the device needs none on the host. So where only the host lacks room,
+ * as many weights stay as fit the device, and *is_fitting says whether the host then has room. */
+static int host_spare(struct chooser *s, struct choice_candidate *k, int *is_fitting)
+{
+	int64_t host_bytes = s->host_bytes;
+	int rc;
+
+	choice_least_keep(s->choice, s, k);
+	if (!host_bytes || s->limits->device_is_host || !candidate_fits_device(s, k))
+		return 0;
+	s->host_bytes = 0;
+	rc = choice_weights_raise(s, k);
+	s->host_bytes = host_bytes;
+	if (rc)
+		return rc;
+	*is_fitting = candidate_fits(s, k);
+	choice_least_keep(s->choice, s, k);
+	return *is_fitting ? candidate_judge(s, k) : 0;
+}
+
 int choice_states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
 {
 	const struct way *way = choice_way_of(s, k);
@@ -125,7 +145,7 @@ int choice_states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 	rc = kept < 0 ? 0 : candidate_plan(s, k);
 	*is_fitting = kept >= 0 && !rc && candidate_fits(s, k);
 	if (kept >= 0 && !rc && !*is_fitting)
-		choice_least_keep(s->choice, s, k);
+		return host_spare(s, k, is_fitting);
 	if (!*is_fitting)
 		return rc;
 	if (s->blocks)
