@@ -14,7 +14,11 @@ answers() {
 	: >"$2"
 	while IFS="$(printf '\t')" read -r question answer; do
 		"$ferry" generate "model=$1" "prompt=Question: $question
-Answer:" max_new_tokens=24 temperature=0 </dev/null | sed -n '1s/^ *//p' >>"$2"
+Answer:" max_new_tokens=24 temperature=0 </dev/null >"$work/answer.txt" 2>"$work/generate.log" || {
+			cat "$work/generate.log" >&2
+			return 1
+		}
+		sed -n '1s/^ *//p' "$work/answer.txt" >>"$2"
 	done <"$demo/questions.tsv"
 }
 
