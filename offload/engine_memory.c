@@ -35,7 +35,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 		m->spared_bytes = e->streamed_bytes - m->h2d_bytes - m->d2h_bytes;
 	plan_residency_get(p, &m->resident_weights, &m->resident_states);
 	m->kept_blocks = e->options.policy.kept_blocks;
-	m->hosted_blocks = e->options.policy.hosted_blocks;
+	m->hosted_blocks = plan_hosted_blocks(p);
 	if (train)
 		m->state_bytes = saved_bytes(e);
 	store_bytes_of(slab_bytes, p, e->options.crossing);

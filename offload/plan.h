@@ -328,6 +328,10 @@ int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum
  * ERR_NOMEM. */
 int plan_alive(int64_t **bytes, const struct plan *plan, enum plan_space space);
 
+/* Blocks whose activations are in host memory between forward and backward: policy.hosted_blocks, or all that
+ * can be. */
+int plan_hosted_blocks(const struct plan *plan);
+
 /* 1 if an offloaded unit could become resident. */
 int plan_residency_is_open(const struct plan_policy *policy);
 

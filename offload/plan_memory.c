@@ -52,6 +52,15 @@ int plan_alive(int64_t **bytes, const struct plan *p, enum plan_space space)
 	return count;
 }
 
+int plan_hosted_blocks(const struct plan *p)
+{
+	int count = 0;
+
+	for (int i = 0; i < p->buffer_count; i++)
+		count += p->buffers[i].kind == BUFFER_SPILLED_ACTIVATIONS;
+	return count / p->policy.micro_batches;
+}
+
 /* The first operation with the most bytes alive. */
 static int fullest_find(int *fullest, const struct plan *p, enum plan_space space)
 {

@@ -244,6 +244,7 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 		assert_int_equal(off.memory.resident_weights, 0);
 		for (int step = 0; step < 7; step++) {
 			uint64_t key = (uint64_t)(n * 7 + step);
+			int others; /* blocks that do not keep their activations */
 
 			s.policy.resident_states = (int)rng_below(3, 0, key, 7);
 			s.policy.resident_weights = (int)rng_below(3, 1, key, 4);
@@ -262,6 +263,11 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 			assert_same(&other, &base, "what stays", n);
 			assert_int_equal(other.touched_bytes, other.planned_bytes);
 			assert_true(!s.policy.resident_states || other.memory.resident_states);
+			others =
+			        s.policy.activations == ACTIVATION_KEEP ? 0 : s.layers - s.policy.kept_blocks;
+			others = others < 0 ? 0 : others;
+			assert_int_equal(other.memory.hosted_blocks,
+			        s.policy.hosted_blocks < others ? s.policy.hosted_blocks : others);
 			mixed_count += other.memory.resident_weights && other.memory.resident_states;
 		}
 	}
