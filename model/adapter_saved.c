@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "model/adapter.h"
+#include "model/expert_names.h"
 
 #include <string.h>
 
@@ -14,17 +15,35 @@ static int ends_with(const void *end, const char *name)
 	return str_ends_with(name, end);
 }
 
-/* Whether the tensor is of a module with such a name, or of one within it: PEFT compares the ends of names,
- * so "norm" means "input_layernorm" too. 1, 0, ERR_*. */
-static int is_within(const struct model *model, const char *name, const struct model_tensor *t)
+/* Whether one of a tensor's modules has such a name: PEFT compares the ends of names, so "norm" means
+ * "input_layernorm" too. 1, 0, ERR_*. */
+static int has_module(const struct model *model, const char *tensor, const char *name)
 {
-	int fits = t->role == ROLE_HEAD_W ? adapter_means_head(model, name, NULL) : 0;
+	int fits = 0;
 
-	for (const char *dot = strchr(t->name, '.'); dot && !fits; dot = strchr(dot + 1, '.')) {
-		char *module = mem_strndup(t->name, (size_t)(dot - t->name));
+	for (const char *dot = strchr(tensor, '.'); dot && !fits; dot = strchr(dot + 1, '.')) {
+		char *module = mem_strndup(tensor, (size_t)(dot - tensor));
 
 		fits = module ? adapter_name_fits(model, module, ends_with, name) : ERR_NOMEM;
 		mem_free(module);
+	}
+	return fits;
+}
+
+/* Whether the tensor is of a module with such a name, or of one within it; of experts also by the modules of
+ * transformers. 1, 0, ERR_*. */
+static int is_within(const struct model *model, const char *name, int tensor)
+{
+	const struct model_tensor *t = &model->tensors[tensor];
+	int fits = t->role == ROLE_HEAD_W ? adapter_means_head(model, name, NULL) : 0;
+
+	if (!fits)
+		fits = has_module(model, t->name, name);
+	if (!fits && expert_parts(t->role)) {
+		char *parameter = expert_parameter(model, tensor);
+
+		fits = parameter ? has_module(model, parameter, name) : ERR_NOMEM;
+		mem_free(parameter);
 	}
 	return fits;
 }
@@ -49,7 +68,7 @@ static int mark_saved_name(char *marked, const struct model *model, const char *
 
 	for (int t = 0; t < model->tensor_count && found >= 0; t++) {
 		const struct model_tensor *tensor = &model->tensors[t];
-		int fits = model_tensor_is_adapter(tensor) ? 0 : is_within(model, name, tensor);
+		int fits = model_tensor_is_adapter(tensor) ? 0 : is_within(model, name, t);
 
 		if (fits)
 			found = fits;

@@ -248,6 +248,40 @@ static void test_runs(void **state)
 	}
 }
 
+/* Experts that train whole beside an adapter: the adapter's files hold them under transformers' names. */
+static void test_whole_experts(void **state)
+{
+	static const char *const cases[][2] = {{"gpt_oss", "mlp.experts"}, {"qwen3_moe", "mlp.experts"},
+	        {"granitemoehybrid", "block_sparse_moe.experts"}, {"mixtral", "mlp.experts"}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char base[700], path[700], name[100];
+		json_t *config, *plain, *adapted;
+		const json_t *saved;
+
+		golden_find(cases[i][0]);
+		snprintf(base, sizeof(base), "%s/base", golden);
+		train(base, "saved", "lora_target_modules=q_proj lora_modules_to_save=experts", "");
+		plain = losses_of(base, "");
+		path_of(path, "saved/adapter");
+		adapted = losses_of(base, path);
+		assert_true(distance(plain, adapted) > 1e-3);
+		path_of(path, "saved/model");
+		losses_check(path, "", adapted, 1e-5, "merged");
+		path_of(path, "saved/adapter/adapter_config.json");
+		assert_int_equal(json_read_file(&config, path, 1 << 20), 0);
+		saved = json_object_get(config, "modules_to_save");
+		snprintf(name, sizeof(name), "model.layers.%d.%s", i == 1,
+		        cases[i][1]); /* Qwen's layer 0 is dense */
+		if (strcmp(json_string_value(json_array_get(saved, 0)), name))
+			fail_msg("%s: %s", golden, json_string_value(json_array_get(saved, 0)));
+		json_decref(config);
+		json_decref(plain);
+		json_decref(adapted);
+	}
+}
+
 static void test_refused(void **state)
 {
 	static const char *const cases[][2] = {
@@ -330,8 +364,8 @@ static void test_missing_experts_are_named(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_of_peft), cmocka_unit_test(test_forms),
-	        cmocka_unit_test(test_runs), cmocka_unit_test(test_refused),
-	        cmocka_unit_test(test_missing_experts_are_named)};
+	        cmocka_unit_test(test_runs), cmocka_unit_test(test_whole_experts),
+	        cmocka_unit_test(test_refused), cmocka_unit_test(test_missing_experts_are_named)};
 	int failed;
 
 	ferry_run_begin("run-expert-files");

@@ -84,11 +84,12 @@ static const char *whole_of(const struct peft_export *o, const struct model *mod
 /* The module's whole name, as the other parts of a whole model may have modules of the same last name. */
 static json_t *whole_name(const struct model *model, const char *whole, int tensor)
 {
-	char *name = peft_name(model, whole, model->tensors[tensor].name);
+	char *own = peft_own_name(model, tensor), *name = own ? peft_name(model, whole, own) : NULL;
 	json_t *module = name ? json_stringn(name + strlen(PEFT_PREFIX),
 	                                (size_t)(strrchr(name, '.') - name) - strlen(PEFT_PREFIX))
 	                      : NULL;
 
+	mem_free(own);
 	mem_free(name);
 	return module;
 }
@@ -334,8 +335,8 @@ static int modules_find(struct modules *m, const struct peft_export *o, const st
 			err = is_fused ? fused_add(m, model, whole, t) : experts_add(m, model, t);
 		else if (a >= 0)
 			err = matrix_add(m, model, whole, t, a);
-		else if (model->tensors[t].in_adapter == IN_ADAPTER_PART &&
-		         !model_tensor_is_adapter(&model->tensors[t]))
+		if (!err && model->tensors[t].in_adapter == IN_ADAPTER_PART &&
+		        !model_tensor_is_adapter(&model->tensors[t]))
 			err = saved_add(m, whole_name(model, whole, t));
 	}
 	return err;
@@ -510,12 +511,12 @@ static int pieces_find(struct pieces *p, const struct peft_export *o, const stru
 		memcpy(piece.shape, tensor->shape, sizeof(tensor->shape));
 		if (is_fused && expert_parts(tensor->role))
 			err = fused_pieces_add(p, o, model, t);
-		else if (!tensor->in_adapter || (is_fused && expert_is_adapter(tensor->role)))
+		if (err || !tensor->in_adapter || (is_fused && expert_is_adapter(tensor->role)))
 			continue;
-		else if (expert_is_adapter(tensor->role))
+		if (expert_is_adapter(tensor->role))
 			err = each_add(p, o, model, t);
 		else
-			err = piece_add(p, o, model, mem_strdup(tensor->name), piece);
+			err = piece_add(p, o, model, peft_own_name(model, t), piece);
 	}
 	return err;
 }
