@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MODEL_JSON_BYTES_MAX = 1 << 20 };
+
 int item_set(const struct item *s, const char *key, const char *text, enum config_strength strength)
 {
 	const struct config_key *own = config_key_find(key);
@@ -156,7 +158,20 @@ int dialect_method_take(struct dialect_state *d)
 	return rc;
 }
 
-/* ---- a file that a setting names ---- */
+/* ---- files ---- */
+
+json_t *item_model_json(const struct config *c)
+{
+	char *path = c->model && file_kind_of(c->model) == FILE_DIR ? file_join(c->model, "config.json")
+	             : c->model                                     ? mem_strdup(c->model)
+	                                                            : NULL;
+	json_t *root = NULL;
+
+	if (path && file_kind_of(path) == FILE_REGULAR && json_read_file(&root, path, MODEL_JSON_BYTES_MAX))
+		root = NULL;
+	mem_free(path);
+	return root;
+}
 
 /* The path as it stands, or beside the file that names it. */
 static char *path_beside(const struct item *s)
@@ -288,6 +303,13 @@ void dialect_forget(struct dialect_state *d, const char *slot)
 
 	if (k)
 		kept_clear(k);
+}
+
+int kept_wins(const struct dialect_kept *kept, const struct config *c, const char *key)
+{
+	const char *place = config_set_at(c, key);
+
+	return !kept->file || !place || *place;
 }
 
 int kept_set(struct config *c, const struct dialect_kept *kept, const char *key, const char *text)

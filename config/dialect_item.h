@@ -14,6 +14,7 @@
 #ifndef FERRY_CONFIG_DIALECT_ITEM_H
 #define FERRY_CONFIG_DIALECT_ITEM_H
 
+#include "base/json.h"
 #include "config/dialect.h"
 
 #define ITEM_ON "on true yes 1"
@@ -168,11 +169,17 @@ int item_keep(const struct item *s, const char *slot);
 const struct dialect_kept *dialect_kept(const struct dialect_state *d, const char *slot);
 void dialect_forget(struct dialect_state *d, const char *slot);
 
+/* Whether a kept setting counts more than the key: unless it is a file's, and the key the command line's. */
+int kept_wins(const struct dialect_kept *kept, const struct config *c, const char *key);
+
 /* Sets a key of ferry to what a kept setting means. */
 int kept_set(struct config *c, const struct dialect_kept *kept, const char *key, const char *text);
 
 /* Fails with "file:line: name=text " and `what`. */
 int kept_error(int err, const struct dialect_kept *kept, const char *what);
+
+/* The model's config.json; json_decref. NULL: there is none yet. */
+json_t *item_model_json(const struct config *c);
 
 /* Keeps a number of rows of a step. kept_step_rows then sets micro-batch or accumulation to what the other
  * leaves, and neither if both are set; the micro-batch stays if it is `known`. `ranks`: the rows are those of

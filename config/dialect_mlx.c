@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "optim/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,29 +160,28 @@ static const struct dialect_key keys[] = {
 
 /* ---- after all settings ---- */
 
-static int layers_in(const struct config *c)
+/* Blocks of the model; 0: not known. */
+static long layers_in(const struct config *c)
 {
-	char *path = c->model && file_kind_of(c->model) == FILE_DIR ? file_join(c->model, "config.json")
-	             : c->model                                     ? mem_strdup(c->model)
-	                                                            : NULL;
-	json_t *root = NULL;
-	int count = 0;
+	json_t *root = item_model_json(c), *text = json_object_get(root, "text_config");
+	long count = (long)json_integer_value(json_object_get(text ? text : root, "num_hidden_layers"));
 
-	if (path && file_kind_of(path) == FILE_REGULAR && !json_read_file(&root, path, 1 << 20))
-		count = (int)json_integer_value(json_object_get(root, "num_hidden_layers"));
 	json_decref(root);
-	mem_free(path);
 	return count;
 }
 
 /* The last layers alone: of LoRA by their numbers, of full training by a pattern. */
 static int layers_apply(const struct dialect_kept *last, int is_full, struct config *c)
 {
-	long wanted = strtol(last->text, NULL, 10);
-	int count = layers_in(c), rc;
+	const char *key = is_full ? "trainable" : "lora_layers";
+	char *end;
+	long wanted = strtol(last->text, &end, 10), count = layers_in(c);
 	struct str text = {0};
+	int rc;
 
-	if (wanted < 1 || (count && wanted >= count))
+	if (*end || wanted < 1)
+		return kept_error(ERR_INPUT, last, "is not a number of layers; -1 is all of them");
+	if ((count && wanted >= count) || !kept_wins(last, c, key))
 		return 0;
 	if (!count)
 		return kept_error(ERR_INPUT, last,
@@ -193,17 +193,31 @@ static int layers_apply(const struct dialect_kept *last, int is_full, struct con
 	str_add(&text, is_full ? ")\\..*" : "]");
 	rc = str_check(&text);
 	if (!rc)
-		rc = kept_set(c, last, is_full ? "trainable" : "lora_layers", text.data);
+		rc = kept_set(c, last, key, text.data);
 	str_free(&text);
 	return rc;
 }
 
+static int scale_apply(const struct dialect_kept *scale, struct config *c)
+{
+	char text[32], *end = NULL;
+	double times = scale ? strtod(scale->text, &end) : 0;
+
+	if (!scale || config_was_set(c, "lora_alpha"))
+		return 0;
+	if (*end || !(times > 0))
+		return kept_error(ERR_INPUT, scale, "is not a number above 0");
+	snprintf(text, sizeof(text), "%.9g",
+	        times * (c->lora_rank ? (double)c->lora_rank : strtod(lora.rank, NULL)));
+	return kept_set(c, scale, "lora_alpha", text);
+}
+
 static int steps_apply(const struct dialect_kept *iterations, struct config *c)
 {
-	long count = strtol(iterations->text, NULL, 10), each = (long)c->gradient_accumulation_steps;
-	char text[24];
+	char text[24], *end;
+	long count = strtol(iterations->text, &end, 10), each = (long)c->gradient_accumulation_steps;
 
-	if (count < 1)
+	if (*end || count < 1)
 		return kept_error(ERR_INPUT, iterations, "is not a number of iterations");
 	snprintf(text, sizeof(text), "%ld", count / each > 0 ? count / each : 1);
 	return kept_set(c, iterations, "max_steps", text);
@@ -218,7 +232,7 @@ static int schedule_apply(const struct dialect_state *d, struct config *c)
 	double numbers[3] = {0}, last;
 	char text[32];
 
-	if (name)
+	if (name && kept_wins(name, c, "lr_scheduler_type"))
 		rc = kept_set(c, name, "lr_scheduler_type", is_linear ? "linear" : "cosine_with_min_lr");
 	if (rc || !arguments)
 		return rc;
@@ -229,9 +243,11 @@ static int schedule_apply(const struct dialect_state *d, struct config *c)
 		        is_linear ? "is not supported; expected [rate, last rate, steps]"
 		                  : "is not supported; expected [rate, steps, last rate]");
 	snprintf(text, sizeof(text), "%.9g", numbers[0]);
-	rc = kept_set(c, arguments, "learning_rate", text);
+	if (kept_wins(arguments, c, "learning_rate"))
+		rc = kept_set(c, arguments, "learning_rate", text);
 	snprintf(text, sizeof(text), "%.9g", last / numbers[0]);
-	if (!rc && last > 0 && !is_linear)
+	if (!rc && last > 0 && c->lr_scheduler_type == SCHEDULE_COSINE_WITH_MIN_LR &&
+	        kept_wins(arguments, c, "min_lr_rate"))
 		rc = kept_set(c, arguments, "min_lr_rate", text);
 	log_warn("%s: lr_schedule.arguments: ferry's schedule ends with the run%s", dialect_place(d),
 	        last > 0 && is_linear ? ", and at 0" : "");
@@ -251,20 +267,17 @@ static void differences_say(const struct dialect_state *d, const struct config *
 
 static int finish(struct dialect_state *d, struct config *c)
 {
-	const struct dialect_kept *scale = dialect_kept(d, "mlx_scale"), *type = dialect_kept(d, "mlx_type"),
+	const struct dialect_kept *type = dialect_kept(d, "mlx_type"),
 	                          *layers = dialect_kept(d, "mlx_layers"),
 	                          *iterations = dialect_kept(d, "mlx_iters");
 	int is_full = type && config_name_equal(type->text, "full"), rc = 0;
-	char text[32];
 
 	if (d->file != &dialect_mlx)
 		return 0;
 	if (iterations && !config_was_set(c, "max_steps"))
 		rc = steps_apply(iterations, c);
-	snprintf(text, sizeof(text), "%.9g",
-	        scale ? strtod(scale->text, NULL) * (double)(c->lora_rank ? c->lora_rank : 8) : 0);
-	if (!rc && scale && !is_full && !config_was_set(c, "lora_alpha"))
-		rc = kept_set(c, scale, "lora_alpha", text);
+	if (!rc && !is_full)
+		rc = scale_apply(dialect_kept(d, "mlx_scale"), c);
 	if (!rc && !config_was_set(c, "train_on_inputs"))
 		rc = config_set_meant(c, d->file_path, "train_on_inputs", "mask_prompt", 0, "on");
 	if (!rc && layers)

@@ -63,10 +63,12 @@ static long rows_of(const char *set, size_t *length)
 	return *end || count < 1 ? -1 : count;
 }
 
-/* "rows.jsonl#500, other.jsonl#500": paths, each with a number of its rows. ferry has one number for all. */
+/* "rows.jsonl#500, other.jsonl#500": paths, each with a number of its rows. ferry has one number for all. A
+ * path that is there twice counts twice. */
 static int data_sets(const struct item *s, const char *key, const char *slot)
 {
-	struct item path = *s;
+	struct item count_of = *s;
+	struct str paths = {0};
 	char text[24];
 	long rows = -1;
 	int rc = 0;
@@ -86,14 +88,18 @@ static int data_sets(const struct item *s, const char *key, const char *slot)
 		if (!rc && (count < 0 || (rows >= 0 && count != rows)))
 			rc = item_refuse(s, ROWS_DIFFER);
 		rows = count;
-		path.text = name.data;
 		if (!rc)
-			rc = item_add(&path, key);
+			str_printf(&paths, "%s%s", paths.len_bytes ? "," : "", name.data);
 		str_free(&name);
 	}
+	if (!rc)
+		rc = str_check(&paths);
+	if (!rc && paths.len_bytes)
+		rc = item_set(s, key, paths.data, CONFIG_STRONG);
+	str_free(&paths);
 	snprintf(text, sizeof(text), "%ld", rows);
-	path.text = text;
-	return rc || rows < 1 ? rc : item_keep(&path, slot);
+	count_of.text = text;
+	return rc || rows < 1 ? rc : item_keep(&count_of, slot);
 }
 
 static int dataset(const struct item *s)
@@ -178,6 +184,8 @@ static int rlhf_type(const struct item *s)
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
 		if (config_name_in(s->text, others[i].type))
 			return item_method(s, others[i].does);
+	if (config_name_in(s->text, "cpo simpo") && item_keep(s, "cpo"))
+		return ERR_NOMEM;
 	return config_name_in(s->text, "dpo orpo simpo cpo kto")
 	               ? item_keep(s, "rlhf_type")
 	               : item_refuse(s, "not supported; supported: dpo, orpo, simpo, cpo, kto");
@@ -295,19 +303,23 @@ static const struct dialect_key keys[] = {
 static int preference_apply(const struct dialect_kept *type, struct config *c)
 {
 	static const struct {
-		const char *type, *key, *value;
-	} unsaid[] = {{"dpo", "preference_loss", "sigmoid"}, {"orpo", "preference_loss", "orpo"},
-	        {"orpo", "preference_own_tokens", "all"}, {"simpo", "preference_loss", "simpo"},
-	        {"simpo", "preference_beta", "2"}, {"simpo", "preference_gamma", "1"},
-	        {"simpo", "preference_own_weight", "1"}, {"cpo", "preference_loss", "cpo"},
-	        {"kto", "preference_loss", "kto"}};
-	int rc = 0, is_cpo = config_name_equal(type->text, "cpo");
+		const char *types, *key, *value;
+		int is_of_simpo;
+	} unsaid[] = {{"dpo", "preference_loss", "sigmoid", 0}, {"orpo", "preference_loss", "orpo", 0},
+	        {"orpo", "preference_own_tokens", "all", 0}, {"simpo", "preference_loss", "simpo", 0},
+	        {"simpo", "preference_beta", "2", 0}, {"cpo", "preference_loss", "cpo", 0},
+	        {"kto", "preference_loss", "kto", 0}, {"cpo simpo", "preference_gamma", "1", 1},
+	        {"cpo simpo", "preference_own_weight", "1", 1}};
+	const struct config_origin *said = &c->origins[config_key_find("preference_loss") - config_keys];
+	int rc = 0;
 
-	if (is_cpo &&
-	        c->preference_loss == PREFERENCE_SIGMOID) /* loss_type: that of CPO, without a reference */
-		return kept_set(c, type, "preference_loss", "cpo");
+	if (config_name_in(type->text, "orpo kto") && said->place &&
+	        config_name_equal(said->as, "loss_type") &&
+	        !config_name_equal(config_text(c, "preference_loss"), type->text))
+		return kept_error(ERR_INPUT, type, "has a loss of its own; remove loss_type");
 	for (size_t i = 0; i < sizeof(unsaid) / sizeof(*unsaid) && !rc; i++)
-		if (config_name_equal(type->text, unsaid[i].type) && !config_was_set(c, unsaid[i].key))
+		if (config_name_in(type->text, unsaid[i].types) && !config_was_set(c, unsaid[i].key) &&
+		        (!unsaid[i].is_of_simpo || c->preference_loss == PREFERENCE_SIMPO))
 			rc = kept_set(c, type, unsaid[i].key, unsaid[i].value);
 	return rc;
 }

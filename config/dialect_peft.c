@@ -3,7 +3,6 @@
 #include "config/dialect_item.h"
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -11,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CONFIG_JSON_BYTES_MAX = 1 << 20 };
 
 /* PEFT's choice by model_type, for the families of ferry that it knows. Its other families must be told. */
 static const struct {
@@ -147,21 +144,13 @@ static int missing(const struct dialect_kept *item, const char *what)
 /* PEFT's modules for the model's family; NULL if it has none or no config.json says the family. */
 static const char *family_targets(const struct config *c)
 {
-	char *path = NULL;
-	json_t *root = NULL;
-	const char *family = NULL, *targets = NULL;
+	json_t *root = item_model_json(c);
+	const char *family = json_string_value(json_object_get(root, "model_type")), *targets = NULL;
 
-	if (c->model && file_kind_of(c->model) == FILE_DIR)
-		path = file_join(c->model, "config.json");
-	else if (c->model)
-		path = mem_strdup(c->model);
-	if (path && file_kind_of(path) == FILE_REGULAR && !json_read_file(&root, path, CONFIG_JSON_BYTES_MAX))
-		family = json_string_value(json_object_get(root, "model_type"));
 	for (size_t i = 0; family && i < sizeof(peft_targets) / sizeof(*peft_targets); i++)
 		if (config_name_in(family, peft_targets[i].families))
 			targets = peft_targets[i].targets;
 	json_decref(root);
-	mem_free(path);
 	return targets;
 }
 

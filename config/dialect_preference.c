@@ -47,8 +47,7 @@ static int rl(const struct item *s)
 /* With it TRL's CPOTrainer trains, whose sigmoid has no reference; 1 unless it is set. */
 static int cpo_alpha(const struct item *s)
 {
-	return item_keep(s, "cpo_alpha") ? ERR_NOMEM
-	                                 : item_set(s, "preference_own_weight", s->text, CONFIG_STRONG);
+	return item_keep(s, "cpo") ? ERR_NOMEM : item_set(s, "preference_own_weight", s->text, CONFIG_STRONG);
 }
 
 /* TRL's weights of KTO, whose loss_type is kto unless it is set. */
@@ -129,18 +128,18 @@ static void tell_smoothing(const struct config *c)
 /* The chosen answer's own loss, where a trainer adds it unasked. */
 static int own_loss(const struct dialect_state *d, struct config *c)
 {
-	const struct dialect_kept *rl = dialect_kept(d, "rl_own"), *alpha = dialect_kept(d, "cpo_alpha");
+	const struct dialect_kept *rl = dialect_kept(d, "rl_own"), *cpo = dialect_kept(d, "cpo");
 
-	if (rl && c->preference_loss == PREFERENCE_ORPO)
+	if (rl && c->preference_loss == PREFERENCE_ORPO && !config_was_set(c, "preference_own_tokens"))
 		return kept_set(c, rl, "preference_own_tokens", "all");
 	if (rl && c->preference_loss == PREFERENCE_SIMPO && !config_was_set(c, "preference_own_weight"))
 		return kept_set(c, rl, "preference_own_weight", "1");
-	if (alpha && c->preference_loss && c->preference_loss != PREFERENCE_SIGMOID &&
+	if (cpo && c->preference_loss && c->preference_loss != PREFERENCE_SIGMOID &&
 	        c->preference_loss != PREFERENCE_SIMPO && c->preference_loss != PREFERENCE_CPO)
-		return kept_error(ERR_UNSUPPORTED, alpha,
+		return kept_error(ERR_UNSUPPORTED, cpo,
 		        "asks for CPO, of which only loss_type sigmoid and simpo are supported");
-	if (alpha && c->preference_loss == PREFERENCE_SIGMOID)
-		return kept_set(c, alpha, "preference_loss", "cpo");
+	if (cpo && c->preference_loss == PREFERENCE_SIGMOID)
+		return kept_set(c, cpo, "preference_loss", "cpo");
 	return 0;
 }
 

@@ -187,14 +187,6 @@ static const struct dialect_key keys[] = {
 
 /* ---- after all settings ---- */
 
-/* A strategy counts more than a number of steps, unless it is a file's and the number the command line's. */
-static int wins(const struct dialect_kept *strategy, const struct config *c, const char *key)
-{
-	const char *place = config_set_at(c, key);
-
-	return !strategy->file || !place || *place;
-}
-
 static int steps_apply(const struct dialect_state *d, struct config *c)
 {
 	static const struct {
@@ -207,7 +199,7 @@ static int steps_apply(const struct dialect_state *d, struct config *c)
 		const struct dialect_kept *s = dialect_kept(d, events[i].slot);
 		int is_save = !strcmp(events[i].key, "save_steps");
 
-		if (!s || config_name_equal(s->text, "steps") || !wins(s, c, events[i].key))
+		if (!s || config_name_equal(s->text, "steps") || !kept_wins(s, c, events[i].key))
 			continue;
 		if (config_name_in(s->text, "epoch best"))
 			rc = kept_set(c, s, events[i].key, s->text);

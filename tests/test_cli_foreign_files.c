@@ -72,9 +72,9 @@ static const char mlx[] =
         "adapter_path: adapters\nlora_parameters:\n  keys: [self_attn.q_proj]\n  rank: 4\n  scale: 10.0\n"
         "  dropout: 0.0\nlr_schedule:\n  name: cosine_decay\n  warmup: 100\n"
         "  arguments: [1e-5, 1000, 1e-6]\n";
-static const char mlx_linear[] =
-        "model: " MLX_MODEL "\nfine_tune_type: lora\ndata: rows\nlr_schedule:\n  name: linear_schedule\n"
-        "  arguments: [1e-4, 1e-5, 1000]\n";
+#define MLX "model: " MLX_MODEL "\nfine_tune_type: lora\ndata: rows\n"
+static const char mlx_linear[] = MLX "lr_schedule:\n  name: linear_schedule\n"
+                                     "  arguments: [1e-4, 1e-5, 1000]\n";
 static const char mlx_full[] =
         "model: " MLX_MODEL "\nfine_tune_type: full\ndata: rows\nmask_prompt: true\nnum_layers: 1\n";
 
@@ -100,6 +100,11 @@ static const struct {
         {SWIFT_PAIRS "dpo\nbeta: 0.3\n", "preference_beta", "0.3"},
         {SWIFT_PAIRS "orpo\n", "preference_own_tokens", "all"},
         {SWIFT_PAIRS "cpo\nloss_type: sigmoid\n", "preference_loss", "cpo"},
+        {SWIFT "dataset: [a.jsonl, a.jsonl]\n", "data", "a.jsonl,a.jsonl"},
+        {SWIFT_PAIRS "cpo\nloss_type: simpo\n", "preference_own_weight", "1"},
+        {SWIFT_PAIRS "cpo\nloss_type: simpo\n", "preference_gamma", "1"},
+        {SWIFT_PAIRS "simpo\nloss_type: sigmoid\n", "preference_loss", "cpo"},
+        {SWIFT_PAIRS "orpo\npreference_loss: simpo\n", "preference_loss", "simpo"},
         {SWIFT_PAIRS "simpo\n", "preference_beta", "2"},
         {SWIFT_PAIRS "simpo\n", "preference_gamma", "1"},
         {SWIFT_PAIRS "kto\ndesirable_weight: 2\n", "preference_desirable_weight", "2"},
@@ -307,6 +312,12 @@ static void test_command_line(void **state)
 	assert_string_equal(config_text(&c, "lora_dropout"), "0");
 	assert_non_null(strstr(logged, "their defaults differ from those of ms-swift"));
 	config_free(&c);
+	/* counts more than its file */
+	check_ok(parse(&c, VERB_TRAIN, mlx, "lora_layers=[0] learning_rate=3e-5 lr_scheduler_type=linear"));
+	assert_string_equal(config_text(&c, "lora_layers"), "[0]");
+	assert_string_equal(config_text(&c, "learning_rate"), "3e-05");
+	assert_string_equal(config_text(&c, "lr_scheduler_type"), "linear");
+	config_free(&c);
 	check_ok(parse(&c, VERB_TRAIN, NULL,
 	        "--model " MLX_MODEL
 	        " --train --data rows --fine-tune-type lora --iters 600 --num-layers 1"));
@@ -330,6 +341,29 @@ static void test_rows_of_sets(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		if (!parse(&c, VERB_TRAIN, rows[i], "") ||
 		        !strstr(message(), "number of rows for each data set"))
+			fail_msg("case %zu: %s", i, message());
+		config_free(&c);
+	}
+}
+
+static void test_refused(void **state)
+{
+	static const struct {
+		const char *yaml, *says;
+	} rows[] = {{SWIFT_PAIRS "cpo\nloss_type: hinge\n",
+	                    "rlhf_type=cpo asks for CPO, of which only loss_type sigmoid and simpo"},
+	        {SWIFT_PAIRS "simpo\nloss_type: ipo\n", "rlhf_type=simpo asks for CPO"},
+	        {SWIFT_PAIRS "orpo\nloss_type: sigmoid\n",
+	                "rlhf_type=orpo has a loss of its own; remove loss_type"},
+	        {MLX "num_layers: few\n", "num_layers=few is not a number of layers"},
+	        {MLX "iters: 10x\n", "iters=10x is not a number of iterations"},
+	        {MLX "lora_parameters:\n  scale: large\n",
+	                "lora_parameters.scale=large is not a number above 0"}};
+	struct config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		if (!parse(&c, VERB_TRAIN, rows[i].yaml, "") || !strstr(message(), rows[i].says))
 			fail_msg("case %zu: %s", i, message());
 		config_free(&c);
 	}
@@ -359,7 +393,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_understood),
 	        cmocka_unit_test(test_contradiction), cmocka_unit_test(test_said),
 	        cmocka_unit_test(test_command_line), cmocka_unit_test(test_measured),
-	        cmocka_unit_test(test_rows_of_sets), cmocka_unit_test(test_word_lists)};
+	        cmocka_unit_test(test_rows_of_sets), cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_word_lists)};
 	int failed;
 
 	file_put(ZERO_FILE, zero3);

@@ -22,6 +22,8 @@ static const struct {
         {AXOLOTL SET("chatml.intel") "rl: orpo\norpo_alpha: 0.2\n", "preference_loss", "orpo"},
         {AXOLOTL SET("chatml.intel") "rl: orpo\norpo_alpha: 0.2\n", "preference_beta", "0.2"},
         {AXOLOTL SET("chatml.intel") "rl: orpo\n", "preference_own_tokens", "all"},
+        {AXOLOTL SET("chatml.intel") "rl: orpo\npreference_own_tokens: answer\n", "preference_own_tokens",
+                "answer"},
         {AXOLOTL SET("chatml.intel") "rl: simpo\n", "preference_own_tokens", "answer"},
         {LLAMA_FACTORY "stage: dpo\npref_loss: orpo\n", "preference_own_tokens", "answer"},
         {AXOLOTL SET("chatml.intel") "rl: simpo\n", "preference_own_weight", "1"},
