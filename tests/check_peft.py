@@ -4,8 +4,8 @@
     python check_peft.py FERRY [MODEL_TYPE...]      needs transformers 5 and peft; prints a line for each model
 
 Trains adapters of all linear modules, and the head whole where it is not tied, with `ferry train` on a small model of
-the family; then adapters of embedding and head there; compares the losses of each token in peft and in `ferry eval`. Then makes such an adapter in peft and
-compares again. Exit code 1 where they differ by more than 2e-5.
+the family; then adapters of embedding and head there. Compares the losses of each token in peft and in `ferry eval`.
+Then makes such an adapter in peft and compares again. Exit code 1 where they differ by more than 2e-5.
 """
 import json
 import os

@@ -81,8 +81,8 @@ static void test_estimates(void **state)
 		exact += fabs((double)(k.device_bytes - whole.device_bytes)) <=
 		         0.001 * (double)whole.device_bytes;
 		if (fabs((double)(k.device_bytes - whole.device_bytes)) > 0.01 * (double)whole.device_bytes ||
-		        fabs((double)(k.host_bytes - whole.host_bytes)) > 0.03 * (double)whole.host_bytes ||
-		        fabs(k.step_ms - whole.step_ms) > 0.05 * whole.step_ms)
+		        fabs((double)(k.host_bytes - whole.host_bytes)) > 0.02 * (double)whole.host_bytes ||
+		        !(fabs(k.step_ms - whole.step_ms) <= 0.03 * whole.step_ms))
 			fail_msg("draw %d, %d micro-batches: %lld and %lld bytes, %g ms, not %lld, %lld, %g",
 			        i, o.policy.micro_batches, (long long)k.device_bytes, (long long)k.host_bytes,
 			        k.step_ms, (long long)whole.device_bytes, (long long)whole.host_bytes,
@@ -112,7 +112,8 @@ static int plans_of(const struct model *model, int micro_batches, int64_t device
 	return count;
 }
 
-/* The count of plans, not the time: a choice of 256 micro-batches tries no more than one of 8. */
+/* The count of plans, not the time: a choice of 256 micro-batches, which has a larger budget, tries hardly more
+ * than one of 8. */
 static void test_count(void **state)
 {
 	struct model *model = model_from(llama);
@@ -120,8 +121,8 @@ static void test_count(void **state)
 
 	(void)state;
 	print_message("8 micro-batches: %d plans; 256: %d\n", few, many);
-	assert_true(few <= 400);
-	assert_true(many <= 400);
+	assert_true(few <= 200);
+	assert_true(many <= 200);
 	model_close(model);
 }
 

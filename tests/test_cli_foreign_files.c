@@ -1,10 +1,12 @@
 /* links: cli */
 /* Files that other tools' files name (DeepSpeed's JSON), and trainers with words of their own. */
+#include "base/file.h"
 #include "cli/cli.h"
 #include "tests/cli_round.h"
 
-#define ZERO_FILE "/tmp/ferry_cli_zero.json"
-#define FSDP_FILE "/tmp/ferry_cli_fsdp.json"
+/* In the directory of the test, which is the working directory. */
+#define ZERO_FILE "zero.json"
+#define FSDP_FILE "fsdp.json"
 
 static const char zero3[] =
         "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": "
@@ -65,7 +67,7 @@ static const char studio[] =
 static const char studio_full[] =
         "model: m\ntraining:\n  training_type: full\n  random_seed: 3407\n  max_steps: 0\n"
         "  train_on_completions: true\nlora:\n  lora_r: 64\n  target_modules: \"\"\n  use_loftq: false\n";
-#define MLX_MODEL "/tmp/ferry_cli_mlx.json"
+#define MLX_MODEL "mlx.json"
 static const char mlx[] =
         "model: " MLX_MODEL "\ntrain: true\nfine_tune_type: lora\ndata: rows\nnum_layers: 2\n"
         "batch_size: 4\niters: 1000\ngrad_accumulation_steps: 4\nsteps_per_report: 10\n"
@@ -395,14 +397,15 @@ int main(void)
 	        cmocka_unit_test(test_command_line), cmocka_unit_test(test_measured),
 	        cmocka_unit_test(test_rows_of_sets), cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_word_lists)};
+	char dir[] = "/tmp/ferry_cli_XXXXXX";
 	int failed;
 
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(chdir(dir), 0);
 	file_put(ZERO_FILE, zero3);
 	file_put(FSDP_FILE, fsdp);
 	file_put(MLX_MODEL, "{\"model_type\": \"llama\", \"num_hidden_layers\": 4}");
 	failed = parse_run_tests(tests);
-	unlink(ZERO_FILE);
-	unlink(FSDP_FILE);
-	unlink(MLX_MODEL);
+	file_remove_tree(dir);
 	return failed;
 }

@@ -438,13 +438,31 @@ static struct op piece_op(
 	return op;
 }
 
+enum { RESULTS = 6 };
+
+/* Bytes of results, to `copy`, whose arrays are made, or back from there. */
+static void results_copy(struct tensor *const result[RESULTS], uint8_t *copy[RESULTS], int back)
+{
+	for (int i = 0; i < RESULTS; i++) {
+		size_t bytes = (size_t)result[i]->bytes;
+
+		if (back) {
+			memcpy(result[i]->block, copy[i], bytes);
+			continue;
+		}
+		copy[i] = mem_alloc(bytes, 1);
+		memcpy(copy[i], result[i]->block, bytes);
+	}
+}
+
 /* Three documents in one row, and each of them alone, give the same bits: chunks begin where documents do. */
 static void alone_try(uint64_t seed, int is_grad)
 {
 	enum { ENDS = 3 };
 	struct ops_case c;
 	struct delta_case d = {.rule = DELTA_GATED, .high = INFINITY};
-	struct tensor *together[6];
+	struct tensor *together[RESULTS];
+	uint8_t *was[RESULTS], *at_once[RESULTS];
 	struct piece p;
 	struct op op;
 	int64_t ends[ENDS + 1] = {0}, value_cols;
@@ -479,25 +497,23 @@ static void alone_try(uint64_t seed, int is_grad)
 	for (int n = 0; n < ENDS; n++)
 		for (int64_t t = ends[n]; t < ends[n + 1]; t++)
 			tensor_set(d.starts, t, (double)ends[n]);
+	results_copy(together, was, 0);
 	op = piece_op(&d, &p, is_grad, 0, d.tokens);
 	case_run(&c, &op);
+	results_copy(together, at_once, 0);
+	results_copy(together, was, 1);
+	for (int64_t t = 0; t < d.tokens; t++)
+		tensor_set(d.starts, t, 0);
 	for (int n = 0; n < ENDS; n++) {
-		uint8_t *before[6];
-
-		for (int i = 0; i < 6; i++) {
-			before[i] = mem_alloc((size_t)together[i]->bytes, 1);
-			memcpy(before[i], together[i]->block, (size_t)together[i]->bytes);
-		}
-		for (int64_t t = 0; t < d.tokens; t++)
-			tensor_set(d.starts, t, 0);
 		op = piece_op(&d, &p, is_grad, ends[n], ends[n + 1]);
 		case_run(&c, &op);
-		for (int i = 0; i < 6; i++) {
-			if (memcmp(before[i], together[i]->block, (size_t)together[i]->bytes))
-				fail_msg("%s, seed %llu: document %d, result %d: other bits", c.name,
-				        (unsigned long long)seed, n, i);
-			mem_free(before[i]);
-		}
+	}
+	for (int i = 0; i < RESULTS; i++) {
+		if (memcmp(at_once[i], together[i]->block, (size_t)together[i]->bytes))
+			fail_msg("%s, seed %llu: result %d has other bits", c.name, (unsigned long long)seed,
+			        i);
+		mem_free(was[i]);
+		mem_free(at_once[i]);
 	}
 	for (int i = 0; i < c.tensor_count; i++)
 		case_forget(&c.tensors[i]);

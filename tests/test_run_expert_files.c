@@ -1,6 +1,7 @@
 /* links: cli checkpoint_file */
 /* Adapters of all experts in one tensor, in the files of PEFT (tests/golden/make_expert_adapters.py): what
  * they compute, merged and beside the model, and what is written again, in either form. */
+#include "tests/golden_reference.h"
 #include "tests/run_fixture.h"
 
 #include "checkpoint/file/safetensors.h"
@@ -48,8 +49,7 @@ static double distance(const json_t *a, const json_t *b)
 	assert_true(json_array_size(a) > 0);
 	assert_int_equal(json_array_size(a), json_array_size(b));
 	for (size_t i = 0; i < json_array_size(a); i++)
-		most = fmax(most, fabs(json_number_value(json_array_get(a, i)) -
-		                          json_number_value(json_array_get(b, i))));
+		most = fmax(most, fabs(number_at(a, i) - number_at(b, i)));
 	return most;
 }
 
