@@ -179,34 +179,22 @@ static inline void operands_alloc(struct operands *o, struct ops_case *c, const 
 	        DTYPE_F32, 1);
 }
 
+/* What forward and backward take alike. */
+#define ATTENTION_ARGUMENTS(c, a, o)                                                                         \
+	.out = tensor_addr((o)->out), .lse = tensor_addr((o)->lse), .q = view_addr(&(o)->in.q),              \
+	.k = view_addr(&(o)->in.k), .v = view_addr(&(o)->in.v), .doc_start = tensor_addr(&(c)->tensors[0]),  \
+	.doc_end = tensor_addr(&(c)->tensors[1]), .tokens = (a)->tokens, .documents = (a)->documents,        \
+	.document_tokens = (a)->document_tokens, .heads = (a)->heads, .kv_heads = (a)->kv_heads,             \
+	.head_dim = (a)->head_dim, .window = (a)->window, .qkv_stride = (a)->qkv_stride,                     \
+	.q_head_stride = (a)->q_head_stride, .kv_head_stride = (a)->kv_head_stride,                          \
+	.out_stride = (a)->out_stride, .sink = (o)->sink ? tensor_addr((o)->sink) : DEV_NONE,                \
+	.bias = (o)->bias ? tensor_addr((o)->bias) : DEV_NONE, .scale = (a)->scale,                          \
+	.score_cap = (a)->score_cap, .mask = (a)->mask, .dtype = (o)->dtype
+
 static inline struct op forward_op(
         const struct ops_case *c, const struct attention *a, const struct operands *o)
 {
-	return (struct op){.kind = OP_ATTENTION,
-	        .attention = {.out = tensor_addr(o->out),
-	                .lse = tensor_addr(o->lse),
-	                .q = view_addr(&o->in.q),
-	                .k = view_addr(&o->in.k),
-	                .v = view_addr(&o->in.v),
-	                .doc_start = tensor_addr(&c->tensors[0]),
-	                .doc_end = tensor_addr(&c->tensors[1]),
-	                .tokens = a->tokens,
-	                .documents = a->documents,
-	                .document_tokens = a->document_tokens,
-	                .heads = a->heads,
-	                .kv_heads = a->kv_heads,
-	                .head_dim = a->head_dim,
-	                .window = a->window,
-	                .qkv_stride = a->qkv_stride,
-	                .q_head_stride = a->q_head_stride,
-	                .kv_head_stride = a->kv_head_stride,
-	                .out_stride = a->out_stride,
-	                .sink = o->sink ? tensor_addr(o->sink) : DEV_NONE,
-	                .bias = o->bias ? tensor_addr(o->bias) : DEV_NONE,
-	                .scale = a->scale,
-	                .score_cap = a->score_cap,
-	                .mask = a->mask,
-	                .dtype = o->dtype}};
+	return (struct op){.kind = OP_ATTENTION, .attention = {ATTENTION_ARGUMENTS(c, a, o)}};
 }
 
 static inline struct op backward_op(
@@ -219,31 +207,8 @@ static inline struct op backward_op(
 	                .dk = view_addr(&o->grads.k),
 	                .dv = view_addr(&o->grads.v),
 	                .dout = tensor_addr(o->dout),
-	                .out = tensor_addr(o->out),
-	                .lse = tensor_addr(o->lse),
-	                .q = view_addr(&o->in.q),
-	                .k = view_addr(&o->in.k),
-	                .v = view_addr(&o->in.v),
-	                .doc_start = tensor_addr(&c->tensors[0]),
-	                .doc_end = tensor_addr(&c->tensors[1]),
 	                .scratch = tensor_addr(o->scratch),
-	                .tokens = a->tokens,
-	                .documents = a->documents,
-	                .document_tokens = a->document_tokens,
-	                .heads = a->heads,
-	                .kv_heads = a->kv_heads,
-	                .head_dim = a->head_dim,
-	                .window = a->window,
-	                .qkv_stride = a->qkv_stride,
-	                .q_head_stride = a->q_head_stride,
-	                .kv_head_stride = a->kv_head_stride,
-	                .out_stride = a->out_stride,
-	                .sink = o->sink ? tensor_addr(o->sink) : DEV_NONE,
-	                .bias = o->bias ? tensor_addr(o->bias) : DEV_NONE,
-	                .scale = a->scale,
-	                .score_cap = a->score_cap,
-	                .mask = a->mask,
-	                .dtype = o->dtype}};
+	                ATTENTION_ARGUMENTS(c, a, o)}};
 }
 
 /* ---- errors as a whole ----

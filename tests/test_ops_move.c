@@ -312,8 +312,10 @@ static void test_columns(void **state)
 				want += part, most += fabs(part);
 			}
 			case_check(&c, dst, i, want,
-			        (fold > 1 || factor != 0 ? 5 : 1) * EPS_F32 *
-			                (fold > 1 || factor != 0 ? most : fabs(want)),
+			        (fold > 1             ? 5
+			                : factor != 0 ? 2
+			                              : 1) *
+			                EPS_F32 * (fold > 1 || factor != 0 ? most : fabs(want)),
 			        "dst");
 		}
 		case_end(&c);
