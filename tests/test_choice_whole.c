@@ -112,8 +112,8 @@ static int plans_of(const struct model *model, int micro_batches, int64_t device
 	return count;
 }
 
-/* The count of plans, not the time: a choice of 256 micro-batches, which has a larger budget, tries hardly more
- * than one of 8. */
+/* The count of plans, not the time: a choice of 256 micro-batches, which has a larger budget, tries hardly
+ * more than one of 8. */
 static void test_count(void **state)
 {
 	struct model *model = model_from(llama);

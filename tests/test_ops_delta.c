@@ -446,12 +446,9 @@ static void results_copy(struct tensor *const result[RESULTS], uint8_t *copy[RES
 	for (int i = 0; i < RESULTS; i++) {
 		size_t bytes = (size_t)result[i]->bytes;
 
-		if (back) {
-			memcpy(result[i]->block, copy[i], bytes);
-			continue;
-		}
-		copy[i] = mem_alloc(bytes, 1);
-		memcpy(copy[i], result[i]->block, bytes);
+		if (!back)
+			copy[i] = mem_alloc(bytes, 1);
+		memcpy(back ? result[i]->block : copy[i], back ? copy[i] : result[i]->block, bytes);
 	}
 }
 
