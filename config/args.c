@@ -187,11 +187,27 @@ static int elements_take(struct argument *a, char **room, enum verb verb, int ar
 		if (!count)
 			a->text = *room;
 		*room += bytes;
-		a->is_list = 1;
 		count++;
 	}
+	a->words = count ? count + 1 : 0;
 	*room += count > 0;
 	return count;
+}
+
+/* Of expressions, as "x{1,2}", none may have a comma. */
+static int elements_check(const struct argument *a)
+{
+	const struct config_key *key = config_key_find(a->name);
+	int commas = 0;
+
+	for (const char *at = a->text; a->words && (at = strchr(at, ',')); at++)
+		commas++;
+	if (commas < a->words || !a->words || !key || key->type != TYPE_PATTERN)
+		return 0;
+	return err_set(ERR_INPUT,
+	        "%s: a word of a list may not contain a comma; write a list in brackets, as in "
+	        "%s='[\"a{1,2}\", \"b\"]'",
+	        a->name, a->name);
 }
 
 int argument_split(struct argument **list, int *count, enum verb verb, int argc, char *const argv[])
@@ -211,8 +227,10 @@ int argument_split(struct argument **list, int *count, enum verb verb, int argc,
 		struct argument *a = &(*list)[(*count)++];
 
 		err = argument(a, &used, verb, argc - i, argv + i);
-		if (!err && used == 2)
+		if (!err && used == 2) {
 			used += elements_take(a, &room, verb, options - i - 2, argv + i + 2);
+			err = elements_check(a);
+		}
 	}
 	for (int i = options + 1; i < argc && !err; i++)
 		operand(&(*list)[(*count)++], verb, argv[i]);

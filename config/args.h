@@ -14,7 +14,7 @@ struct argument {
 	enum argument_kind kind;
 	char name[ARGUMENT_NAME_BYTES]; /* set for a setting only */
 	const char *text; /* its value, or the file or plain argument; lives as long as argv and list */
-	int is_list;      /* of a setting: its text is several words, joined by commas */
+	int words;        /* of a setting: its text is so many words, joined by commas; 0: one */
 };
 
 /* Number of words before "--". The words after it are not options, even if they begin with a dash. */

@@ -196,6 +196,11 @@ static int check_preference(const struct config *c)
 	        preference_reads((enum preference_kind)c->preference_loss, PREFERENCE_REFERENCE))
 		return contradiction(c, "preference_own_tokens",
 		        "is only supported with a preference_loss without a reference: orpo, cpo or simpo");
+	if (c->preference_own_tokens == CONFIG_PREFERENCE_OWN_TOKENS_ALL &&
+	        (c->preference_own_weight == 0 ||
+	                (c->preference_own_weight < 0 && c->preference_loss == PREFERENCE_SIMPO)))
+		log_warn("%s=all has no effect with preference_own_weight=0",
+		        config_where(c, "preference_own_tokens"));
 	if (c->preference_reference == CONFIG_PREFERENCE_REFERENCE_BASE && c->preference_loss &&
 	        !c->lora_adapter)
 		log_warn("%s=base has no effect without lora_adapter",

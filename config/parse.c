@@ -469,15 +469,9 @@ static int recognize_arguments(struct parser *p, const struct argument *list, in
 
 static int argument_setting(struct parser *p, const struct argument *a)
 {
-	char *name = mem_strdup(a->name), *text = mem_strdup(a->text);
-	int rc = name && text
-	                 ? value_setting(
-	                           p, &(struct yaml_item){.path = name, .text = text, .is_list = a->is_list})
-	                 : ERR_NOMEM;
+	struct yaml_item item = {.path = (char *)a->name, .text = (char *)a->text, .is_list = a->words > 0};
 
-	mem_free(name);
-	mem_free(text);
-	return rc;
+	return value_setting(p, &item);
 }
 
 static int read_arguments(struct parser *p, const struct argument *list, int count)

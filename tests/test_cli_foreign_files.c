@@ -385,6 +385,12 @@ static void test_word_lists(void **state)
 	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "--output_dir a b"), ERR_INPUT);
 	assert_string_equal(message(), "output_dir takes one value, not a list");
 	config_free(&c);
+	check_ok(parse(&c, VERB_TRAIN, NULL, "--trainable x y{1}"));
+	assert_string_equal(config_text(&c, "trainable"), "x|y{1}");
+	config_free(&c);
+	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "--trainable x{1,2} y"), ERR_INPUT);
+	assert_non_null(strstr(message(), "trainable: a word of a list may not contain a comma"));
+	config_free(&c);
 	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "--max_steps 5 6"), ERR_INPUT);
 	assert_non_null(strstr(message(), "6: no such file"));
 	config_free(&c);

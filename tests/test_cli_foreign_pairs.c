@@ -192,6 +192,9 @@ static const struct {
         {TRL "loss_type: robust\nlabel_smoothing: 0.1\n", "", "TRL 1.16 ignores"},
         {TRL "loss_type: sigmoid\nlabel_smoothing: 0\n", "", "TRL 1.16 ignores"},
         {LLAMA_FACTORY "stage: dpo\ndpo_label_smoothing: 0.2\n", "", "TRL 1.16 ignores"},
+        {LLAMA_FACTORY "preference_loss: simpo\npreference_own_tokens: all\n",
+                "preference_own_tokens=all has no effect with preference_own_weight=0", NULL},
+        {LLAMA_FACTORY "preference_loss: orpo\npreference_own_tokens: all\n", "", "has no effect with"},
         {TRL "loss_type: kto\n", "shuffle on (off)", "train_on_inputs"},
         {TRL "use_peft: false\n", "train_on_inputs off (chats)", "learning_rate"},
 };
@@ -203,6 +206,7 @@ static void test_said(void **state)
 		struct config c;
 
 		assert_int_equal(parse(&c, VERB_TRAIN, said[i].yaml, ""), 0);
+		check_ok(config_check(&c));
 		if (!strstr(logged, said[i].says) || (said[i].hides && strstr(logged, said[i].hides)))
 			fail_msg("case %zu: %s", i, logged);
 		config_free(&c);

@@ -262,7 +262,10 @@ static void test_whole_experts(void **state)
 
 		golden_find(cases[i][0]);
 		snprintf(base, sizeof(base), "%s/base", golden);
-		train(base, "saved", "lora_target_modules=q_proj lora_modules_to_save=experts", "");
+		train(base, "saved", "lora_target_modules=q_proj lora_modules_to_save=experts",
+		        "lora_expert_form=fused");
+		assert_non_null(strstr(
+		        ferry_said(), "lora_expert_form=fused has no effect: no expert has an adapter"));
 		plain = losses_of(base, "");
 		path_of(path, "saved/adapter");
 		adapted = losses_of(base, path);

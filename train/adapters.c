@@ -142,14 +142,22 @@ static int put_layers(json_t *object, const struct config *c)
 	return rc;
 }
 
+static int has_expert_adapters(const struct model *model)
+{
+	int any = 0;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		any |= expert_is_adapter(model->tensors[t].role);
+	return any;
+}
+
 static void warn_of_refused(
         const struct config *c, const struct model *model, const struct adapter_options *o)
 {
 	const char *refused = model->family->peft_refuses;
-	int each = c->lora_expert_form == CONFIG_LORA_EXPERT_FORM_PER_EXPERT, experts = 0;
+	int each = c->lora_expert_form == CONFIG_LORA_EXPERT_FORM_PER_EXPERT,
+	    experts = has_expert_adapters(model);
 
-	for (int t = 0; t < model->tensor_count; t++)
-		experts |= expert_is_adapter(model->tensors[t].role);
 	if (experts && each && !model->family->splits)
 		log_warn("%s: experts of this family have no modules of their own; the adapter is fused",
 		        config_where(c, "lora_expert_form"));
@@ -232,6 +240,9 @@ int session_adapt(struct session *s)
 		rc = adapt_as_found(s);
 	else if (c->lora_rank)
 		rc = adapt_as_asked(s);
+	if (!rc && c->lora_expert_form != CONFIG_LORA_EXPERT_FORM_AUTO && !has_expert_adapters(s->model))
+		log_warn("%s=%s has no effect: no expert has an adapter", config_where(c, "lora_expert_form"),
+		        config_said(c, "lora_expert_form"));
 	if (!rc && c->loraplus_lr_ratio > 1 && s->model->config.adapter[ROLE_EMBED_LORA_A].rank)
 		rc = err_set(ERR_UNSUPPORTED,
 		        "%s=%g: LoRA+ of an adapter of the embedding is not supported, as PEFT gives it a "
