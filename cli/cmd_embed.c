@@ -31,8 +31,7 @@ static int kind_find(enum kind *kind, const struct config *c)
 	*kind = str_ends_with(c->output, ".jsonl") ? KIND_JSONL : KIND_NPY;
 	if (str_ends_with(c->output, ".parquet"))
 		return err_set(ERR_UNSUPPORTED,
-		        "%s=%s: Parquet is not written; write .npy, and let pandas or Polars make a table of "
-		        "it "
+		        "%s=%s: ferry writes no Parquet; write .npy and convert it "
 		        "(docs/guide/embeddings.md)",
 		        config_where(c, "output"), c->output);
 	if (*kind == KIND_NPY && !str_ends_with(c->output, ".npy"))

@@ -257,9 +257,8 @@ static int schedule_apply(const struct dialect_state *d, struct config *c)
 static void differences_say(const struct dialect_state *d, const struct config *c)
 {
 	if (c->gradient_accumulation_steps > 1 && (c->eval_steps > 0 || config_was_set(c, "save_steps")))
-		log_warn("%s: mlx-lm counts micro-batches, and ferry steps: steps_per_eval, steps_per_report "
-		         "and "
-		         "save_every mean %lld times as many here",
+		log_warn("%s: mlx-lm counts micro-batches and ferry counts steps of %lld of them: "
+		         "steps_per_eval, steps_per_report and save_every are taken as steps",
 		        dialect_place(d), (long long)c->gradient_accumulation_steps);
 	log_warn("%s: AdamW of mlx-lm has no bias correction unless bias_correction is true; ferry's has",
 	        dialect_place(d));

@@ -133,16 +133,15 @@ static int loss_scale(const struct item *s)
 		return item_set(s, "train_on_inputs", "on", CONFIG_STRONG);
 	return config_name_equal(s->text, "default") || item_is_off(s->text)
 	               ? 0
-	               : item_refuse(s, "tokens count alike; supported: default, last_round, all");
+	               : item_refuse(s,
+	                         "weights of tokens are not supported; supported: default, last_round, all");
 }
 
 static int system_text(const struct item *s)
 {
 	if (*s->text)
 		item_warn(s,
-		        "%s: ferry adds no system text; give the rows one if the model should see it: ferry "
-		        "data "
-		        "show prints a row as it is trained",
+		        "%s: ferry adds no system text; write it into the rows if the model should see it",
 		        s->name);
 	return 0;
 }
@@ -270,12 +269,12 @@ static const struct dialect_key keys[] = {
                 "ferry reads files of rows; name them in data"),
         ONLY("tuner_backend", "peft", "only PEFT's form of adapters is supported"),
         ONLY("acc_strategy", "token seq", "not supported; supported: token, seq"),
-        ONLY("external_plugins custom_register_path", ITEM_OFF " []", "Python code of others is not run"),
+        ONLY("external_plugins custom_register_path", ITEM_OFF " []", "ferry runs no Python code"),
         METHOD("tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size "
                "recompute_granularity no_save_optim lr_warmup_fraction",
                 "", "trains with another program's engine (Megatron)"),
         METHOD("lisa_activated_layers", ITEM_OFF " 0", "trains by a method of its own"),
-        ONLY("rope_scaling", ITEM_OFF, "the model's config.json says it; change it there"),
+        ONLY("rope_scaling", ITEM_OFF, "set it in the model's config.json"),
         ONLY("max_epochs", ITEM_OFF, "set num_train_epochs, or max_steps"),
         METHOD("teacher_model", ITEM_OFF, "distills a teacher"),
         METHOD("vllm_mode sleep_level multi_turn_scheduler", ITEM_OFF, "trains by reinforcement learning"),

@@ -175,12 +175,12 @@ static int fail_parameter(const struct model *model, const char *name, int is_ot
 	err = str_check(&names);
 	if (!err && is_other)
 		err = err_set(ERR_UNSUPPORTED,
-		        "%.80s: an adapter of this parameter is not supported; supported: of experts, and of "
-		        "the "
-		        "matrices of layers",
+		        "%.80s: an adapter of this parameter is not supported; name experts or matrices of "
+		        "layers",
 		        name);
 	else if (!err && names.len_bytes)
-		err = err_set(ERR_INPUT, "%.80s: the model has no such parameter; of experts it has %s", name,
+		err = err_set(ERR_INPUT,
+		        "%.80s: the model has no such parameter; those of its experts are %s", name,
 		        names.data);
 	else if (!err)
 		err = err_set(ERR_INPUT, "%.80s: the model has no such parameter, and no experts", name);

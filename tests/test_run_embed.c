@@ -155,7 +155,7 @@ static void test_forms(void **state)
 	assert_non_null(strstr(ferry_said(), "written as .npy or .jsonl"));
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/v.parquet", work_dir,
 	        work_dir, work_dir);
-	assert_non_null(strstr(ferry_said(), "Parquet is not written; write .npy"));
+	assert_non_null(strstr(ferry_said(), "ferry writes no Parquet; write .npy"));
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/w.npy field_text=no",
 	        work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "no column \"no\""));

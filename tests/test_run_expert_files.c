@@ -289,7 +289,7 @@ static void test_refused(void **state)
 {
 	static const char *const cases[][2] = {
 	        {"lora_target_parameters=mlp.experts.gate_proj",
-	                "mlp.experts.gate_proj: the model has no such parameter; of experts it has "
+	                "mlp.experts.gate_proj: the model has no such parameter; those of its experts are "
 	                "experts.gate_up_proj, experts.down_proj"},
 	        {"lora_target_parameters=mlp.experts.gate_up_proj,mlp.experts.dwn_proj",
 	                "mlp.experts.dwn_proj"},

@@ -168,7 +168,7 @@ static void test_refused(void **state)
 	             "leave use_dora");
 	snprintf(keys, sizeof(keys), "model=%s lora_target_modules=embed_tokens loraplus_lr_ratio=4",
 	        tiny.dir);
-	refuse(keys, "loraplus_lr_ratio=4: LoRA+ of an adapter of the embedding is not supported");
+	refuse(keys, "loraplus_lr_ratio=4: LoRA+ is not supported with an adapter of the embedding");
 	snprintf(keys, sizeof(keys), "model=%s lora_target_modules=lm_head lora_layers=0", tiny.dir);
 	refuse(keys, "lora_target_modules: no module is left");
 	write_file("tied.json",

@@ -163,8 +163,8 @@ static void warn_of_refused(
 		        config_where(c, "lora_expert_form"));
 	else if (experts && each && !peft_loads_per_expert(model))
 		log_warn(
-		        "%s=per_expert: PEFT loads no such adapters of these experts; for one that it loads, "
-		        "set it to auto",
+		        "%s=per_expert: PEFT does not load this form in this family; auto writes one that it "
+		        "loads",
 		        config_where(c, "lora_expert_form"));
 	for (int t = 0; refused && t < model->tensor_count; t++) {
 		const char *name = model->tensors[t].name, *at = strstr(name, refused);
@@ -245,8 +245,8 @@ int session_adapt(struct session *s)
 		        config_said(c, "lora_expert_form"));
 	if (!rc && c->loraplus_lr_ratio > 1 && s->model->config.adapter[ROLE_EMBED_LORA_A].rank)
 		rc = err_set(ERR_UNSUPPORTED,
-		        "%s=%g: LoRA+ of an adapter of the embedding is not supported, as PEFT gives it a "
-		        "rate of its own; leave the embedding out of %s, or loraplus_lr_ratio out",
+		        "%s=%g: LoRA+ is not supported with an adapter of the embedding; leave the embedding "
+		        "out of %s, or remove loraplus_lr_ratio",
 		        config_where(c, "loraplus_lr_ratio"), c->loraplus_lr_ratio,
 		        c->lora_adapter ? "the adapter" : config_where(c, "lora_target_modules"));
 	return rc;
