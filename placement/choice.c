@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 
 #include <limits.h>
 #include <math.h>
@@ -404,6 +405,52 @@ static int estimates_find(struct chooser *s, const void *freedom)
 	return ways_judge(s, freedom);
 }
 
+static int least_lower(struct choice_candidate *least, struct chooser *s, struct choice_candidate k)
+{
+	int rc = candidate_plan(s, &k);
+
+	if (!rc && k.device_bytes < least->device_bytes)
+		*least = k;
+	return rc;
+}
+
+/* The candidate with the least device memory. */
+static int device_least(
+        struct choice_candidate *least, struct chooser *s, const struct choice_freedom *freedom)
+{
+	int rc = 0;
+
+	*least = (struct choice_candidate){.device_bytes = INT64_MAX, .ahead = CHOICE_AHEAD_AS_SET};
+	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
+		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
+			rc = least_lower(least, s,
+			        (struct choice_candidate){
+			                .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET,
+			                .spills = spills});
+	return rc || s->base->policy.inference ? rc : least_lower(least, s, all_on_device(s));
+}
+
+static int micros_planned(const struct engine_options *o)
+{
+	return (int)max_i64(CHOICE_MICROS, CHOICE_VISITS / max_i64(o->model->config.L, 1));
+}
+
+/* Where estimates say that nothing fits the device, the least of all may still fit. */
+static int least_choose(struct chooser *s, const struct choice_freedom *freedom)
+{
+	struct choice_candidate k;
+	int rc = device_least(&k, s, freedom);
+
+	if (!rc)
+		rc = candidate_judge_whole(s, &k);
+	if (rc || (s->limits->device_bytes && k.device_bytes > s->limits->device_bytes))
+		return rc;
+	if (!s->limits->host_bytes || k.host_bytes <= s->limits->host_bytes)
+		return choice_keep(s->choice, &k);
+	s->choice->least = k;
+	return 0;
+}
+
 static int choose(struct choice *choice, const struct engine_options *o, const struct choice_limits *limits,
         const struct choice_freedom *freedom, const struct device_speed *speed, int is_estimate)
 {
@@ -417,10 +464,12 @@ static int choose(struct choice *choice, const struct engine_options *o, const s
 		rc = most_find(&s, freedom);
 	s.device_bytes = limits->device_bytes;
 	s.host_bytes = limits->host_bytes;
-	s.micros = CHOICE_MICROS;
+	s.micros = micros_planned(o);
 	if (!rc)
 		rc = chooser_estimates(&s) && !is_estimate ? choice_whole_find(&s, estimates_find, freedom)
 		                                           : ways_judge(&s, freedom);
+	if (!rc && !is_estimate && chooser_estimates(&s) && !choice->count && !choice->least.device_bytes)
+		rc = least_choose(&s, freedom);
 	best_find(choice);
 	if (!rc && freedom->activations)
 		rc = choice_host(choice, o, limits, freedom->residency, speed);
@@ -454,34 +503,22 @@ int choice_estimate(struct choice_candidate *k, const struct engine_options *o,
 	return rc;
 }
 
-static int least_lower(struct choice_candidate *least, struct chooser *s, struct choice_candidate k)
+int choice_find_least(
+        int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom, int is_exact)
 {
-	int rc = candidate_plan(s, &k);
-
-	if (!rc && k.device_bytes < least->device_bytes)
-		*least = k;
-	return rc;
-}
-
-int choice_find_least(int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom)
-{
-	struct choice_candidate least = {.device_bytes = INT64_MAX, .ahead = CHOICE_AHEAD_AS_SET};
+	struct choice_candidate least;
 	struct device_options meta = {.pool = o->pool};
 	struct choice_limits none = {0};
 	struct choice choice = {0};
-	struct chooser s = {.choice = &choice, .base = o, .limits = &none, .micros = CHOICE_MICROS};
+	struct chooser s = {.choice = &choice, .base = o, .limits = &none, .micros = micros_planned(o)};
 	int rc = device_open(&s.meta, "meta", &meta);
 
 	if (!rc)
 		rc = most_find(&s, freedom);
-	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
-		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
-			rc = least_lower(&least, &s,
-			        (struct choice_candidate){
-			                .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET,
-			                .spills = spills});
-	if (!rc && !o->policy.inference)
-		rc = least_lower(&least, &s, all_on_device(&s));
+	if (!rc)
+		rc = device_least(&least, &s, freedom);
+	if (!rc && is_exact && chooser_estimates(&s))
+		rc = candidate_judge_whole(&s, &least);
 	*least_bytes = least.device_bytes;
 	chooser_close(&s);
 	if (!rc)

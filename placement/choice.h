@@ -49,8 +49,10 @@ int choice_estimate(struct choice_candidate *k, const struct engine_options *o,
 
 /* The smallest device budget with a valid plan, over every way to stream with nothing resident, and
  * everything resident; the policy in *o becomes that plan's. The layout leaves gaps, so the plan with the
- * most offload need not be the smallest. ERR_NOMEM. */
-int choice_find_least(int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom);
+ * most offload need not be the smallest. Of many micro-batches it is an estimate, unless is_exact.
+ * ERR_NOMEM. */
+int choice_find_least(
+        int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom, int is_exact);
 
 /* Compares two candidates: the shorter step first, then the fewer bytes on the link. */
 int choice_by_step(const void *a, const void *b);

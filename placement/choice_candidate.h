@@ -7,8 +7,9 @@
 
 /* Plans of many equal micro-batches are alike, so a choice plans few. Each of these stands for several in the
  * clock. Memory grows by the same bytes with each micro-batch, and two small plans give it. What is found so
- * is an estimate; the best are planned whole (placement/choice_whole.h). */
-enum { CHOICE_MICROS = 4 };
+ * is an estimate; the best are planned whole (placement/choice_whole.h). CHOICE_MICROS are planned, and more
+ * while they visit no more than CHOICE_VISITS blocks: all of a small model. */
+enum { CHOICE_MICROS = 4, CHOICE_VISITS = 128 };
 
 /* What one more micro-batch adds, in layer-major order by the way to stream and the kept blocks alone: bytes
  * over the link, and in use on the device and in staging memory while each stage works on the first

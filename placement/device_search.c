@@ -146,7 +146,7 @@ static void found_keep(struct search *s, const struct trial *t, int64_t bytes, d
 }
 
 /* The least that it takes: where a budget is spent, of all that the budget could choose. */
-static int trial_bytes(int64_t *bytes, const struct trial *t, struct search *s)
+static int trial_bytes(int64_t *bytes, const struct trial *t, struct search *s, int is_exact)
 {
 	struct choice_freedom freedom;
 	struct engine_options *o = &s->tried;
@@ -161,7 +161,7 @@ static int trial_bytes(int64_t *bytes, const struct trial *t, struct search *s)
 		freedom = (struct choice_freedom){0};
 		if (s->spends)
 			budget_freedom(&freedom, &c, o);
-		return choice_find_least(bytes, o, &freedom);
+		return choice_find_least(bytes, o, &freedom, is_exact);
 	}
 	rc = engine_open(&engine, o);
 	if (rc)
@@ -211,7 +211,7 @@ static int trial_judge(struct search *s, const struct trial *t)
 {
 	double step_ms;
 	int64_t bytes;
-	int rc = trial_bytes(&bytes, t, s);
+	int rc = trial_bytes(&bytes, t, s, 0);
 
 	if (rc)
 		return rc;
@@ -280,7 +280,7 @@ static int sizes_raise(struct search *s)
 		if (kept == 1)
 			continue;
 		*divisors[i] = 1;
-		rc = trial_bytes(&bytes, &s->best, s);
+		rc = trial_bytes(&bytes, &s->best, s, 0);
 		if (!rc && bytes > s->limit_bytes)
 			*divisors[i] = kept;
 		else if (!rc)
@@ -402,8 +402,8 @@ int device_search(struct device_found *found, const struct config *c, const stru
 		if (!rc)
 			rc = sizes_judge(&s, &t);
 	} while (!rc && !s.best_ms && smaller_next(&t.less, base, c, 0));
-	if (!rc && s.best_ms)
-		rc = sizes_raise(&s);
+	if (!rc) /* what is said to be the least must be enough */
+		rc = s.best_ms ? sizes_raise(&s) : trial_bytes(&found->bytes, &s.best, &s, 1);
 	if (!rc && s.best_ms && s.spends && trains(c))
 		rc = best_spend(&s);
 	if (!rc) {

@@ -224,6 +224,24 @@ static int best_measure(struct host_search *s)
 	return rc;
 }
 
+/* The smallest plan of all, whole: what is said to be the least must be enough, and a byte less not. */
+static int least_measure(struct host_search *s)
+{
+	struct engine *engine;
+	struct tried t;
+	struct host_memory host;
+	int rc;
+
+	changes_make(&t, s->least, s);
+	if (s->base->policy.inference || t.options.policy.micro_batches <= BUDGET_MICROS)
+		return 0; /* it was */
+	rc = tried_plan(&engine, &host, &t, s, BUDGET_ROUGHLY);
+	if (!rc)
+		s->found->least_bytes = host.need_bytes;
+	engine_close(engine);
+	return rc;
+}
+
 static int bits_of(unsigned changes)
 {
 	int bits = 0;
@@ -364,8 +382,10 @@ static int changes_judge_all(struct host_search *s)
 {
 	int rc = sizes_judge(s);
 
-	if (!rc && !s->best_ms && s->found->least_bytes < INT64_MAX)
-		return least_tidy(s);
+	if (!rc && !s->best_ms && s->found->least_bytes < INT64_MAX) {
+		rc = least_tidy(s);
+		return rc ? rc : least_measure(s);
+	}
 	if (!s->best_ms) /* the device had no room for any */
 		s->less = (struct smaller)SMALLER_NONE;
 	s->best_ms = 0;
