@@ -318,7 +318,7 @@ static int set_adapter(struct model_config *config, const struct adapter_options
 	struct adapter_config *adapter = t->layer < 0 ? config->adapter : config->block[t->layer].adapter;
 	int is_stack = expert_parts(t->role) > 0;
 	char *module = !is_stack              ? module_of(model, t)
-	               : part == EXPERT_WHOLE ? expert_parameter(model, tensor)
+	               : part == EXPERT_WHOLE ? model_parameter_name(model, tensor)
 	                                      : expert_module(model, tensor, part, 0);
 	int a = (int)(is_stack ? expert_adapter_role(t->role, part) : role_adapter(t->role)),
 	    err = module ? 0 : ERR_NOMEM;

@@ -112,15 +112,15 @@ static int name_ends(const void *end, const char *name)
 	return adapter_names_bytes(end, name, strlen(name));
 }
 
-/* Whether the end of a name is that of the tensor: of experts' matrices as transformers 5 calls them, or
- * as the files do. 1, 0, ERR_*. */
+/* Whether the end of a name is that of the tensor, as transformers 5 calls it or as the files do. 1, 0,
+ * ERR_*. */
 static int names_parameter(const struct model *model, int tensor, const char *end)
 {
 	const struct model_tensor *t = &model->tensors[tensor];
-	char *name = expert_parts(t->role) ? expert_parameter(model, tensor) : mem_strdup(t->name);
+	char *name = model_parameter_name(model, tensor);
 	int fits = name ? adapter_name_fits(model, name, name_ends, end) : ERR_NOMEM;
 
-	if (!fits && expert_parts(t->role))
+	if (!fits)
 		fits = adapter_name_fits(model, t->name, name_ends, end);
 	mem_free(name);
 	return fits;
@@ -157,7 +157,7 @@ static void list_parameters(struct str *out, const struct model *model)
 {
 	for (int t = 0; t < model->tensor_count; t++) {
 		const struct model_tensor *tensor = &model->tensors[t];
-		char *name = expert_parts(tensor->role) ? expert_parameter(model, t) : NULL;
+		char *name = expert_parts(tensor->role) ? model_parameter_name(model, t) : NULL;
 		const char *end = name ? strstr(name, ".experts.") : NULL;
 
 		if (end)

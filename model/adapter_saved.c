@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "model/adapter.h"
-#include "model/expert_names.h"
+#include "model/family.h"
+#include "model/module_names.h"
 
 #include <string.h>
 
@@ -30,8 +31,8 @@ static int has_module(const struct model *model, const char *tensor, const char 
 	return fits;
 }
 
-/* Whether the tensor is of a module with such a name, or of one within it; of experts also by the modules of
- * transformers. 1, 0, ERR_*. */
+/* Whether the tensor is of a module with such a name, or of one within it; also by the names of
+ * transformers 5. 1, 0, ERR_*. */
 static int is_within(const struct model *model, const char *name, int tensor)
 {
 	const struct model_tensor *t = &model->tensors[tensor];
@@ -39,8 +40,8 @@ static int is_within(const struct model *model, const char *name, int tensor)
 
 	if (!fits)
 		fits = has_module(model, t->name, name);
-	if (!fits && expert_parts(t->role)) {
-		char *parameter = expert_parameter(model, tensor);
+	if (!fits && model->family->renames) {
+		char *parameter = model_parameter_name(model, tensor);
 
 		fits = parameter ? has_module(model, parameter, name) : ERR_NOMEM;
 		mem_free(parameter);

@@ -83,24 +83,6 @@ char *expert_table_module(const struct model *model, int tensor, int part)
 	return mem_printf("%.*s", stem_of(name), name);
 }
 
-char *expert_parameter(const struct model *model, int tensor)
-{
-	const struct model_tensor *t = &model->tensors[tensor];
-	const char *module = model->family->experts_module;
-	int block;
-
-	if (!module) /* the files have it under this name */
-		return mem_printf("%.*s", stem_of(t->name), t->name);
-	block = (int)(strlen(model->prefix) +
-	                strlen(model->family->blocks ? model->family->blocks : "layers")) +
-	        1;
-	block += (int)strcspn(t->name + block, ".") + 1; /* behind "model.layers.3." */
-	return mem_printf("%.*s%s.%s", block, t->name, module,
-	        t->role == ROLE_EXPERTS_DOWN_W ? "down_proj"
-	        : t->role == ROLE_EXPERTS_UP_W ? "up_proj"
-	                                       : "gate_up_proj");
-}
-
 int expert_match(const struct model *model, int tensor, int part,
         int (*fits)(const void *arg, const char *module), const void *arg)
 {

@@ -33,8 +33,4 @@ int expert_match(const struct model *model, int tensor, int part,
 /* 1: A or B of all experts' modules. */
 int expert_is_adapter(enum tensor_role role);
 
-/* The name of a tensor of experts' matrices as a parameter of transformers 5, "...mlp.experts.gate_up_proj"
- * (mem_free), with the table's prefix. NULL: no memory. */
-char *expert_parameter(const struct model *model, int tensor);
-
 #endif

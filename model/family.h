@@ -70,6 +70,11 @@ struct family_alias {
 	const char *key, *alias; /* NULL ends a list */
 };
 
+/* A part of tensors' names that transformers 5 has renamed. */
+struct family_rename {
+	const char *in_files, *now; /* NULL ends a list */
+};
+
 /* sliding_window and layer_types. */
 struct family_window {
 	int read;           /* 0: the family attends to whole documents */
@@ -140,9 +145,7 @@ struct model_family {
 	const char *module_prefix;    /* as `prefix`, in the modules of transformers 5, if another; or NULL */
 	const char *peft_refuses;     /* last part of the modules on which PEFT loads no adapter; or NULL */
 	int peft_drops_experts;       /* PEFT loads no adapters of experts that files have one by one */
-	const char
-	        *experts_module; /* transformers 5's module of all experts' parameters within a block, if not
-	                                 that of the table's names; or NULL */
+	const struct family_rename *renames; /* NULL: none */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */
 	struct model_config

@@ -1,8 +1,10 @@
-/* Lists the modules that can have adapters. */
+/* Makes and lists the names of modules and parameters. */
 #include "model/module_names.h"
 
+#include "base/mem.h"
 #include "model/adapter.h"
 #include "model/expert_names.h"
+#include "model/family.h"
 
 #include <string.h>
 
@@ -21,6 +23,29 @@ void name_list_add(struct str *list, const char *name, size_t len)
 {
 	if (!list->data || !has_name(list->data, name, len))
 		str_printf(list, "%s%.*s", list->len_bytes ? ", " : "", (int)len, name);
+}
+
+/* The name with the first of the parts that it has replaced. */
+static char *renamed(const struct model *model, const char *name, int is_back)
+{
+	for (const struct family_rename *r = model->family->renames; r && r->in_files; r++) {
+		const char *from = is_back ? r->now : r->in_files, *at = strstr(name, from);
+
+		if (at)
+			return mem_printf("%.*s%s%s", (int)(at - name), name, is_back ? r->in_files : r->now,
+			        at + strlen(from));
+	}
+	return mem_strdup(name);
+}
+
+char *model_parameter_name(const struct model *model, int tensor)
+{
+	return renamed(model, model->tensors[tensor].name, 0);
+}
+
+char *model_file_name(const struct model *model, const char *name)
+{
+	return renamed(model, name, 1);
 }
 
 void model_list_modules(struct str *out, const struct model *model, int is_adapted)

@@ -14,8 +14,8 @@
 #include "checkpoint/hf/peft_experts.h"
 #include "model/adapter.h"
 #include "model/expert_names.h"
-#include "model/families/text_part.h"
 #include "model/family.h"
+#include "model/module_names.h"
 
 #include <string.h>
 
@@ -58,23 +58,6 @@ static int list_has(const json_t *list, const json_t *item)
 	return 0;
 }
 
-char *peft_name(const struct model *model, const char *whole, const char *name)
-{
-	static const char base[] = "model.";
-	const char *head = family_head_name(model->family), *alias = model->family->head_alias;
-	size_t len = head ? (size_t)(strrchr(head, '.') - head) + 1 : 0;
-
-	if (alias && head && !strncmp(name, head, len)) /* its own tensor, or its adapter's */
-		return mem_printf(
-		        "%s%.*s.%s", PEFT_PREFIX, (int)(strrchr(alias, '.') - alias), alias, name + len);
-	if (!whole && model->family->module_prefix && !strncmp(name, model->prefix, strlen(model->prefix)))
-		return mem_printf(
-		        "%s%s%s", PEFT_PREFIX, model->family->module_prefix, name + strlen(model->prefix));
-	if (!whole || strncmp(name, base, sizeof(base) - 1))
-		return mem_printf("%s%s", PEFT_PREFIX, name);
-	return mem_printf("%s%s%s", PEFT_PREFIX, text_part_modules(whole), name + sizeof(base) - 1);
-}
-
 /* The model_type of the whole model whose class the adapter is for, or NULL. */
 static const char *whole_of(const struct peft_export *o, const struct model *model)
 {
@@ -84,7 +67,7 @@ static const char *whole_of(const struct peft_export *o, const struct model *mod
 /* The module's whole name, as the other parts of a whole model may have modules of the same last name. */
 static json_t *whole_name(const struct model *model, const char *whole, int tensor)
 {
-	char *own = peft_own_name(model, tensor), *name = own ? peft_name(model, whole, own) : NULL;
+	char *own = model_parameter_name(model, tensor), *name = own ? peft_name(model, whole, own) : NULL;
 	json_t *module = name ? json_stringn(name + strlen(PEFT_PREFIX),
 	                                (size_t)(strrchr(name, '.') - name) - strlen(PEFT_PREFIX))
 	                      : NULL;
@@ -128,6 +111,24 @@ static int saved_add(struct modules *m, json_t *name)
 		return 0;
 	}
 	return !name || json_array_append_new(m->saved, name) ? ERR_NOMEM : 0;
+}
+
+/* Leaves out modules within others of the list, which PEFT wraps whole. */
+static void saved_prune(json_t *saved)
+{
+	for (size_t i = json_array_size(saved); i-- > 0;) {
+		const char *name = json_string_value(json_array_get(saved, i));
+		int is_within = 0;
+
+		for (size_t j = 0; j < json_array_size(saved) && !is_within; j++) {
+			const char *outer = json_string_value(json_array_get(saved, j));
+			size_t len = strlen(outer);
+
+			is_within = !strncmp(name, outer, len) && name[len] == '.';
+		}
+		if (is_within)
+			json_array_remove(saved, i);
+	}
 }
 
 static double scale_of(const struct model *model, int a)
@@ -252,7 +253,7 @@ static int fused_add(struct modules *m, const struct model *model, const char *w
 
 	if (!peft_fused_of(&fused, model, stack))
 		return 0;
-	own = expert_parameter(model, stack);
+	own = model_parameter_name(model, stack);
 	name = own ? peft_name(model, whole, own) : NULL;
 	if (name) {
 		const char *begin = stack_is_everywhere(model, stack) ? strstr(name, ".experts.") : NULL;
@@ -339,6 +340,7 @@ static int modules_find(struct modules *m, const struct peft_export *o, const st
 		        !model_tensor_is_adapter(&model->tensors[t]))
 			err = saved_add(m, whole_name(model, whole, t));
 	}
+	saved_prune(m->saved);
 	return err;
 }
 
@@ -516,7 +518,7 @@ static int pieces_find(struct pieces *p, const struct peft_export *o, const stru
 		if (expert_is_adapter(tensor->role))
 			err = each_add(p, o, model, t);
 		else
-			err = piece_add(p, o, model, peft_own_name(model, t), piece);
+			err = piece_add(p, o, model, model_parameter_name(model, t), piece);
 	}
 	return err;
 }

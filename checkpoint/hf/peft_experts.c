@@ -9,6 +9,7 @@
 #include "model/adapter_parts.h"
 #include "model/expert_names.h"
 #include "model/family.h"
+#include "model/module_names.h"
 
 #include <string.h>
 
@@ -39,12 +40,6 @@ static int halves_differ(const struct model *model, int stack)
 	               model->config.block[layer].adapter[model->tensors[up].role].scale;
 }
 
-char *peft_own_name(const struct model *model, int tensor)
-{
-	return is_stack(model, tensor) ? expert_parameter(model, tensor)
-	                               : mem_strdup(model->tensors[tensor].name);
-}
-
 int peft_loads_per_expert(const struct model *model)
 {
 	for (int t = 0; t < model->tensor_count; t++)
@@ -71,7 +66,7 @@ static int is_inner(const struct model *model, int stack)
 /* "...mlp.experts" */
 static char *module_of(const struct model *model, int stack)
 {
-	char *name = expert_parameter(model, stack), *end = name ? strrchr(name, '.') : NULL;
+	char *name = model_parameter_name(model, stack), *end = name ? strrchr(name, '.') : NULL;
 
 	if (end)
 		*end = 0;
@@ -101,24 +96,6 @@ char *peft_expert_name(const struct model *model, int adapter)
 static int is_name(const void *wanted, const char *name)
 {
 	return !strcmp(wanted, name);
-}
-
-int peft_stack_find(const struct model *model, const char *name)
-{
-	int found = 0;
-
-	for (int t = 0; t < model->tensor_count; t++) {
-		char *own;
-
-		if (!is_stack(model, t) || !model->tensors[t].in_adapter)
-			continue;
-		own = expert_parameter(model, t);
-		found = own ? adapter_name_fits(model, own, is_name, name) : ERR_NOMEM;
-		mem_free(own);
-		if (found)
-			return found < 0 ? found : t;
-	}
-	return -1;
 }
 
 /* Cuts an end off. */

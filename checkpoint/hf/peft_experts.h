@@ -26,19 +26,11 @@ char *peft_name(const struct model *model, const char *whole, const char *name);
 /* Whether adapters of experts are written fused, if there are any. */
 int peft_writes_fused(const struct peft_export *options, const struct model *model);
 
-/* The name of a tensor of the table, but of adapters of experts, without PEFT's prefix (mem_free). NULL: no
- * memory. */
-char *peft_own_name(const struct model *model, int tensor);
-
 /* The name of a fused tensor without PEFT's prefix (mem_free). NULL: no memory. */
 char *peft_fused_name(const struct model *model, int stack, int is_b);
 
 /* The name of the file's tensor, or of the first of them, for an adapter of experts (mem_free). */
 char *peft_expert_name(const struct model *model, int adapter);
-
-/* Experts' matrices that train whole: the model's tensor of this name, without PEFT's prefix, by the
- * parameters of transformers. -1: none. */
-int peft_stack_find(const struct model *model, const char *name);
 
 /* The tensor of the table that a file's tensor of this name, without PEFT's prefix, holds, with its shape
  * in the file. *is_b: its elements are in B's order. 1, 0: none, ERR_NOMEM. */

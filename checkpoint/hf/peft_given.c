@@ -4,51 +4,11 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "checkpoint/file/safetensors.h"
 #include "model/family.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-/* The same by the name of the head in the model's files, where transformers 5 has another. */
-static int find_of_head(const struct model *model, const char *name)
-{
-	const char *head = family_head_name(model->family), *alias = model->family->head_alias;
-	size_t len = alias ? (size_t)(strrchr(alias, '.') - alias) + 1 : 0;
-	char *own;
-	int t;
-
-	if (!head || !alias || strncmp(name, alias, len) != 0)
-		return MODEL_NAME_UNKNOWN;
-	own = mem_printf("%.*s.%s", (int)(strrchr(head, '.') - head), head, name + len);
-	t = own ? model_find_tensor(model, own) : ERR_NOMEM;
-	mem_free(own);
-	return t;
-}
-
-int peft_find_tensor(const struct model *model, const char *name)
-{
-	static const char *const within[] = {PEFT_WITHIN ".weight", PEFT_WITHIN ".bias"};
-	size_t len = strlen(PEFT_PREFIX);
-	char *plain = NULL;
-	int t;
-
-	if (strncmp(name, PEFT_PREFIX, len) != 0)
-		return MODEL_NAME_UNKNOWN;
-	name += len;
-	for (int i = 0; i < 2 && name && !plain; i++)
-		if (str_ends_with(name, within[i]))
-			name = plain = mem_printf("%.*s%s", (int)(strlen(name) - strlen(within[i])), name,
-			        within[i] + strlen(PEFT_WITHIN));
-	if (!name)
-		return ERR_NOMEM;
-	t = model_find_tensor(model, name);
-	if (t == MODEL_NAME_UNKNOWN)
-		t = find_of_head(model, name);
-	mem_free(plain);
-	return t;
-}
 
 int peft_given_tensor(const struct model *model, const char *name)
 {

@@ -14,6 +14,7 @@
 #include "checkpoint/hf/peft_experts.h"
 #include "model/adapter.h"
 #include "model/expert_names.h"
+#include "model/module_names.h"
 
 #include <math.h>
 #include <string.h>
@@ -314,8 +315,6 @@ static int find_range(struct file_ranges *ranges, int *is_b, const struct model 
 	if (t < 0 && !strncmp(name, PEFT_PREFIX, len))
 		t = expert_adapter_find(model, name + len, &index);
 	if (t < 0 && !strncmp(name, PEFT_PREFIX, len))
-		t = peft_stack_find(model, name + len);
-	if (t < 0 && !strncmp(name, PEFT_PREFIX, len))
 		return peft_fused_find(ranges, is_b, model, name + len);
 	if (t < 0 || !model->tensors[t].in_adapter)
 		return 0;
@@ -376,7 +375,7 @@ static int check_complete(const struct peft *p, const struct model *model)
 		if (parts || !model->tensors[t].in_adapter)
 			continue;
 		own = expert_is_adapter(model->tensors[t].role) ? peft_expert_name(model, t)
-		                                                : peft_own_name(model, t);
+		                                                : model_parameter_name(model, t);
 		name = own ? peft_name(model, model->whole, own) : NULL;
 		err = name ? err_set(ERR_INPUT, "%s: \"%s\" is missing", p->file->path, name) : ERR_NOMEM;
 		mem_free(own);

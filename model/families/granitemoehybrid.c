@@ -106,12 +106,17 @@ static void granitemoehybrid_read(struct config_reader *r, struct model_config *
 
 static const struct family_alias granitemoehybrid_aliases[] = {{"layer_types", "layers_block_type"}, {0}};
 
+static const struct family_rename granitemoehybrid_renames[] = {
+        {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
+        {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"},
+        {".block_sparse_moe.router.layer.", ".block_sparse_moe.router."}, {0}};
+
 const struct model_family family_granitemoehybrid = {
         .model_type = "granitemoehybrid",
         .base_class = "GraniteMoeHybridModel",
         .causal_class = "GraniteMoeHybridForCausalLM",
         .tensors = granitemoehybrid_tensors,
-        .experts_module = "block_sparse_moe.experts",
+        .renames = granitemoehybrid_renames,
         .defaults = {.V = 32000,
                 .C = 4096,
                 .F = 11008,

@@ -36,13 +36,15 @@ static void mixtral_read(struct config_reader *r, struct model_config *c)
 	config_set_all_sparse(r, c, &e);
 }
 
+static const struct family_rename mixtral_renames[] = {{".block_sparse_moe.", ".mlp."}, {0}};
+
 const struct model_family family_mixtral = {
         .model_type = "mixtral",
         .base_class = "MixtralModel",
         .causal_class = "MixtralForCausalLM",
         .tensors = mixtral_tensors,
         .splits = mixtral_splits,
-        .experts_module = "mlp.experts",
+        .renames = mixtral_renames,
         .defaults = {.V = 32000,
                 .C = 4096,
                 .F = 14336,
