@@ -141,9 +141,9 @@ void progress_work_format(
 	if (is_step && work->micro_count)
 		str_add(out, work->is_backward ? "backward, " : "forward, ");
 	if (is_step && work->layer)
-		str_printf(out, "layer %d of %d, ", work->layer, work->layer_count);
+		str_printf(out, "layer %d/%d, ", work->layer, work->layer_count);
 	if (is_step && work->micro_count > 1)
-		str_printf(out, "micro-batch %d of %d, ", work->micro, work->micro_count);
+		str_printf(out, "micro-batch %d/%d, ", work->micro, work->micro_count);
 	if (work->total > 0)
 		str_printf(out, "%.0f%%, ", 100 * share);
 	quantity_seconds(out, work->seconds);

@@ -21,7 +21,7 @@ int screen_columns(FILE *to);
 /* Columns that a terminal shows UTF-8 text in: two for each wide character, as of Chinese. */
 int screen_width(const char *text);
 
-/* Bytes of the longest begin of a text that so many columns show, in whole characters. */
+/* Bytes of the longest start of a text that fits the columns, in whole characters. */
 int screen_cut(const char *text, int columns);
 
 /* Zero-initialise before the first text of a line. */

@@ -2,9 +2,6 @@
 #include "base/work.h"
 #include "offload/run_parts.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static int op_is_shown(const struct plan_op *op)
 {
 	return op->kind == PLAN_OP_FORWARD || op->kind == PLAN_OP_BACKWARD || op->kind == PLAN_OP_HEAD;
@@ -12,14 +9,12 @@ static int op_is_shown(const struct plan_op *op)
 
 int run_show(const struct run *r, int index)
 {
-	static const char block[] = "block ";
 	const struct plan_op *op = &r->plan->ops[index];
-	const char *name = op->unit >= 0 ? r->plan->map->units[op->unit].name : "";
+	const struct model *model = r->plan->map->model;
 
 	if (op_is_shown(op) && op->micro < r->step->micro_count)
-		work_at(!strncmp(name, block, strlen(block)) ? atoi(name + strlen(block)) + 1 : 0,
-		        (int)r->plan->map->model->config.L, op->micro + 1, r->step->micro_count,
-		        op->kind == PLAN_OP_BACKWARD);
+		work_at(op->stage >= 0 ? model->stages[op->stage].layer + 1 : 0, (int)model->config.L,
+		        op->micro + 1, r->step->micro_count, op->kind == PLAN_OP_BACKWARD);
 	work_add(1);
 	return r->events[index] ? event_sync(r->events[index]) : 0;
 }

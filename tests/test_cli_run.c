@@ -421,8 +421,7 @@ static void test_progress_of_work(void **state)
 	                 .micro_count = 8,
 	                 .is_backward = 1,
 	                 .seconds = 20},
-	                0,
-	                "step 8/116: backward, layer 3 of 32, micro-batch 2 of 8, 50%, 0:20 of about 0:40"},
+	                0, "step 8/116: backward, layer 3/32, micro-batch 2/8, 50%, 0:20 of about 0:40"},
 	        {{.what = work_step,
 	                 .done = 10,
 	                 .total = 100,
@@ -431,7 +430,7 @@ static void test_progress_of_work(void **state)
 	                 .micro = 1,
 	                 .micro_count = 1,
 	                 .seconds = 20},
-	                90, "step 8/116: forward, layer 3 of 32, 10%, 0:20 of about 1:30"},
+	                90, "step 8/116: forward, layer 3/32, 10%, 0:20 of about 1:30"},
 	};
 
 	(void)state;
@@ -475,8 +474,7 @@ static void test_progress_ticks(void **state)
 	text = read_text(path);
 	assert_non_null(strstr(text, "\r\033[Kloading weights: 25%, 0:01"));
 	assert_non_null(strstr(text, "step 1/2  loss 2.5000"));
-	assert_non_null(
-	        strstr(text, "\n\r\033[Kstep 2/2: backward, layer 5 of 7, micro-batch 2 of 3, 100%, 0:01"));
+	assert_non_null(strstr(text, "\n\r\033[Kstep 2/2: backward, layer 5/7, micro-batch 2/3, 100%, 0:01"));
 	assert_int_equal(count_lines(text), 2);
 	mem_free(text);
 	mem_free(path);

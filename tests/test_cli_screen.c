@@ -128,12 +128,12 @@ static void test_commands(void **state)
 	}
 }
 
-/* Within a long step the line says where the step is, not how much of it is queued. */
+/* Within a long step the line says where the step is, not how much of it is queued: it names the layer, and
+ * its share grows. */
 static void test_long_step(void **state)
 {
-	static const char part[] = "micro-batch ";
 	struct str out = {0};
-	int lines = 0, first = 0, last = 0;
+	int lines = 0, named = 0, first = -1, last = -1;
 
 	(void)state;
 	write_file("wide.json",
@@ -144,20 +144,26 @@ static void test_long_step(void **state)
 	show(&out, "train tiny.yaml model=wide output_dir=long max_steps=1 gradient_accumulation_steps=400 "
 	           "save_only_model=on");
 	assert_narrow(out.data, "train");
-	for (const char *at = out.data; (at = strstr(at, part)); at += sizeof(part) - 1, lines++) {
-		int now = atoi(at + sizeof(part) - 1);
+	for (const char *at = out.data; (at = strstr(at, "ward, ")); at += strlen("ward, "), lines++) {
+		int layer = 0, micro = 0, share = -1;
 
-		first = first ? first : now;
-		last = now;
+		if (sscanf(at, "ward, layer %d/4, micro-batch %d/400, %d%%", &layer, &micro, &share) == 3)
+			named += layer >= 1 && layer <= 4 && micro >= 1 && micro <= 400;
+		else if (sscanf(at, "ward, micro-batch %d/400, %d%%", &micro, &share) != 2)
+			fail_msg("%.60s", at);
+		if (share < last)
+			fail_msg("%d%% after %d%%", share, last);
+		first = lines ? first : share;
+		last = share;
 	}
+	str_free(&out);
 	if (lines < 4) {
 		print_message("SKIPPED test_long_step: a step of 400 micro-batches takes less than two "
 		              "seconds here\n");
 		skip();
 	}
-	if (first > 360 || last <= first)
-		fail_msg("micro-batches %d to %d of 400, in %d lines", first, last, lines);
-	str_free(&out);
+	if (first > 60 || last <= first || named < lines / 2)
+		fail_msg("%d%% to %d%% in %d lines, of which %d name a layer", first, last, lines, named);
 }
 
 /* A pipe gets a line for a line. */
