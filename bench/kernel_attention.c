@@ -1,6 +1,14 @@
 /* Makes the benchmarked ops of attention. */
 #include "bench/kernel_attention.h"
 
+/* What forward and backward take alike. */
+#define SHAPE                                                                                                \
+	.q = qkv, .k = k, .v = v, .doc_start = index->doc_start, .doc_end = index->doc_end,                  \
+	.tokens = s->tokens, .documents = documents, .document_tokens = s->document_tokens,                  \
+	.heads = s->heads, .kv_heads = s->kv_heads, .head_dim = s->head_dim, .window = window,               \
+	.qkv_stride = stride, .q_head_stride = s->head_dim, .kv_head_stride = s->head_dim,                   \
+	.out_stride = width, .bias = bias, .mask = mask, .scale = attention_scale(s), .dtype = dtype
+
 /* Variants: a window of a quarter of a document; a bias by distance, and both sides. */
 enum { WINDOW = 1, BIAS };
 static const struct relative_rule rule = {32, 128, 1};
@@ -29,28 +37,7 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	enum attention_mask mask = variant == BIAS ? MASK_BIDIRECTIONAL : MASK_CAUSAL;
 
 	if (op->kind == OP_ATTENTION) {
-		op->attention = (struct op_attention){.out = out,
-		        .lse = lse,
-		        .bias = bias,
-		        .mask = mask,
-		        .q = qkv,
-		        .k = k,
-		        .v = v,
-		        .doc_start = index->doc_start,
-		        .doc_end = index->doc_end,
-		        .tokens = s->tokens,
-		        .documents = documents,
-		        .document_tokens = s->document_tokens,
-		        .heads = s->heads,
-		        .kv_heads = s->kv_heads,
-		        .head_dim = s->head_dim,
-		        .window = window,
-		        .qkv_stride = stride,
-		        .q_head_stride = s->head_dim,
-		        .kv_head_stride = s->head_dim,
-		        .out_stride = width,
-		        .scale = attention_scale(s),
-		        .dtype = dtype};
+		op->attention = (struct op_attention){.out = out, .lse = lse, SHAPE};
 		return;
 	}
 	dqkv = kernel_take(p, s->tokens * stride, dtype);
@@ -60,31 +47,12 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	        .dout = kernel_take(p, s->tokens * width, dtype),
 	        .out = out,
 	        .lse = lse,
-	        .bias = bias,
 	        .dbias = variant == BIAS ? kernel_take(p, bias_count(s), DTYPE_F32) : DEV_NONE,
-	        .mask = mask,
-	        .q = qkv,
-	        .k = k,
-	        .v = v,
-	        .doc_start = index->doc_start,
-	        .doc_end = index->doc_end,
 	        .scratch = kernel_take(p,
 	                attention_scratch_count(s->tokens, s->heads, s->head_dim) +
 	                        attention_bias_scratch_count(s->tokens, s->heads),
 	                DTYPE_F32),
-	        .tokens = s->tokens,
-	        .documents = documents,
-	        .document_tokens = s->document_tokens,
-	        .heads = s->heads,
-	        .kv_heads = s->kv_heads,
-	        .head_dim = s->head_dim,
-	        .window = window,
-	        .qkv_stride = stride,
-	        .q_head_stride = s->head_dim,
-	        .kv_head_stride = s->head_dim,
-	        .out_stride = width,
-	        .scale = attention_scale(s),
-	        .dtype = dtype};
+	        SHAPE};
 }
 
 /* The next token of one text with a document's length. */

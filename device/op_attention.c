@@ -39,7 +39,7 @@ const char *relative_rule_problem(const struct relative_rule *rule)
 	if (rows < 2 || (rule->both_sides && rule->rows % 2))
 		return "has too few rows, or an odd number for two sides";
 	if (rule->distance <= rows / 2 || rule->distance > 1 << 20)
-		return "has a largest distance that is not above a quarter of its rows, or beyond 2^20";
+		return "has a largest distance that is not above half the rows of a side, or beyond 2^20";
 	return NULL;
 }
 
@@ -57,7 +57,7 @@ static int64_t row_of(const struct relative_rule *rule, int64_t distance)
 
 struct relative_side relative_side_of(const struct relative_rule *rule)
 {
-	struct relative_side side = {.rows = (int)side_rows(rule)};
+	struct relative_side side = {.rows = (int)side_rows(rule), .both_sides = rule->both_sides};
 	int row = 0;
 
 	for (int64_t d = 0; d <= rule->distance && row < side.rows; d++)

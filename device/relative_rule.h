@@ -16,7 +16,7 @@ struct relative_rule {
 
 /* Rows of one side: row r holds the distances from first[r] to first[r + 1] - 1, the last one all others. */
 struct relative_side {
-	int rows;
+	int rows, both_sides;
 	int32_t first[RELATIVE_ROWS_MAX];
 };
 
@@ -30,14 +30,15 @@ struct relative_side relative_side_of(const struct relative_rule *rule);
 #define RELATIVE_ANYWHERE
 #endif
 
-/* The row of a distance that is not negative. */
-static RELATIVE_ANYWHERE inline int relative_row(const struct relative_side *side, int64_t distance)
+/* The row of distance d = j - i of key j and query i; of both sides, later tokens have the second half. */
+static RELATIVE_ANYWHERE inline int relative_row(const struct relative_side *side, int64_t d)
 {
+	int64_t away = d < 0 ? -d : side->both_sides ? d : 0;
 	int row = side->rows - 1;
 
-	while (row > 0 && side->first[row] > distance)
+	while (row > 0 && side->first[row] > away)
 		row--;
-	return row;
+	return side->both_sides && d > 0 ? side->rows + row : row;
 }
 
 #endif

@@ -80,6 +80,27 @@ template <int N> __device__ __forceinline__ void scale_all(float (&x)[N][4], flo
 			x[n][c] *= factor;
 }
 
+/* x^T += skip times the value tile: v or dO */
+__device__ __forceinline__ void add_values(
+        float (&x)[CHUNK / 8][4], const walk_shared &s, float skip, int warp, int lane)
+{
+	if (skip == 0.0f)
+		return;
+#pragma unroll
+	for (int block = 0; block < CHUNK / 16; block++) {
+		float left[4], right[4];
+		uint32_t values[4];
+
+		walk_values(values, s, block, warp, lane);
+		operand_widen(left, right, values);
+#pragma unroll
+		for (int c = 0; c < 4; c++) {
+			x[2 * block][c] = fmaf(skip, left[c], x[2 * block][c]);
+			x[2 * block + 1][c] = fmaf(skip, right[c], x[2 * block + 1][c]);
+		}
+	}
+}
+
 /* V'^T from K S in x: beta (v - e k S), solved. */
 __device__ __forceinline__ void fresh_of(
         float (&x)[CHUNK / 8][4], const walk_shared &s, bool is_scan, int warp, int lane)
@@ -124,21 +145,7 @@ __device__ __forceinline__ void result_of(float (&out)[CHUNK / 8][4], const floa
 			mma_halves(&out[2 * i], known, high, low);
 		}
 	}
-	if (skip == 0.0f)
-		return;
-#pragma unroll
-	for (int block = 0; block < CHUNK / 16; block++) {
-		float left[4], right[4];
-		uint32_t v[4];
-
-		walk_values(v, s, block, warp, lane);
-		operand_widen(left, right, v);
-#pragma unroll
-		for (int c = 0; c < 4; c++) {
-			out[2 * block][c] = fmaf(skip, left[c], out[2 * block][c]);
-			out[2 * block + 1][c] = fmaf(skip, right[c], out[2 * block + 1][c]);
-		}
-	}
+	add_values(out, s, skip, warp, lane);
 }
 
 /* KEEP: states and V' go to scratch, for backward, and there is no result. */
@@ -154,31 +161,16 @@ __global__ void __launch_bounds__(CHUNK_THREADS) delta_forward_kernel(
 	walk_shared s = walk_shared_at<D>(memory, in.stages, p.is_scan, !KEEP);
 	chunk_walk w = chunk_walk_of(p, blockIdx.z, false), ahead = w;
 	float state[D / 8][4];
-	int stage = 0;
 
-	walk_stage<D>(s, memory, 0, !KEEP);
-	if (!w.is_done())
-		walk_load<D>(s, p, in, w, head, column, !KEEP);
-	cp_async_commit();
+	walk_start<D>(s, p, in, w, head, column, !KEEP);
 	for (; !w.is_done(); w = ahead) {
 		float fresh[CHUNK / 8][4] = {}, result[CHUNK / 8][4] = {};
 
-		cp_async_wait<0>();
-		__syncthreads(); /* the tiles are there; all else is free */
 		ahead.next(false);
-		if (in.stages == 2 && !ahead.is_done()) {
-			walk_stage<D>(s, memory, stage ^ 1, !KEEP);
-			walk_load<D>(s, p, in, ahead, head, column, !KEEP);
-			walk_stage<D>(s, memory, stage, !KEEP);
-		}
-		cp_async_commit();
+		walk_wait<D>(s, p, in, ahead, head, column, !KEEP);
 		walk_prepare<D>(s, p, w, head, !KEEP);
 		if (w.is_first()) {
-#pragma unroll
-			for (int d = 0; d < D / 8; d++)
-#pragma unroll
-				for (int c = 0; c < 4; c++)
-					state[d][c] = 0.0f;
+			clear(state);
 		} else {
 			if (KEEP)
 				walk_keep_state<D>(chunk_state(room, head, w.start, w.first), state,
@@ -202,15 +194,7 @@ __global__ void __launch_bounds__(CHUNK_THREADS) delta_forward_kernel(
 		if (!KEEP)
 			walk_store(out + w.first * out_stride + head * p.dv + column, out_stride, result, s,
 			        w.count(), p.dv - column, in.aligned, warp, lane);
-		if (in.stages == 2) {
-			stage ^= 1;
-			walk_stage<D>(s, memory, stage, !KEEP);
-			continue;
-		}
-		__syncthreads(); /* the tiles are free */
-		if (!ahead.is_done())
-			walk_load<D>(s, p, in, ahead, head, column, !KEEP);
-		cp_async_commit();
+		walk_turn<D>(s, p, in, ahead, head, column, !KEEP);
 	}
 }
 
@@ -274,21 +258,7 @@ __device__ __forceinline__ void value_grad(
         float (&r)[CHUNK / 8][4], const walk_shared &s, float skip, int warp, int lane)
 {
 	scale_tokens(r, s.factors.beta, lane);
-	if (skip == 0.0f)
-		return;
-#pragma unroll
-	for (int block = 0; block < CHUNK / 16; block++) {
-		float left[4], right[4];
-		uint32_t dout[4];
-
-		walk_values(dout, s, block, warp, lane);
-		operand_widen(left, right, dout);
-#pragma unroll
-		for (int c = 0; c < 4; c++) {
-			r[2 * block][c] = fmaf(skip, left[c], r[2 * block][c]);
-			r[2 * block + 1][c] = fmaf(skip, right[c], r[2 * block + 1][c]);
-		}
-	}
+	add_values(r, s, skip, warp, lane);
 }
 
 /* dv, and for delta_local_kernel r and the dS after each chunk. */
@@ -304,32 +274,17 @@ __global__ void __launch_bounds__(CHUNK_THREADS)
 	walk_shared s = walk_shared_at<D>(memory, in.stages, p.is_scan, true);
 	chunk_walk w = chunk_walk_of(p, blockIdx.z, true), ahead = w;
 	float state[D / 8][4];
-	int stage = 0;
 
-	walk_stage<D>(s, memory, 0, true);
-	if (!w.is_done())
-		walk_load<D>(s, p, in, w, head, column, true);
-	cp_async_commit();
+	walk_start<D>(s, p, in, w, head, column, true);
 	for (; !w.is_done(); w = ahead) {
 		bf16 *rows = chunk_held(room, head, w.first);
 		float r[CHUNK / 8][4] = {};
 
-		cp_async_wait<0>();
-		__syncthreads(); /* the tiles are there; all else is free */
 		ahead.next(true);
-		if (in.stages == 2 && !ahead.is_done()) {
-			walk_stage<D>(s, memory, stage ^ 1, true);
-			walk_load<D>(s, p, in, ahead, head, column, true);
-			walk_stage<D>(s, memory, stage, true);
-		}
-		cp_async_commit();
+		walk_wait<D>(s, p, in, ahead, head, column, true);
 		walk_prepare<D>(s, p, w, head, true);
 		if (w.is_last()) {
-#pragma unroll
-			for (int d = 0; d < D / 8; d++)
-#pragma unroll
-				for (int c = 0; c < 4; c++)
-					state[d][c] = 0.0f;
+			clear(state);
 		} else {
 			walk_keep_state<D>(rows + 4 * CHUNK * p.dv, state, warp_column, p.dv, p.dk, lane);
 			walk_read<D>(r, state, s.k, lane);
@@ -342,15 +297,7 @@ __global__ void __launch_bounds__(CHUNK_THREADS)
 		value_grad(r, s, skip, warp, lane);
 		walk_store(dv + w.first * p.qkv_stride + head * p.dv + column, p.qkv_stride, r, s, w.count(),
 		        p.dv - column, in.aligned, warp, lane);
-		if (in.stages == 2) {
-			stage ^= 1;
-			walk_stage<D>(s, memory, stage, true);
-			continue;
-		}
-		__syncthreads(); /* the tiles are free */
-		if (!ahead.is_done())
-			walk_load<D>(s, p, in, ahead, head, column, true);
-		cp_async_commit();
+		walk_turn<D>(s, p, in, ahead, head, column, true);
 	}
 }
 

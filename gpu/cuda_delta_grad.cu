@@ -4,10 +4,8 @@
  *     1. forward: the states again. dq = S dO; keeps v - k S of each token, and sums o . dO
  *     2. backward: dS. dk = dS u for k as it writes; dv; sums v . dv and dbeta
  *     3. forward: the states again. dk -= S dv for k as it reads (not in a scan)
- *     4. the sums of a head's gates: dg of a token is the sum of o . dO - v . dv over the rest of its
- *
- * document (o depends on g only through how much of earlier writes later reads see)
- *
+ *     4. the sums of a head's gates: dg of a token is the sum of o . dO - v . dv over what follows in its
+ *        document
  *     5. dq and dk over the value heads of a key head, and back through the lengths
  *
  * Sweeps run for DELTA_TILE columns of all heads at a time and add to what the columns before left. By chunks

@@ -338,9 +338,9 @@ __device__ __forceinline__ void chunk_local(bf16 *memory, const delta_args<bf16>
 	for (int d0 = 0; d0 < p.dk; d0 += tiles::DH) {
 		int stage = 0;
 
-		slab_load<CHUNK, tiles::DH>(
+		chunk_load<CHUNK, tiles::DH, LOCAL_THREADS>(
 		        k, tiles::P, p.k + at + d0, p.qkv_stride, c.count, p.dk - d0, in.aligned);
-		slab_load<CHUNK, tiles::DH>(
+		chunk_load<CHUNK, tiles::DH, LOCAL_THREADS>(
 		        q, tiles::P, p.q + at + d0, p.qkv_stride, c.count, p.dk - d0, in.aligned);
 		stage_load<D>(stage_at<D>(stages, 0), p, in, room, c, 0, d0);
 		cp_async_commit();

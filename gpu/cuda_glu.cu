@@ -97,9 +97,7 @@ int glu_queue(const struct cuda_launch *at, const char *what, F f, S single, int
         const P *...operand)
 {
 	if (place.cols && (place.cols % F::WIDTH || place.gap % F::WIDTH || map_head(F::WIDTH, operand...)))
-		return cuda_start(at, what, map_kernel<1, MAP_DEPTH_SINGLE, S>,
-		        dim3((unsigned)ceil_div(count, MAP_BLOCK * MAP_DEPTH_SINGLE)), MAP_BLOCK, 0, single,
-		        count, (int64_t)0);
+		return map_start_single(at, what, single, count);
 	return map_start_either(at, what, f, single, count, operand...);
 }
 

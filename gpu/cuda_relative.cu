@@ -15,15 +15,15 @@ enum { RELATIVE_THREADS = 256 };
 /* A thread writes one distance of one head. */
 template <class T>
 __global__ void __launch_bounds__(RELATIVE_THREADS)
-        relative_kernel(T *out, const T *table, int64_t tokens, int heads, const relative_side side, int both)
+        relative_kernel(T *out, const T *table, int64_t tokens, int heads, const relative_side side)
 {
-	int64_t n = (int64_t)blockIdx.x * RELATIVE_THREADS + threadIdx.x, d = n - tokens;
-	int head = (int)blockIdx.y, row;
+	int64_t n = (int64_t)blockIdx.x * RELATIVE_THREADS + threadIdx.x;
+	int head = (int)blockIdx.y;
 
 	if (n >= 2 * tokens)
 		return;
-	row = relative_row(&side, both || d < 0 ? (d < 0 ? -d : d) : 0) + (both && d > 0 ? side.rows : 0);
-	out[head * 2 * tokens + n] = n ? table[(int64_t)row * heads + head] : from_float<T>(0.0f);
+	out[head * 2 * tokens + n] =
+	        n ? table[(int64_t)relative_row(&side, n - tokens) * heads + head] : from_float<T>(0.0f);
 }
 
 template <class T> int relative_start(const struct cuda_launch *at, const struct op_relative *o)
@@ -31,7 +31,7 @@ template <class T> int relative_start(const struct cuda_launch *at, const struct
 	return cuda_start(at, "relative", relative_kernel<T>,
 	        dim3((unsigned)ceil_div(2 * o->tokens, RELATIVE_THREADS), (unsigned)o->heads),
 	        RELATIVE_THREADS, 0, dev_ptr<T>(o->out), dev_ptr<const T>(o->table), o->tokens, (int)o->heads,
-	        relative_side_of(&o->rule), o->rule.both_sides);
+	        relative_side_of(&o->rule));
 }
 
 /* The run of distances that share a row, from `low` on and below `high`. */
@@ -39,24 +39,24 @@ struct distances {
 	int64_t low, high;
 };
 
-__device__ distances distances_of(const relative_side &side, int row, int64_t tokens, int both)
+__device__ distances distances_of(const relative_side &side, int row, int64_t tokens)
 {
 	int of = row % side.rows;
 	int64_t first = side.first[of],
 	        end = of + 1 < side.rows ? min((int64_t)side.first[of + 1], tokens) : tokens;
 
-	if (both && row >= side.rows)
+	if (side.both_sides && row >= side.rows)
 		return {max(first, (int64_t)1), end}; /* later tokens; a token itself is of the other side */
-	return {1 - end, !both && of == 0 ? tokens : 1 - first};
+	return {1 - end, !side.both_sides && of == 0 ? tokens : 1 - first};
 }
 
 /* A block sums the distances of one row and head, in double and in a fixed order. */
 __global__ void __launch_bounds__(RELATIVE_THREADS) relative_grad_kernel(
-        float *dtable, const float *dout, int64_t tokens, int heads, const relative_side side, int both)
+        float *dtable, const float *dout, int64_t tokens, int heads, const relative_side side)
 {
 	SHARED(double, sums, RELATIVE_THREADS);
 	int row = (int)blockIdx.x, head = (int)blockIdx.y, me = (int)threadIdx.x;
-	const distances run = distances_of(side, row, tokens, both);
+	const distances run = distances_of(side, row, tokens);
 	const float *from = dout + head * 2 * tokens + tokens;
 	double sum = 0;
 
@@ -85,5 +85,5 @@ extern "C" int cuda_relative_grad(const struct cuda_launch *at, const struct op_
 	return cuda_start(at, "relative_grad", relative_grad_kernel,
 	        dim3((unsigned)o->rule.rows, (unsigned)o->heads), RELATIVE_THREADS, 0,
 	        dev_ptr<float>(o->dtable), dev_ptr<const float>(o->dout), o->tokens, (int)o->heads,
-	        relative_side_of(&o->rule), o->rule.both_sides);
+	        relative_side_of(&o->rule));
 }

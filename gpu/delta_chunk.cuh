@@ -25,6 +25,15 @@ enum { CHUNK_PITCH = CHUNK + 8, DIAGONAL_PITCH = 20 };
 
 template <int D> constexpr int KEY_PITCH = D + 8; /* as in attention.cuh */
 
+template <int N> static __device__ __forceinline__ void clear(float (&x)[N][4])
+{
+#pragma unroll
+	for (int n = 0; n < N; n++)
+#pragma unroll
+		for (int c = 0; c < 4; c++)
+			x[n][c] = 0.0f;
+}
+
 /* ---- numbers in two halves ---- */
 
 /* Two numbers as bf16, and what that leaves of them. */
@@ -134,7 +143,7 @@ static __device__ __forceinline__ void halves_put(bf16 *high, bf16 *low, int at,
 
 /* ---- documents and chunks ---- */
 
-/* The first token from `low` on whose document begins at `start` or later; p.tokens: none. */
+/* The first token from `low` on whose document begins at `start` or later; `tokens`: none. */
 static __device__ __forceinline__ int document_find(const int32_t *doc_start, int low, int tokens, int start)
 {
 	int high = tokens;
@@ -241,15 +250,15 @@ static __device__ __forceinline__ float *chunk_stats(const chunk_room &s, int64_
 
 /* ---- tiles ---- */
 
-/* Loads 64 rows of COLS columns, of which `count` rows and `cols` columns exist; the rest becomes zeros.
- * Copies are asynchronous where `aligned`. */
-template <int COLS, int THREADS>
+/* Loads ROWS rows of COLS columns, of which `rows` and `cols` exist; the rest becomes zeros. Copies are
+ * asynchronous where `aligned`: each row begins at a multiple of 16 bytes. */
+template <int ROWS, int COLS, int THREADS>
 static __device__ __forceinline__ void chunk_load(
-        bf16 *to, int pitch, const bf16 *from, int64_t stride, int count, int64_t cols, bool aligned)
+        bf16 *to, int pitch, const bf16 *from, int64_t stride, int64_t rows, int64_t cols, bool aligned)
 {
-	for (int i = (int)threadIdx.x; i < CHUNK * (COLS / 8); i += THREADS) {
+	for (int i = (int)threadIdx.x; i < ROWS * (COLS / 8); i += THREADS) {
 		const int row = i / (COLS / 8), column = i % (COLS / 8) * 8;
-		const int there = row < count ? (int)min(max(cols - column, (int64_t)0), (int64_t)8) : 0;
+		const int there = row < rows ? (int)min(max(cols - column, (int64_t)0), (int64_t)8) : 0;
 		const bf16 *at = there ? from + row * stride + column : from;
 		bf16 *place = to + row * pitch + column;
 

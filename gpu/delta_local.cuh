@@ -65,27 +65,6 @@ struct local_chunk {
 	__device__ __forceinline__ bool is_first() const { return first == start; }
 };
 
-/* Rows of a matrix of ROWS x COLS in shared memory, of which `rows` and `cols` exist; 16-byte copies need
- * rows that begin at multiples of 16 bytes. */
-template <int ROWS, int COLS>
-static __device__ __forceinline__ void slab_load(
-        bf16 *to, int pitch, const bf16 *from, int64_t stride, int64_t rows, int64_t cols, bool aligned)
-{
-	for (int i = (int)threadIdx.x; i < ROWS * (COLS / 8); i += LOCAL_THREADS) {
-		const int row = i / (COLS / 8), column = i % (COLS / 8) * 8;
-		const int there = row < rows ? (int)min(max(cols - column, (int64_t)0), (int64_t)8) : 0;
-		const bf16 *at = there ? from + row * stride + column : from;
-		bf16 *place = to + row * pitch + column;
-
-		if (aligned)
-			cp_async_16(place, at, there * (int)sizeof(bf16));
-		else
-#pragma unroll 1
-			for (int j = 0; j < 8; j++)
-				place[j] = j < there ? at[j] : bf16{0};
-	}
-}
-
 template <int D>
 static __device__ __forceinline__ void stage_load(const local_stage<D> &s, const delta_args<bf16> &p,
         const local_inputs &in, const chunk_room &room, const local_chunk &c, int64_t column, int d0)
@@ -100,21 +79,21 @@ static __device__ __forceinline__ void stage_load(const local_stage<D> &s, const
 		const int64_t from = (low * p.dv + column) * p.dk + d0;
 
 		if (!c.is_first())
-			slab_load<SLAB, tiles::DH>(s.state[low], tiles::P,
+			chunk_load<SLAB, tiles::DH, LOCAL_THREADS>(s.state[low], tiles::P,
 			        chunk_state(room, c.head, c.start, c.first) + from, p.dk, left, p.dk - d0,
 			        true);
 		if (!c.is_last)
-			slab_load<SLAB, tiles::DH>(
+			chunk_load<SLAB, tiles::DH, LOCAL_THREADS>(
 			        s.state[2 + low], tiles::P, gradient + from, p.dk, left, p.dk - d0, true);
 #pragma unroll
 		for (int r = 0; r < 2; r++)
-			slab_load<SLAB, CHUNK>(s.turned[2 * r + low], CHUNK_PITCH,
+			chunk_load<SLAB, CHUNK, LOCAL_THREADS>(s.turned[2 * r + low], CHUNK_PITCH,
 			        rows + ((2 * r + low) * p.dv + column) * c.count, c.count, left, c.count,
 			        c.count % 8 == 0);
 	}
-	slab_load<CHUNK, SLAB>(s.dout, SLAB_PITCH, in.dout + c.first * in.out_stride + at, in.out_stride,
-	        c.count, left, in.aligned);
-	slab_load<CHUNK, SLAB>(
+	chunk_load<CHUNK, SLAB, LOCAL_THREADS>(s.dout, SLAB_PITCH, in.dout + c.first * in.out_stride + at,
+	        in.out_stride, c.count, left, in.aligned);
+	chunk_load<CHUNK, SLAB, LOCAL_THREADS>(
 	        s.v, SLAB_PITCH, p.v + c.first * p.qkv_stride + at, p.qkv_stride, c.count, left, in.aligned);
 }
 
@@ -123,15 +102,6 @@ template <int NT> struct local_sums {
 	float x[NT][4], y[NT][4], z[NT][4], dp[4][4], da[4][4], kk[4][4], qk[4][4];
 	float value, skip, state; /* of a thread: r v, dO v, S dS */
 };
-
-template <int N> static __device__ __forceinline__ void clear(float (&x)[N][4])
-{
-#pragma unroll
-	for (int n = 0; n < N; n++)
-#pragma unroll
-		for (int c = 0; c < 4; c++)
-			x[n][c] = 0.0f;
-}
 
 /* x, y, z over the columns of a slab. */
 template <int D>

@@ -8,6 +8,8 @@
 /* Shared memory of a walk. P and -A are in halves [64][CHUNK_PITCH]; on the diagonal of -A are the inverted
  * blocks of I + A. What the block does not need takes no room. */
 struct walk_shared {
+	bf16 *tiles; /* of all stages */
+	int stage;
 	bf16 *k, *q, *value; /* value: v forward, dO backward; DELTA_COLUMNS of them */
 	bf16 *a_high, *a_low, *p_high, *p_low;
 	float *diagonal; /* [4][16][DIAGONAL_PITCH] */
@@ -32,6 +34,7 @@ static __device__ __forceinline__ walk_shared walk_shared_at(bf16 *base, int sta
 	bf16 *at = base + stages * walk_stage_bytes(D, has_q) / 2;
 	walk_shared s = {};
 
+	s.tiles = base;
 	if (!is_scan) {
 		s.a_high = at;
 		s.a_low = s.a_high + CHUNK * CHUNK_PITCH;
@@ -47,10 +50,9 @@ static __device__ __forceinline__ walk_shared walk_shared_at(bf16 *base, int sta
 	return s;
 }
 
-template <int D>
-static __device__ __forceinline__ void walk_stage(walk_shared &s, bf16 *base, int stage, bool has_q)
+template <int D> static __device__ __forceinline__ void walk_stage(walk_shared &s, int stage, bool has_q)
 {
-	s.k = base + stage * (walk_stage_bytes(D, has_q) / 2);
+	s.k = s.tiles + stage * (walk_stage_bytes(D, has_q) / 2);
 	s.q = s.k + CHUNK * KEY_PITCH<D>;
 	s.value = s.q + (has_q ? CHUNK * KEY_PITCH<D> : 0);
 }
@@ -68,13 +70,56 @@ static __device__ __forceinline__ void walk_load(const walk_shared &s, const del
 {
 	const int64_t key = head / (p.value_heads / p.key_heads), at = w.first * p.qkv_stride + key * p.dk;
 
-	chunk_load<D, CHUNK_THREADS>(s.k, KEY_PITCH<D>, p.k + at, p.qkv_stride, w.count(), p.dk, in.aligned);
+	chunk_load<CHUNK, D, CHUNK_THREADS>(
+	        s.k, KEY_PITCH<D>, p.k + at, p.qkv_stride, w.count(), p.dk, in.aligned);
 	if (has_q)
-		chunk_load<D, CHUNK_THREADS>(
+		chunk_load<CHUNK, D, CHUNK_THREADS>(
 		        s.q, KEY_PITCH<D>, p.q + at, p.qkv_stride, w.count(), p.dk, in.aligned);
-	chunk_load<DELTA_COLUMNS, CHUNK_THREADS>(s.value, CHUNK_PITCH,
+	chunk_load<CHUNK, DELTA_COLUMNS, CHUNK_THREADS>(s.value, CHUNK_PITCH,
 	        in.value + w.first * in.value_stride + head * p.dv + column, in.value_stride, w.count(),
 	        p.dv - column, in.aligned);
+}
+
+/* The tiles of the first chunk. */
+template <int D>
+static __device__ __forceinline__ void walk_start(walk_shared &s, const delta_args<bf16> &p,
+        const walk_inputs &in, const chunk_walk &w, int64_t head, int64_t column, bool has_q)
+{
+	walk_stage<D>(s, 0, has_q);
+	if (!w.is_done())
+		walk_load<D>(s, p, in, w, head, column, has_q);
+	cp_async_commit();
+}
+
+/* Waits for the tiles of a chunk. With two stages those of the next one, `ahead`, follow beside the work. */
+template <int D>
+static __device__ __forceinline__ void walk_wait(walk_shared &s, const delta_args<bf16> &p,
+        const walk_inputs &in, const chunk_walk &ahead, int64_t head, int64_t column, bool has_q)
+{
+	cp_async_wait<0>();
+	__syncthreads(); /* the tiles are there; all else is free */
+	if (in.stages == 2 && !ahead.is_done()) {
+		walk_stage<D>(s, s.stage ^ 1, has_q);
+		walk_load<D>(s, p, in, ahead, head, column, has_q);
+		walk_stage<D>(s, s.stage, has_q);
+	}
+	cp_async_commit();
+}
+
+/* After a chunk: turns to the other stage, or fills the only one. */
+template <int D>
+static __device__ __forceinline__ void walk_turn(walk_shared &s, const delta_args<bf16> &p,
+        const walk_inputs &in, const chunk_walk &ahead, int64_t head, int64_t column, bool has_q)
+{
+	if (in.stages == 2) {
+		s.stage ^= 1;
+		walk_stage<D>(s, s.stage, has_q);
+		return;
+	}
+	__syncthreads(); /* the tiles are free */
+	if (!ahead.is_done())
+		walk_load<D>(s, p, in, ahead, head, column, has_q);
+	cp_async_commit();
 }
 
 /* K K^T or Q K^T of a warp's 16 tokens, whose rows are given, with those before and itself. */

@@ -233,6 +233,15 @@ template <class... T> static inline int64_t map_head(int width, const T *...oper
 	return -1;
 }
 
+/* Queues f over `count` elements, one at a time. */
+template <class F>
+static int map_start_single(const struct cuda_launch *at, const char *what, F f, int64_t count)
+{
+	return cuda_start(at, what, map_kernel<1, MAP_DEPTH_SINGLE, F>,
+	        dim3((unsigned)ceil_div(count, MAP_BLOCK * MAP_DEPTH_SINGLE)), MAP_BLOCK, 0, f, count,
+	        (int64_t)0);
+}
+
 /* Queues f over `count` elements; `single` runs if no wide access is possible. */
 template <class F, class S, class... T>
 static int map_start_either(
@@ -244,9 +253,7 @@ static int map_start_either(
 		return cuda_start(at, what, map_kernel<F::WIDTH, F::DEPTH, F>,
 		        dim3((unsigned)ceil_div((count - head) / F::WIDTH, MAP_BLOCK * F::DEPTH)), MAP_BLOCK,
 		        0, f, count, head);
-	return cuda_start(at, what, map_kernel<1, MAP_DEPTH_SINGLE, S>,
-	        dim3((unsigned)ceil_div(count, MAP_BLOCK * MAP_DEPTH_SINGLE)), MAP_BLOCK, 0, single, count,
-	        (int64_t)0);
+	return map_start_single(at, what, single, count);
 }
 
 template <class F, class... T>

@@ -6,14 +6,6 @@
 
 OP_ATTENTION_LIST(CPU_DECLARE)
 
-/* The row of distance d = j - i. */
-static int64_t row_of(const struct relative_rule *rule, const struct relative_side *side, int64_t d)
-{
-	if (rule->both_sides && d > 0)
-		return side->rows + relative_row(side, d);
-	return relative_row(side, d < 0 ? -d : 0);
-}
-
 static void relative_piece(void *context, int64_t h, int worker)
 {
 	const struct op_relative *o = context;
@@ -25,7 +17,7 @@ static void relative_piece(void *context, int64_t h, int worker)
 	for (int64_t n = 1; n < 2 * o->tokens; n++)
 		memcpy((char *)cpu_ptr(o->out) + (first + n) * e,
 		        (const char *)cpu_ptr(o->table) +
-		                (row_of(&o->rule, &side, n - o->tokens) * o->heads + h) * e,
+		                (relative_row(&side, n - o->tokens) * o->heads + h) * e,
 		        (size_t)e);
 }
 
@@ -47,7 +39,7 @@ static void relative_grad_piece(void *context, int64_t h, int worker)
 
 	(void)worker;
 	for (int64_t n = 1; n < 2 * o->tokens; n++)
-		sum[row_of(&o->rule, &side, n - o->tokens)] += dout[n];
+		sum[relative_row(&side, n - o->tokens)] += dout[n];
 	for (int64_t row = 0; row < o->rule.rows; row++)
 		dtable[row * o->heads + h] = (float)(dtable[row * o->heads + h] + sum[row]);
 }
