@@ -62,9 +62,7 @@ static int64_t tensor_step(const struct model_tensor *t, int64_t experts, int64_
 	step = step_align(step, each, FROZEN_ALIGN);
 	if (!format || !weight_format_is_coded(format))
 		return step;
-	if (format->scale == CODE_SCALE_NESTED) /* made of all scales of a tensor */
-		return 0;
-	return format->is_flat ? step_align(step, each, format->block_cols)
+	return format->is_flat ? step_align(step, each, weight_format_align(format))
 	                       : step_align(step, each / model_tensor_cols(t), format->block_rows);
 }
 

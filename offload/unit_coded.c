@@ -68,9 +68,9 @@ static int64_t granule_find(const struct unit_map *map, const struct unit_piece 
 	return low;
 }
 
-/* NESTED scales need all elements, because their offset is a mean. */
-static void coded_needed(
-        const struct unit_map *map, const struct unit_piece *piece, int64_t *first, int64_t *count)
+/* The part of a piece, from and to its elements, that makes what this rank holds of it. */
+static void piece_needed(const struct unit_map *map, const struct unit_piece *piece, int64_t *from_element,
+        int64_t *to_element)
 {
 	const struct unit *u = &map->units[piece->unit];
 	int64_t granule =
@@ -87,12 +87,29 @@ static void coded_needed(
 		begin = min_i64(begin, from * granule);
 		end = max_i64(end, min_i64(to * granule, piece->count));
 	}
-	if (begin < end && u->format->scale == CODE_SCALE_NESTED) {
+	*from_element = begin;
+	*to_element = max_i64(begin, end);
+}
+
+/* NESTED scales need all elements of the tensor, because their offset is a mean. */
+static void coded_needed(
+        const struct unit_map *map, const struct unit_piece *piece, int64_t *first, int64_t *count)
+{
+	int64_t begin, end;
+
+	piece_needed(map, piece, &begin, &end);
+	if (map->units[piece->unit].format->scale == CODE_SCALE_NESTED) {
+		int t = piece->tensor, is_held = 0;
+
+		for (int n = map->tensor_piece[t]; n < map->tensor_piece[t + 1] && !is_held; n++) {
+			piece_needed(map, &map->pieces[n], &begin, &end);
+			is_held = begin < end;
+		}
 		begin = 0;
-		end = piece->count;
+		end = is_held ? piece->count : 0;
 	}
 	*first = piece->first + begin;
-	*count = max_i64(end - begin, 0);
+	*count = end - begin;
 }
 
 void unit_map_needed(

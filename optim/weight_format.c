@@ -46,6 +46,11 @@ int64_t weight_format_granule(const struct weight_format *f, int64_t cols)
 	return f->is_flat ? f->block_cols : f->block_rows * cols;
 }
 
+int64_t weight_format_align(const struct weight_format *f)
+{
+	return f->block_cols * (f->scale == CODE_SCALE_NESTED ? NESTED_BLOCK : 1);
+}
+
 int64_t weight_format_scale_begin(const struct weight_format *f, int64_t rows, int64_t cols)
 {
 	return f->scale == CODE_SCALE_NESTED

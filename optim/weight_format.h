@@ -63,6 +63,9 @@ void weight_format_shape(const struct weight_format *format, int64_t *rows, int6
 int64_t weight_format_scales(const struct weight_format *format, int64_t rows, int64_t cols);
 int64_t weight_format_granule(const struct weight_format *format, int64_t cols);
 
+/* In a flat format: a part of a matrix that begins at a multiple of this has scales of its own. */
+int64_t weight_format_align(const struct weight_format *format);
+
 /* Bytes of a matrix in plane CODE_SCALE: for NESTED the fp32 numbers of nested_outer_count, then the scales;
  * rounded up so that the next matrix is aligned. And where the scales begin. */
 int64_t weight_format_scale_bytes(const struct weight_format *format, int64_t rows, int64_t cols);

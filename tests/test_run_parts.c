@@ -66,13 +66,14 @@ static void test_resume(void **state)
 	assert_same_runs("parts", "whole", "whole, then parts");
 }
 
-/* A whole block needs 4 MiB. Scales of scales are of a whole tensor, which is not divided. */
+/* A whole block needs 4 MiB. */
 static void test_adapters(void **state)
 {
 	static const struct {
 		const char *base, *budget;
 	} cases[] = {{"base_format=bf16", "3MiB"}, {"base_format=mxfp4", "3MiB"}, {"base_format=fp8", "3MiB"},
-	        {"base_format=int8", "3MiB"}, {"base_format=nf4", "4500KiB"},
+	        {"base_format=int8", "3MiB"}, {"base_format=nf4", "3MiB"},
+	        {"base_format=fp4 base_block_size=32", "3MiB"},
 	        {"base_format=nf4 base_double_quant=off", "3MiB"}};
 
 	(void)state;
@@ -88,14 +89,23 @@ static void test_adapters(void **state)
 	}
 }
 
+/* Three ranks hold different shares of each part. */
 static void test_ranks(void **state)
 {
+	static const char *const ways[] = {RANKS, RANKS "base_format=nf4 ", RANKS "base_format=nf4 ranks=3 "};
+
 	(void)state;
-	train("whole", RANKS);
-	train("parts", RANKS "vram_budget=3MiB");
-	assert_same_runs("whole", "parts", "two ranks");
-	train("parts", RANKS "vram_budget=3MiB load=rank0_only");
-	assert_same_runs("whole", "parts", "two ranks, read by one");
+	for (size_t w = 0; w < sizeof(ways) / sizeof(*ways); w++) {
+		char text[400];
+
+		train("whole", ways[w]);
+		snprintf(text, sizeof(text), "%s vram_budget=3MiB", ways[w]);
+		train("parts", text);
+		assert_same_runs("whole", "parts", text);
+		snprintf(text, sizeof(text), "%s vram_budget=3MiB load=rank0_only", ways[w]);
+		train("parts", text);
+		assert_same_runs("whole", "parts", text);
+	}
 }
 
 /* Rows of one length: every micro-batch is the largest, which plans count everywhere. */

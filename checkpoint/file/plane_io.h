@@ -49,6 +49,9 @@ struct plane_sink {
 	void *(*at)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count);
 	/* The format in which the owner keeps the tensor's weights; it takes only its planes. NULL: fp32. */
 	const struct weight_format *(*format)(void *context, int tensor);
+	/* Elements of a range that are in the same piece as its first one: scales of scales are written
+	 * piece by piece. NULL: all are. */
+	int64_t (*run)(void *context, int tensor, int64_t first_element, int64_t count);
 	int is_zero; /* 1: planes are zero at first, so the transfer may skip zeros */
 };
 

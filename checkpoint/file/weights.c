@@ -168,6 +168,39 @@ static int make_codes(
 	return 0;
 }
 
+/* Puts the scales of elements [first, first + count), which are a piece and begin with a block of scales. */
+static int put_nested_piece(struct weights_target *t, int tensor, int64_t first, int64_t count,
+        const float *outer, const uint8_t *codes)
+{
+	const struct weight_format *kept = weights_kept(t, tensor);
+	int64_t cols = model_tensor_cols(&t->model->tensors[tensor]), rows = count / cols,
+	        begin = weight_format_scale_begin(kept, rows, cols), at = first / kept->block_cols;
+	char *bytes = mem_alloc((size_t)weight_format_scale_bytes(kept, rows, cols), 1);
+	int err;
+
+	if (!bytes)
+		return ERR_NOMEM;
+	assert(first % weight_format_align(kept) == 0);
+	memcpy(bytes, outer, sizeof(*outer));
+	memcpy(bytes + sizeof(*outer), outer + 1 + at / NESTED_BLOCK, (size_t)begin - sizeof(*outer));
+	memcpy(bytes + begin, codes + at, (size_t)weight_format_scales(kept, rows, cols));
+	err = weights_put_plane(t, tensor, PLANE_CODE_SCALE, first, count, bytes);
+	mem_free(bytes);
+	return err;
+}
+
+int weights_put_nested(struct weights_target *t, int tensor, const float *outer, const uint8_t *codes)
+{
+	int64_t all = t->model->tensors[tensor].count;
+	int err = 0;
+
+	for (int64_t first = 0, count; first < all && !err; first += count) {
+		count = t->sink->run ? t->sink->run(t->sink->context, tensor, first, all - first) : all;
+		err = put_nested_piece(t, tensor, first, count, outer, codes);
+	}
+	return err;
+}
+
 /* Keeps the scales of a tensor until all are there, then makes NESTED ones. */
 static int put_nested(struct weights_target *t, int tensor, int64_t first, int64_t count, const float *scales)
 {
@@ -176,7 +209,8 @@ static int put_nested(struct weights_target *t, int tensor, int64_t first, int64
 	int64_t rows = model_tensor_rows(m), cols = model_tensor_cols(m),
 	        all = weight_format_scales(kept, rows, cols), put;
 	struct weights_pending *p;
-	char *bytes;
+	float *outer;
+	uint8_t *codes;
 	int err = 0;
 
 	pthread_mutex_lock(&t->lock);
@@ -194,14 +228,16 @@ static int put_nested(struct weights_target *t, int tensor, int64_t first, int64
 	pthread_mutex_unlock(&t->lock);
 	if (err || put < m->count)
 		return err;
-	bytes = mem_alloc((size_t)weight_format_scale_bytes(kept, rows, cols), 1);
-	if (!bytes)
-		return ERR_NOMEM;
-	nested_make((float *)(void *)bytes, (uint8_t *)bytes + weight_format_scale_begin(kept, rows, cols),
-	        p->scales, all);
-	err = weights_put_plane(t, tensor, PLANE_CODE_SCALE, 0, m->count, bytes);
-	mem_free(bytes);
+	outer = mem_alloc((size_t)nested_outer_count(all), sizeof(*outer));
+	codes = mem_alloc((size_t)all, 1);
+	err = outer && codes ? 0 : ERR_NOMEM;
+	if (!err)
+		nested_make(outer, codes, p->scales, all);
 	mem_free(p->scales);
+	if (!err)
+		err = weights_put_nested(t, tensor, outer, codes);
+	mem_free(codes);
+	mem_free(outer);
 	*p = (struct weights_pending){0};
 	return err;
 }

@@ -49,6 +49,9 @@ const struct weight_format *weights_kept(const struct weights_target *target, in
 int weights_put_plane(struct weights_target *target, int tensor, enum plane plane, int64_t first,
         int64_t count, const void *src);
 
+/* Puts the NESTED scales of a whole tensor: its fp32 numbers [nested_outer_count], and the codes. */
+int weights_put_nested(struct weights_target *target, int tensor, const float *outer, const uint8_t *codes);
+
 /* Where the planes hold numbers in `format` as they are, and contiguous: their address, for reading a file
  * to. weights_put must follow, with this address as src. Else NULL. */
 void *weights_place(

@@ -262,16 +262,13 @@ const struct weight_format *hf_coded_format(const struct hf_coded *c, int64_t at
 /* NESTED scales of a whole matrix, as EXPAND reads them. */
 static int nested_store(const struct hf_coded *c, struct weights_target *target, int tensor)
 {
-	const struct model_tensor *t = &target->model->tensors[tensor];
-	int64_t rows = model_tensor_rows(t), cols = model_tensor_cols(t),
-	        begin = weight_format_scale_begin(c->format, rows, cols);
-	char *bytes = mem_alloc((size_t)weight_format_scale_bytes(c->format, rows, cols), 1);
-	float *outer = (float *)(void *)bytes;
-	int rc = bytes ? 0 : ERR_NOMEM;
+	uint8_t *codes = mem_alloc((size_t)c->scales.tensor->len_bytes, 1);
+	float *outer = mem_alloc((size_t)c->outer.tensor->count + 1, sizeof(*outer));
+	int rc = codes && outer ? 0 : ERR_NOMEM;
 
 	if (!rc)
 		rc = safetensors_read(
-		        c->scales.file, c->scales.tensor, bytes + begin, 0, c->scales.tensor->len_bytes);
+		        c->scales.file, c->scales.tensor, codes, 0, c->scales.tensor->len_bytes);
 	if (!rc)
 		rc = safetensors_read(
 		        c->outer.file, c->outer.tensor, outer + 1, 0, c->outer.tensor->len_bytes);
@@ -280,9 +277,10 @@ static int nested_store(const struct hf_coded *c, struct weights_target *target,
 			rc = fail_value(&c->outer, i, (double)outer[1 + i]);
 	if (!rc) {
 		outer[0] = c->offset;
-		rc = weights_put_plane(target, tensor, PLANE_CODE_SCALE, 0, t->count, bytes);
+		rc = weights_put_nested(target, tensor, outer, codes);
 	}
-	mem_free(bytes);
+	mem_free(outer);
+	mem_free(codes);
 	return rc;
 }
 

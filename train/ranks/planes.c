@@ -26,10 +26,19 @@ static const struct weight_format *format_of(void *context, int tensor)
 	return unit_map_format(engine_units(context), tensor);
 }
 
+static int64_t run_of(void *context, int tensor, int64_t first, int64_t count)
+{
+	return unit_map_run(engine_units(context), tensor, first, count);
+}
+
 void planes_sink(struct plane_sink *sink, struct engine *e)
 {
-	*sink = (struct plane_sink){
-	        .context = e, .write = write_plane, .at = plane_at, .format = format_of, .is_zero = 1};
+	*sink = (struct plane_sink){.context = e,
+	        .write = write_plane,
+	        .at = plane_at,
+	        .format = format_of,
+	        .run = run_of,
+	        .is_zero = 1};
 }
 
 static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)

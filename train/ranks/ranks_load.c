@@ -157,6 +157,13 @@ static const struct weight_format *scatter_format(void *context, int tensor)
 	return s->own.format(s->own.context, tensor);
 }
 
+static int64_t scatter_run(void *context, int tensor, int64_t first, int64_t count)
+{
+	const struct scatter *s = context;
+
+	return unit_map_run(s->map, tensor, first, count);
+}
+
 /* Lists all pieces, cut where shards end, so that each range belongs to one shard. Codes are not cut. */
 static int ranges_all(struct plane_range **out, int64_t *out_count, const struct unit_map *map)
 {
@@ -204,6 +211,7 @@ static int scatter_all(struct scatter *s, ranks_fill *fill, void *context)
 	        .write = scatter_write,
 	        .at = scatter_at,
 	        .format = scatter_format,
+	        .run = scatter_run,
 	        .is_zero = s->own.is_zero};
 	struct plane_range *ranges = NULL;
 	int64_t range_count = 0;
