@@ -15,10 +15,12 @@ struct dataset_texts embedding_rows_of(const struct config *c)
 
 	return (struct dataset_texts){.wanted_by = config_where(c, "embedding_loss"),
 	        .least = c->verb == VERB_EMBED ? 1 : facts.texts,
+	        .is_alone = c->verb == VERB_EMBED,
 	        .needs_score = facts.score != SCORE_NONE,
 	        .may_lack_score = facts.score == SCORE_ONE_OR_TEXTS,
 	        .scores_sides = facts.score == SCORE_SIDE,
 	        .scores_negatives = facts.score == SCORE_EACH_NEGATIVE,
+	        .has_vectors = facts.score == SCORE_VECTORS,
 	        .prompt = {c->query_prompt, c->document_prompt}};
 }
 
@@ -42,6 +44,9 @@ static int similarity_check(const struct config *c)
 
 	if (!(c->embedding_similarity & ~(int)facts.all))
 		return 0;
+	if (!facts.all)
+		return embedding_refuse(c, "embedding_similarity",
+		        "has no effect with this embedding_loss, which compares no two texts; leave it out");
 	str_add(&all, "is not for this embedding_loss; supported: ");
 	for (int count = 0; word->name; word++)
 		if (word->value & (int)facts.all)
@@ -87,6 +92,11 @@ static int matryoshka_check(const struct config *c)
 	int count = config_numbers(dims, CONTRAST_DIMS_MAX, config_text(c, "matryoshka_dims")),
 	    weight_count = config_numbers(weights, CONTRAST_DIMS_MAX, config_text(c, "matryoshka_weights"));
 
+	if (count && c->embedding_loss == CONTRAST_MSE)
+		return embedding_refuse(c, "matryoshka_dims",
+		        "does not work with embedding_loss=mse, whose vectors of a teacher have one length; "
+		        "leave "
+		        "it out");
 	if (count < 0)
 		return embedding_refuse(
 		        c, "matryoshka_dims", "is no list of at most 16 numbers; set it as in 768,512,256");
@@ -121,9 +131,16 @@ static int masked_check(const struct config *c)
 	return 0;
 }
 
+static void unused_warn(const struct config *c, const char *key)
+{
+	log_warn("%s has no effect with embedding_loss=%s", config_where(c, key),
+	        config_text(c, "embedding_loss"));
+}
+
 /* Settings of an embedder's loss that this run does not compute, or that would change it. */
 int embedding_check(const struct config *c)
 {
+	const struct contrast_facts facts = contrast_facts((enum contrast_kind)c->embedding_loss);
 	int rc;
 
 	for (size_t i = 0; i < sizeof(loss_keys) / sizeof(*loss_keys); i++)
@@ -165,8 +182,9 @@ int embedding_check(const struct config *c)
 	rc = similarity_check(c);
 	rc = rc ? rc : ranking_check(c);
 	rc = rc ? rc : matryoshka_check(c);
-	if (c->embedding_margin > 0 && contrast_facts((enum contrast_kind)c->embedding_loss).margin == 0)
-		log_warn("%s has no effect with embedding_loss=%s", config_where(c, "embedding_margin"),
-		        config_text(c, "embedding_loss"));
+	if (c->embedding_margin > 0 && facts.margin == 0)
+		unused_warn(c, "embedding_margin");
+	if (!config_is_default(c, "embedding_scale") && !facts.has_scale)
+		unused_warn(c, "embedding_scale");
 	return rc;
 }

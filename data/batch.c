@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 enum { LIMIT_DRAWS_MAX = 100000000 };
 
 int64_t batch_source_rows(const struct dataset *data, const struct packing *packing)
@@ -134,8 +136,14 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 		        (long long)s->batch_rows, (long long)limits.tokens);
 	if (s->batches) /* others may be fuller than those seen */
 		limits.rows = s->batch_rows < s->row_count ? s->batch_rows : s->row_count;
+	limits.vector_count = src->data->vector_count;
 	*out = limits;
 	return 0;
+}
+
+int64_t micro_batch_teacher_bytes(const struct batch_limits *limits)
+{
+	return limits->docs * limits->vector_count * (int64_t)sizeof(float);
 }
 
 static int own_alloc(struct micro_batch *mb, const struct batch_limits *limits, const struct batch_rule *rule)
@@ -171,9 +179,10 @@ int micro_batch_alloc(
 	mb->row_start = mem_alloc((size_t)limits->rows + 1, sizeof(*mb->row_start));
 	/* the sampler writes up to batch_rows, which no micro-batch of the run exceeds */
 	mb->rows = mem_alloc((size_t)limits->rows, sizeof(*mb->rows));
+	mb->teacher = mem_alloc((size_t)micro_batch_teacher_bytes(limits), 1);
 	if (!mb->ids || !mb->positions || !mb->doc_start || !mb->doc_end || !mb->target_rows ||
 	        !mb->doc_offset || !mb->doc_target || !mb->doc_row || !mb->row_start || !mb->rows ||
-	        own_alloc(mb, limits, rule)) {
+	        !mb->teacher || own_alloc(mb, limits, rule)) {
 		micro_batch_free(mb);
 		return ERR_NOMEM;
 	}
@@ -196,6 +205,7 @@ void micro_batch_free(struct micro_batch *mb)
 	for (int i = 0; i < BATCH_OWN_MAX; i++)
 		mem_free(mb->own[i]);
 	mem_free(mb->row_start);
+	mem_free(mb->teacher);
 	mem_free(mb->rows);
 	row_buffer_free(&mb->buffer);
 	mem_free(mb);
@@ -225,6 +235,9 @@ static int add_document(
 		mb->doc_end[start + t] = start + count;
 	}
 	src->rule->add(mb, &document);
+	if (mb->limits.vector_count)
+		memcpy(mb->teacher + mb->doc_count * mb->limits.vector_count, document.row.vector,
+		        (size_t)mb->limits.vector_count * sizeof(*mb->teacher));
 	mb->doc_row[mb->doc_count++] = row;
 	mb->doc_target[mb->doc_count] = (int32_t)mb->target_count;
 	mb->token_count += count;

@@ -32,6 +32,7 @@ struct batch_source {
 struct batch_limits {
 	int64_t tokens, targets, docs, rows;
 	int64_t doc_tokens;      /* the longest document */
+	int64_t vector_count;    /* numbers of each document's vector of a teacher; 0: it has none */
 	int64_t untrained_steps; /* steps without any target; -1: too many to count */
 };
 
@@ -48,6 +49,7 @@ struct micro_batch {
 	int32_t *row_start;       /* [row_count + 1] where each drawn row or bin begins */
 	int64_t *rows;            /* [row_count] the drawn rows or bins */
 	void *own[BATCH_OWN_MAX]; /* arrays of the rule */
+	float *teacher; /* [doc_count, limits.vector_count] vectors of the rows; stays on the host */
 	struct batch_limits limits;
 	struct row_buffer buffer; /* for rows in files */
 };
@@ -69,6 +71,9 @@ struct batch_document {
 	const struct batch_draws *draws;
 	int64_t epoch, data_row; /* the row of the data set */
 };
+
+/* Bytes of `teacher`. */
+int64_t micro_batch_teacher_bytes(const struct batch_limits *limits);
 
 int micro_batch_alloc(
         struct micro_batch **mb, const struct batch_limits *limits, const struct batch_rule *rule);

@@ -20,6 +20,8 @@
  *                  of max(0, margin - d)^2 over rows of label 0 that are nearer than the farthest of label 1
  *   TRIPLET        max(0, d(a, p) - d(a, n) + margin)
  *   MARGIN_MSE     the mean over negatives of (sim(a, p) - sim(a, n) - score)^2
+ *   MSE            the mean over the row's texts and their components of the square of the difference from
+ *                  the teacher's vector. A text without one adds 0: another rank has it
  *
  * With `dims` (MatryoshkaLoss) the loss is a sum over them of a weight times the loss of the vectors' first
  * components, divided by their lengths.
@@ -47,8 +49,9 @@ struct contrast {
 	int64_t width, stride; /* of a vector; floats from one to the next */
 	const float *vectors;  /* [rows * each] */
 	const float *score;    /* [rows * each] a row's at its first text; of MARGIN_MSE at each negative */
-	double *loss;          /* [rows] their sum over rows is rows times the loss */
-	float *gradient;       /* [rows * each, stride] += weight times the loss's; NULL: not wanted */
+	const float *const *teacher; /* [rows * each] of MSE, each [width] or NULL; else NULL */
+	double *loss;                /* [rows] their sum over rows is rows times the loss */
+	float *gradient;             /* [rows * each, stride] += weight times the loss's; NULL: not wanted */
 	double weight;
 	struct pool *pool;
 	void (*each_task)(struct pool *pool, int64_t task_count,

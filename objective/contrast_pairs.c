@@ -357,6 +357,30 @@ static void margins_row(void *context, int64_t n, int worker)
 	}
 }
 
+/* ---- texts with a teacher's vector ---- */
+
+static void teacher_row(void *context, int64_t n, int worker)
+{
+	const struct units *u = context;
+	const struct contrast *c = u->c;
+	double share = 1 / (double)(c->each * c->width);
+
+	(void)worker;
+	for (int64_t b = n * c->each; b < (n + 1) * c->each; b++) {
+		const float *x = units_of(u, b), *wanted = c->teacher[b];
+		double sum = 0;
+
+		for (int64_t i = 0; wanted && i < c->width; i++) {
+			double wrong = (double)x[i] - (double)wanted[i];
+
+			sum += wrong * wrong;
+			if (u->grad)
+				u->grad[b * c->width + i] += (float)(2 * c->weight * share * wrong);
+		}
+		c->loss[n] += share * sum;
+	}
+}
+
 int contrast_pairs(const struct units *u)
 {
 	const struct contrast *c = u->c;
@@ -365,6 +389,8 @@ int contrast_pairs(const struct units *u)
 		c->each_task(c->pool, c->rows, triplet_row, (void *)(uintptr_t)u);
 	else if (c->kind == CONTRAST_MARGIN_MSE)
 		c->each_task(c->pool, c->rows, margins_row, (void *)(uintptr_t)u);
+	else if (c->kind == CONTRAST_MSE)
+		c->each_task(c->pool, c->rows, teacher_row, (void *)(uintptr_t)u);
 	else
 		return scored(u);
 	return 0;

@@ -82,7 +82,9 @@ static int judge(struct judgement *j)
 		vectors_take(vectors, j);
 		for (int64_t n = 0; n < j->count; n++)
 			score[n] = j->row[n][j->width + VECTOR_LABEL];
-		rc = c.each > 1 ? contrast_losses(&c) : 0; /* of texts alone only vectors are wanted */
+		c.teacher = j->teacher;
+		if (c.each >= contrast_facts(c.kind).texts) /* else only vectors are wanted */
+			rc = contrast_losses(&c);
 	}
 	if (!rc)
 		losses_give(j, loss, c.each);
@@ -102,7 +104,7 @@ static int scores_find(struct scores *out, const struct scored *rows, const doub
 	enum contrast_score score = contrast_facts(kind).score;
 	int rc = 0;
 
-	if (rows->each < 2)
+	if (rows->each < 2 || score == SCORE_VECTORS)
 		return 0;
 	if (score == SCORE_ONE || score == SCORE_SIDE || (score == SCORE_ONE_OR_TEXTS && rows->each == 2))
 		return scores_of_pairs(out, rows);

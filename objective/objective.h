@@ -56,9 +56,10 @@ struct judgement {
 	const struct objective_list *lists;
 	const struct model *model;
 	int64_t count, width;
-	float **row;  /* [count] a vector, then its facts */
-	float **loss; /* [count] where its loss goes; NULL: another rank's */
-	int *part;    /* [count] its micro-batch, below part_count; that of all ranks is one */
+	float **row;           /* [count] a vector, then its facts */
+	float **loss;          /* [count] where its loss goes; NULL: another rank's */
+	const float **teacher; /* [count] what its vector should be, [width]; NULL: none, or another rank's */
+	int *part;             /* [count] its micro-batch, below part_count; that of all ranks is one */
 	int part_count;
 	float *gradient; /* [count, width] zeros; NULL: not wanted */
 	double grad_scale;

@@ -102,16 +102,23 @@ static void documents_list(struct judgement *j, const struct run *r, const struc
 		j->loss[j->count++] = NULL;
 	}
 	for (int a = op->first_arg; a < op->first_arg + op->arg_count; a++) {
+		const float *first, *teacher;
 		float *loss;
-		const float *first;
 
 		if (r->plan->args[a].role != ARG_LOSS)
 			continue;
 		loss = run_host_address(r, r->plan->args[a].buffer);
-		first = rows + at.stride * (at.own * at.rank_rows + micros++ * most);
-		for (int64_t i = 0; i < j->count; i++)
-			if (j->row[i] >= first && j->row[i] < first + most * at.stride)
-				j->loss[i] = loss + (j->row[i] - first) / at.stride * given;
+		first = rows + at.stride * (at.own * at.rank_rows + micros * most);
+		teacher = micros < r->step->micro_count ? r->step->micro[micros].teacher : NULL;
+		for (int64_t i = 0; i < j->count; i++) {
+			int64_t document = (j->row[i] - first) / at.stride;
+
+			if (j->row[i] < first || document >= most)
+				continue;
+			j->loss[i] = loss + document * given;
+			j->teacher[i] = teacher ? teacher + document * j->width : NULL;
+		}
+		micros++;
 	}
 }
 
@@ -134,7 +141,8 @@ static int judge_run(void *context)
 	j.row = mem_alloc((size_t)most + 1, sizeof(*j.row));
 	j.loss = mem_alloc((size_t)most + 1, sizeof(*j.loss));
 	j.part = mem_alloc((size_t)most + 1, sizeof(*j.part));
-	rc = j.row && j.loss && j.part ? 0 : ERR_NOMEM;
+	j.teacher = mem_alloc((size_t)most + 1, sizeof(*j.teacher));
+	rc = j.row && j.loss && j.part && j.teacher ? 0 : ERR_NOMEM;
 	if (!rc)
 		documents_list(&j, r, call->op, run_host_address(r, buffer));
 	j.gradient = !rc && trains ? mem_alloc((size_t)(j.count * j.width) + 1, sizeof(*j.gradient)) : NULL;
@@ -148,6 +156,7 @@ static int judge_run(void *context)
 	mem_free(j.row);
 	mem_free(j.loss);
 	mem_free(j.part);
+	mem_free((void *)j.teacher);
 	return rc;
 }
 

@@ -18,6 +18,11 @@ static const float turned[ROWS * 2] = {0, 0, 1, 0, 1};
 /* At the negative of each. */
 static const float margins[ROWS * EACH] = {0, 0, 0.1f, 0, 0, -1, 0, 0, 2, 0, 0, 0.3f};
 
+/* A teacher's vectors; NULL: another rank's, whose text adds nothing. */
+static const float wanted[2][WIDTH] = {{0.5f, -1, 2}, {-0.25f, 0, 1.5f, 3}};
+static const float *const teacher[ROWS * EACH] = {wanted[0], wanted[1], wanted[0], wanted[1], NULL, wanted[0],
+        wanted[0], NULL, wanted[1], wanted[1], wanted[0], NULL};
+
 /* q = sin(1 + k), p = cos(k / 2), n = sin(2 + 0.7 k) with k = 16 * row + column. */
 static void vectors_make(float *to, int each)
 {
@@ -71,6 +76,8 @@ static const struct {
         {{.kind = CONTRAST_ONLINE_CONTRASTIVE, .each = 2, .score = turned, .margin = 1.5}, 0},
         {{.kind = CONTRAST_ANGLE, .scale = 2, .each = 2, .score = scores}, 0},
         {{.kind = CONTRAST_MARGIN_MSE, .each = 3, .score = margins}, 0},
+        {{.kind = CONTRAST_MSE, .each = 3, .teacher = teacher}, 0},
+        {{.kind = CONTRAST_MSE, .each = 1, .teacher = teacher}, 0},
         {{.kind = CONTRAST_TRIPLET, .each = 3}, 0},
         {{.kind = CONTRAST_TRIPLET, .each = 3, .margin = 0.25}, 0},
 };

@@ -90,6 +90,23 @@ static void scores_take(float *score, const struct contrast *c, const json_t *la
 	}
 }
 
+/* Vectors of a teacher: one for all texts of a row, or one for each. */
+static void teacher_take(
+        const float **teacher, float *numbers, const struct contrast *c, const json_t *labels)
+{
+	for (int64_t n = 0; n < c->rows * c->each && c->kind == CONTRAST_MSE; n++) {
+		const json_t *label = json_array_get(labels, (size_t)(n / c->each));
+
+		if (json_is_array(json_array_get(label, 0)))
+			label = json_array_get(label, (size_t)(n % c->each));
+		teacher[n] = numbers + n * c->width;
+		assert_int_equal(json_array_size(label), c->width);
+		for (int64_t i = 0; i < c->width; i++)
+			numbers[n * c->width + i] =
+			        (float)json_number_value(json_array_get(label, (size_t)i));
+	}
+}
+
 static void vectors_make(float *x, const struct contrast *c)
 {
 	for (int64_t k = 0; k < c->rows * c->each * c->width; k++) {
@@ -102,7 +119,8 @@ static void vectors_make(float *x, const struct contrast *c)
 
 static void case_check(size_t number, const json_t *given)
 {
-	float x[COUNT_MAX], gradient[COUNT_MAX] = {0}, score[ROWS * EACH_MAX] = {0};
+	float x[COUNT_MAX], gradient[COUNT_MAX] = {0}, score[ROWS * EACH_MAX] = {0}, numbers[COUNT_MAX];
+	const float *teacher[ROWS * EACH_MAX] = {0};
 	double loss[ROWS] = {0}, mean = 0, wanted = real_of(given, "value", NAN), largest = 0;
 	const json_t *slopes = json_object_get(given, "gradient");
 	struct contrast c = {.kind = (enum contrast_kind)word_of(given, "loss", "embedding_loss"),
@@ -118,6 +136,7 @@ static void case_check(size_t number, const json_t *given)
 	        .width = (int64_t)real_of(given, "width", 0),
 	        .vectors = x,
 	        .score = score,
+	        .teacher = teacher,
 	        .loss = loss,
 	        .gradient = gradient,
 	        .weight = 1.0 / ROWS,
@@ -125,7 +144,10 @@ static void case_check(size_t number, const json_t *given)
 
 	c.stride = c.width;
 	dims_take(&c, given);
-	scores_take(score, &c, json_object_get(given, "labels"));
+	if (c.kind == CONTRAST_MSE)
+		teacher_take(teacher, numbers, &c, json_object_get(given, "labels"));
+	else
+		scores_take(score, &c, json_object_get(given, "labels"));
 	vectors_make(x, &c);
 	check_ok(contrast_losses(&c));
 	for (int i = 0; i < ROWS; i++)

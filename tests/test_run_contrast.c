@@ -2,6 +2,8 @@
 /* Losses of embedders through the commands, beside runs of sentence-transformers' trainer, and refusals. */
 #include "tests/golden_trace.h"
 
+#include <math.h>
+
 static void test_runs(void **state)
 {
 	const char *golden = golden_dir("test_run_contrast, test_runs"), *name;
@@ -78,6 +80,22 @@ static void test_refusals(void **state)
 	        {pair, "embedding_loss=margin_mse", "needs 3 texts in a row"},
 	        {triple, "embedding_loss=margin_mse", "\"label\" has 3 numbers; the row has 1 negative:"},
 	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=angle", "needs a score in each row"},
+	        {pair, "embedding_loss=mse matryoshka_dims=8", "does not work with embedding_loss=mse"},
+	        {pair, "embedding_loss=mse embedding_similarity=dot", "which compares no two texts"},
+	        {pair, "embedding_loss=mse", "rows.jsonl:1: \"score\" is 1; expected a list of numbers"},
+	        {triple, "embedding_loss=mse",
+	                "rows.jsonl:1: \"label\" has 3 numbers and the model's vectors have 32; take a "
+	                "teacher"},
+	        {"{\"a\":\"x\",\"b\":\"y\"}", "embedding_loss=mse",
+	                "rows.jsonl:1: embedding_loss needs a teacher's vector in each row; the row has"},
+	        {"{\"a\":\"x\",\"b\":\"y\",\"label\":[[1],[2],[3]]}", "embedding_loss=mse",
+	                "\"label\" has 3 vectors; the row has 2 texts: expected one vector for all, or one"},
+	        {"{\"a\":\"x\",\"label\":[1,NaN]}", "embedding_loss=mse", "rows.jsonl:1"},
+	        {"{\"label\":[1]}", "embedding_loss=mse", "needs a text in a row"},
+	        {"{\"a\":\"x\",\"label\":\"[1, x]\"}", "embedding_loss=mse", "is [1, x]; expected a list"},
+	        {"{\"a\":\"x\",\"label\":[1e300,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+	         "0]}",
+	                "embedding_loss=mse", "rows.jsonl:1: \"label\" is 1e+300; expected a number"},
 	};
 
 	(void)state;
@@ -169,10 +187,76 @@ static void test_no_duplicates(void **state)
 	assert_non_null(strstr(ferry_said(), "batch_sampler=no_duplicates"));
 }
 
+/* Rows with a teacher's vectors; `turn` changes the number in the middle of one. */
+static void teachers_write(const char *name, int count, double turn)
+{
+	struct str rows = {0};
+
+	for (int i = 0; i < count; i++) {
+		str_printf(&rows, "{\"a\":\"q%d\",\"b\":\"p%d\",\"label\":[", i, i % 7);
+		for (int k = 0; k < 32; k++)
+			str_printf(&rows, "%s%.5f", k ? "," : "",
+			        sin(i * 0.7 + k) + (i == count / 2 && k == 16 ? turn : 0));
+		str_add(&rows, "]}\n");
+	}
+	write_file(name, "%s", rows.data);
+	str_free(&rows);
+}
+
+/* Vectors of a teacher train the same from files, on ranks, in pieces and after resuming, which refuses
+ * others. */
+static void test_teacher(void **state)
+{
+	static const char run[] =
+	        "train model=%s/speaker data=%s/teacher.jsonl output_dir=%s/%s "
+	        "eval_data=%s/few.jsonl eval_steps=2 embedding_loss=mse compute_dtype=fp32 max_steps=4 "
+	        "learning_rate=1e-3 save_steps=2 save_total_limit=9 data_cache=%s/cache %s";
+	static const struct {
+		const char *name, *keys;
+	} same[] = {{"t_files", "per_device_train_batch_size=4 data_memory=1MiB"},
+	        {"t_again", "per_device_train_batch_size=4 data_memory=1MiB"}},
+	  near[] = {{"t_pieces", "gradient_accumulation_steps=4 cpu_offload=on"},
+	          {"t_ranks", "per_device_train_batch_size=2 ranks=2"},
+	          {"t_both", "per_device_train_batch_size=1 gradient_accumulation_steps=2 ranks=2 "
+	                     "data_memory=1MiB"}};
+	static const char whole[] = "per_device_train_batch_size=4";
+
+	(void)state;
+	teachers_write("teacher.jsonl", 4000, 0);
+	teachers_write("few.jsonl", 5, 0);
+	assert_ferry(0, NULL, run, work_dir, work_dir, work_dir, "t_whole", work_dir, work_dir, whole);
+	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
+		assert_ferry(0, NULL, run, work_dir, work_dir, work_dir, same[i].name, work_dir, work_dir,
+		        same[i].keys);
+		assert_non_null(strstr(ferry_said(), i ? "of an earlier run" : "rows are in"));
+		same_weights("t_whole", same[i].name);
+	}
+	for (size_t i = 0; i < sizeof(near) / sizeof(*near); i++) {
+		assert_ferry(0, NULL, run, work_dir, work_dir, work_dir, near[i].name, work_dir, work_dir,
+		        near[i].keys);
+		assert_near_losses("t_whole", near[i].name, 4, 1e-5, near[i].name);
+		assert_relative(metric_of(near[i].name, 4, "eval_loss"), metric_of("t_whole", 4, "eval_loss"),
+		        1e-5, near[i].name);
+	}
+	assert_ferry(0, NULL, run, work_dir, work_dir, work_dir, "t_part", work_dir, work_dir, whole);
+	remove_run("t_part/model");
+	remove_run("t_part/checkpoint-000004");
+	assert_ferry(0, NULL, run, work_dir, work_dir, work_dir, "t_part", work_dir, work_dir,
+	        "per_device_train_batch_size=4 resume=auto");
+	same_weights("t_whole", "t_part");
+	remove_run("t_part/model");
+	remove_run("t_part/checkpoint-000004");
+	teachers_write("teacher.jsonl", 4000, 1e-3);
+	assert_ferry(2, NULL, run, work_dir, work_dir, work_dir, "t_part", work_dir, work_dir,
+	        "per_device_train_batch_size=4 resume=auto");
+	assert_non_null(strstr(ferry_said(), "data"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_refusals),
-	        cmocka_unit_test(test_lists), cmocka_unit_test(test_no_duplicates)};
+	        cmocka_unit_test(test_lists), cmocka_unit_test(test_no_duplicates),
+	        cmocka_unit_test(test_teacher)};
 
 	int failed;
 

@@ -27,6 +27,7 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 	        .doc_end = from->doc_end,
 	        .target_row = from->target_rows,
 	        .row = from->doc_row,
+	        .teacher = from->limits.vector_count ? from->teacher : NULL,
 	};
 	for (int i = 0; i < BATCH_OWN_MAX; i++)
 		to->own[i] = from->own[i];

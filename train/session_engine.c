@@ -48,6 +48,12 @@ static int64_t rows_bytes(const struct dataset *d, const struct dataset *other)
 	return dataset_memory_bytes(d) - (other && other->store == d->store ? dataset_store_bytes(d) : 0);
 }
 
+/* Bytes of the teacher's vectors in all micro-batches. */
+static int64_t teacher_bytes(const struct session_rows *r)
+{
+	return r->data ? r->micro_count * micro_batch_teacher_bytes(&r->limits) : 0;
+}
+
 void session_engine_options(const struct session *s, struct engine_options *o)
 {
 	const struct config *c = s->config;
@@ -58,8 +64,8 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	o->pool = s->pool;
 	o->model = s->model;
 	o->side_bytes = side_files_bytes(&s->side);
-	o->rows_bytes =
-	        rows_bytes(s->train.data, NULL) + rows_bytes(s->eval.data, s->train.data) + evaluate_bytes(s);
+	o->rows_bytes = rows_bytes(s->train.data, NULL) + rows_bytes(s->eval.data, s->train.data) +
+	                evaluate_bytes(s) + teacher_bytes(&s->train) + teacher_bytes(&s->eval);
 }
 
 int64_t session_host_bytes(const struct session *s, const struct engine_memory *memory)

@@ -304,7 +304,8 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)
 		str_printf(&text, "%s\n", o->labels.names[i] ? o->labels.names[i] : "");
 	str_printf(&text, "texts %d %d %d\n%s\n%s\n", o->texts.least,
-	        o->texts.needs_score + 2 * o->texts.scores_negatives + 4 * o->texts.scores_sides,
+	        o->texts.needs_score + 2 * o->texts.scores_negatives + 4 * o->texts.scores_sides +
+	                8 * o->texts.is_alone + 16 * o->texts.has_vectors,
 	        o->texts.may_lack_score, o->texts.prompt[0] ? o->texts.prompt[0] : "",
 	        o->texts.prompt[1] ? o->texts.prompt[1] : "");
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)

@@ -27,7 +27,7 @@
  * whole. The assistant's turns have labels, including their end-of-turn token (data/chat/chat_labels.h).
  *
  *  texts              {"anchor", "positive"}, maybe negatives and a score, for an embedder; columns of other
- *                     names by their order
+ *                     names by their order. With a teacher's vectors any number of texts
  *
  * A record with two answers becomes a *pair*: rows 2i (prompt and chosen answer) and 2i + 1 (prompt and
  * rejected answer). Only answers have labels. A pair is kept whole, with a target in each row, or left out.
@@ -81,10 +81,13 @@ enum dataset_alpaca { DATASET_ALPACA_STANFORD, DATASET_ALPACA_STANFORD_NEWLINE, 
 /* Rows of several texts: what the loss needs of them, and its name for messages. */
 struct dataset_texts {
 	const char *wanted_by; /* "embedding_loss=mnrl" */
+	int is_alone;          /* 1: one text is read, whatever else the row has */
 	int least, needs_score;
 	int may_lack_score;    /* 1: rows of more than two texts may, it is 1 then */
 	int scores_sides;      /* 1: scores are 0 or 1 */
 	int scores_negatives;  /* 1: a list, the score of each negative, or of each text behind the first */
+	int has_vectors;       /* 1: a vector of a teacher for all texts, or a list with one for each */
+	int64_t vector_count;  /* its numbers; 0: as many as in the first row */
 	const char *prompt[2]; /* before the first text, before the others; NULL: none */
 };
 
@@ -163,6 +166,7 @@ struct dataset_counts {
 struct dataset {
 	enum dataset_format format; /* the format of the first set */
 	int64_t texts;              /* of a record, each a row; 0: records are no lists of texts */
+	int64_t vector_count;       /* numbers of a teacher's vector that each row has; 0: none has one */
 	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
 	int32_t mask_id, mask_pad_id,
 	        hidden_ids; /* with DATASET_HIDDEN_ONLY: the mask, padding or -1, one past the last id */
@@ -215,16 +219,16 @@ static inline int64_t dataset_row_targets(const struct dataset *d, int64_t row)
 static inline int dataset_row_read(
         struct row_view *view, struct row_buffer *buffer, const struct dataset *d, int64_t row)
 {
-	return row_store_read(view, buffer, d->store, &d->rows[row]);
+	return row_store_read(view, buffer, d->store, &d->rows[row], d->vector_count);
 }
 
 /* Memory of the rows, without files and their pages in the system's cache. */
 int64_t dataset_memory_bytes(const struct dataset *d);
 int64_t dataset_store_bytes(const struct dataset *d); /* the part that parts of a split share */
 
-/* Hash of all ids, lengths and trained flags in order; the same for rows in memory and in files. Reads all
- * rows unless the hash is known. dataset_hash_labels continues *hash with labels that are neither ids nor
- * ignored, and leaves it unchanged if there are none. */
+/* Hash of all ids, lengths, trained flags and vectors in order; the same for rows in memory and in files.
+ * Reads all rows unless the hash is known. dataset_hash_labels continues *hash with labels that are neither
+ * ids nor ignored, and leaves it unchanged if there are none. */
 int dataset_hash(uint64_t *hash, const struct dataset *d);
 int dataset_hash_labels(uint64_t *hash, const struct dataset *d);
 

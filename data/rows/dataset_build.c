@@ -327,8 +327,9 @@ int dataset_builder_append(
 	    is_of_each = b->options->labels.is_of_tokens || hides;
 	int rc = hides ? row_hidden_labels(b, &labels, ids, count, masked) : 0;
 	enum row_labels own = has_own_labels(ids, labels, count) ? ROW_LABELS_OWN : ROW_LABELS_SHARED;
-	int64_t bytes = row_record_bytes(count, own), targets = 0;
 	struct dataset *d = b->d;
+	int64_t bytes = row_record_bytes(count, own, d->vector_count), targets = 0;
+	float *vector;
 
 	rc = rc ? rc : reserve(b, bytes);
 	if (rc || b->is_made)
@@ -337,7 +338,9 @@ int dataset_builder_append(
 		targets += labels ? labels[t] != DATASET_IGNORE : t >= masked;
 	if (d->texts || b->options->pairs == DATASET_REWARDS_ONLY)
 		targets = 1; /* its vector */
-	row_record_write(d->store->memory + b->record_bytes, ids, labels, count, masked, own);
+	vector = row_record_write(d->store->memory + b->record_bytes, ids, labels, count, masked, own);
+	if (d->vector_count)
+		memcpy(vector, b->vector, (size_t)d->vector_count * sizeof(*vector));
 	b->entries[b->entry_count++] = (struct row_entry){.start_bytes = b->written_bytes + b->record_bytes,
 	        .token_count = (int32_t)count,
 	        .target_count = (int32_t)targets};

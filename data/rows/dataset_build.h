@@ -16,7 +16,8 @@ struct pair;
 struct token_list;
 
 struct dataset_builder {
-	float margin; /* of the pair, with DATASET_REWARDS_ONLY */
+	float margin;        /* of the pair, with DATASET_REWARDS_ONLY */
+	const float *vector; /* [d->vector_count] of the next row */
 	struct dataset *d;
 	const struct dataset_options *options;
 	const struct row_names *names;

@@ -31,7 +31,7 @@ static void bits_add(struct bits *b, const struct row_view *v)
 	}
 }
 
-enum part { PART_IDS, PART_STARTS, PART_TRAINED, PART_LABELS };
+enum part { PART_IDS, PART_STARTS, PART_TRAINED, PART_VECTORS, PART_LABELS };
 
 /* Hashes labels. Before the first label that is neither its id nor DATASET_IGNORE, ids stand for labels. */
 static void labels_add(XXH3_state_t *state, const struct row_view *v, int *begun)
@@ -69,6 +69,8 @@ static int add_part(struct bits *b, const struct dataset *d, enum part part, int
 			XXH3_64bits_update(b->state, v.ids, (size_t)v.token_count * sizeof(*v.ids));
 		else if (part == PART_TRAINED)
 			bits_add(b, &v);
+		else if (part == PART_VECTORS)
+			XXH3_64bits_update(b->state, v.vector, (size_t)d->vector_count * sizeof(*v.vector));
 		else
 			labels_add(b->state, &v, &begun);
 	}
@@ -117,7 +119,7 @@ int dataset_hash(uint64_t *hash, const struct dataset *d)
 		*hash = d->content_hash;
 		return 0;
 	}
-	return hash_parts(hash, d, PART_IDS, PART_TRAINED, &has_own);
+	return hash_parts(hash, d, PART_IDS, d->vector_count ? PART_VECTORS : PART_TRAINED, &has_own);
 }
 
 int dataset_hash_labels(uint64_t *hash, const struct dataset *d)

@@ -47,14 +47,19 @@ void row_buffer_free(struct row_buffer *b)
 	*b = (struct row_buffer){0};
 }
 
-int64_t row_record_bytes(int64_t token_count, enum row_labels labels)
+/* Of the trained flags. */
+static int64_t flags_bytes(int64_t token_count)
 {
-	int64_t bits = ((token_count + 7) / 8 + 3) / 4 * 4;
-
-	return 4 + 4 * token_count * (labels == ROW_LABELS_OWN ? 2 : 1) + bits;
+	return ((token_count + 7) / 8 + 3) / 4 * 4;
 }
 
-void row_record_write(void *record, const int32_t *ids, const int32_t *labels, int64_t token_count,
+int64_t row_record_bytes(int64_t token_count, enum row_labels labels, int64_t vector_count)
+{
+	return 4 + 4 * token_count * (labels == ROW_LABELS_OWN ? 2 : 1) + flags_bytes(token_count) +
+	       4 * vector_count;
+}
+
+float *row_record_write(void *record, const int32_t *ids, const int32_t *labels, int64_t token_count,
         int64_t masked, enum row_labels own)
 {
 	uint32_t *head = record;
@@ -69,10 +74,11 @@ void row_record_write(void *record, const int32_t *ids, const int32_t *labels, i
 		at += token_count;
 	}
 	trained = (uint8_t *)at;
-	memset(trained, 0, (size_t)((token_count + 7) / 8 + 3) / 4 * 4);
+	memset(trained, 0, (size_t)flags_bytes(token_count));
 	for (int64_t t = 0; t < token_count; t++)
 		if (labels ? labels[t] != DATASET_IGNORE : t >= masked)
 			trained[t / 8] |= (uint8_t)(1 << t % 8);
+	return (float *)(void *)(trained + flags_bytes(token_count));
 }
 
 static uint32_t checksum(const void *record, int64_t len_bytes)
@@ -116,13 +122,15 @@ int row_store_replace(const struct row_store *s, const struct row_store *from)
 }
 
 /* Reads the maximum size of the record: only its first word says whether it has its own labels. */
-static int read_record(struct row_buffer *b, const struct row_store *s, const struct row_entry *e)
+static int read_record(
+        struct row_buffer *b, const struct row_store *s, const struct row_entry *e, int64_t vector_count)
 {
-	int64_t most = row_record_bytes(e->token_count, ROW_LABELS_OWN), len;
+	int64_t most = row_record_bytes(e->token_count, ROW_LABELS_OWN, vector_count), len;
 	int rc;
 
 	if (e->start_bytes < 0 || e->token_count < 1 ||
-	        e->start_bytes > s->len_bytes - row_record_bytes(e->token_count, ROW_LABELS_SHARED))
+	        e->start_bytes >
+	                s->len_bytes - row_record_bytes(e->token_count, ROW_LABELS_SHARED, vector_count))
 		return damaged(s);
 	if (most > s->len_bytes - e->start_bytes)
 		most = s->len_bytes - e->start_bytes;
@@ -138,28 +146,28 @@ static int read_record(struct row_buffer *b, const struct row_store *s, const st
 	if (rc)
 		return rc;
 	len = row_record_bytes(
-	        e->token_count, *(uint32_t *)b->block & 1 ? ROW_LABELS_OWN : ROW_LABELS_SHARED);
+	        e->token_count, *(uint32_t *)b->block & 1 ? ROW_LABELS_OWN : ROW_LABELS_SHARED, vector_count);
 	if (len > most || (*(uint32_t *)b->block & ~1u) != checksum(b->block, len))
 		return damaged(s);
 	return 0;
 }
 
 int row_store_read(struct row_view *view, struct row_buffer *buffer, const struct row_store *s,
-        const struct row_entry *entry)
+        const struct row_entry *entry, int64_t vector_count)
 {
 	const uint8_t *record = s->memory ? s->memory + entry->start_bytes : NULL;
 	const int32_t *words;
 	int own;
 
 	if (!record) {
-		int rc = read_record(buffer, s, entry);
+		int rc = read_record(buffer, s, entry, vector_count);
 
 		if (rc && rc != ERR_NOMEM) {
 			discard(s);
 			rc = s->mend ? s->mend(s->mend_context, s)
 			             : err_reword(
 			                       rc, "%s; ferry makes it again at its next start", err_text());
-			if (!rc && (rc = read_record(buffer, s, entry)) && rc != ERR_NOMEM)
+			if (!rc && (rc = read_record(buffer, s, entry, vector_count)) && rc != ERR_NOMEM)
 				rc = err_reword(
 				        rc, "%s again; set data_cache to another directory", err_text());
 		}
@@ -173,5 +181,6 @@ int row_store_read(struct row_view *view, struct row_buffer *buffer, const struc
 	        .ids = words,
 	        .labels = own ? words + entry->token_count : NULL,
 	        .trained = (const uint8_t *)(words + entry->token_count * (own ? 2 : 1))};
+	view->vector = (const float *)(const void *)(view->trained + flags_bytes(entry->token_count));
 	return 0;
 }

@@ -6,6 +6,7 @@
  *     int32   ids[count]
  *     int32   labels[count], only if a label is neither DATASET_IGNORE nor the token's id
  *     bits    trained[count], in whole bytes, padded with zeros: the label is not DATASET_IGNORE
+ *     float   vector[vector_count], the same number in all records of a data set; mostly 0
  *
  * An index has the start of each record. Records and index are written once, front to back, and only read
  * afterwards, by any thread. Records of a file are read into a buffer (pread), so memory holds one row, not
@@ -54,6 +55,7 @@ struct row_view {
 	const int32_t *ids;
 	const int32_t *labels; /* NULL: each is its id, or DATASET_IGNORE */
 	const uint8_t *trained;
+	const float *vector; /* [vector_count] */
 };
 
 /* Zero-initialise; for one thread. */
@@ -65,7 +67,7 @@ void row_buffer_free(struct row_buffer *b);
 
 /* 0, ERR_NOMEM, ERR_IO (also for a damaged file). */
 int row_store_read(struct row_view *view, struct row_buffer *buffer, const struct row_store *s,
-        const struct row_entry *entry);
+        const struct row_entry *entry, int64_t vector_count);
 
 /* The label at a position, not shifted. */
 static inline int32_t row_label(const struct row_view *v, int64_t position)
@@ -81,10 +83,11 @@ int row_store_replace(const struct row_store *s, const struct row_store *from);
 /* ---- writing ---- */
 
 enum row_labels { ROW_LABELS_SHARED, ROW_LABELS_OWN };
-int64_t row_record_bytes(int64_t token_count, enum row_labels labels);
+int64_t row_record_bytes(int64_t token_count, enum row_labels labels, int64_t vector_count);
 
-/* Writes a record; labels NULL: the first `masked` are DATASET_IGNORE and the others the ids. */
-void row_record_write(void *record, const int32_t *ids, const int32_t *labels, int64_t token_count,
+/* Writes a record without its vector, and returns where that goes; labels NULL: the first `masked` are
+ * DATASET_IGNORE and the others the ids. */
+float *row_record_write(void *record, const int32_t *ids, const int32_t *labels, int64_t token_count,
         int64_t masked, enum row_labels own);
 
 /* Puts the checksum into a record for a file. */

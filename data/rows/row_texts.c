@@ -19,7 +19,7 @@ struct texts_record {
 	const json_t *text[TEXTS_MAX];
 	int64_t count;
 	const char *score_key;
-	const json_t *score;
+	const json_t *score; /* or vectors */
 };
 
 /* sentence-transformers takes a column with one of these names for the label. */
@@ -75,14 +75,14 @@ static int texts_find(struct texts_record *r, struct dataset_builder *b, const j
 	const json_t *value;
 	int rc = 0;
 
-	if (b->options->texts.least == 1)
+	if (b->options->texts.is_alone)
 		return only_find(r, b, record);
 	r->score = row_field(b->names, record, ROW_FIELD_SCORE, &r->score_key);
 	if (named[ROW_FIELD_SCORE] && !r->score)
 		return dataset_builder_missing(b, record, ROW_FIELD_SCORE);
 	if (named[ROW_FIELD_ANCHOR] || named[ROW_FIELD_POSITIVE] || named[ROW_FIELD_NEGATIVE]) {
 		rc = take_field(r, b, record, ROW_FIELD_ANCHOR);
-		if (!rc)
+		if (!rc && (named[ROW_FIELD_POSITIVE] || b->options->texts.least > 1))
 			rc = take_field(r, b, record, ROW_FIELD_POSITIVE);
 		if (!rc && named[ROW_FIELD_NEGATIVE])
 			rc = take_field(r, b, record, ROW_FIELD_NEGATIVE);
@@ -101,6 +101,10 @@ static int texts_check(const struct texts_record *r, struct dataset_builder *b, 
 	char columns[ROW_COLUMNS_BYTES];
 
 	row_columns(columns, record);
+	if (r->count < b->options->texts.least && b->options->texts.least == 1)
+		return err_set(ERR_INPUT,
+		        "%s: %s needs a text in a row; the row has %s; name it with field_anchor", b->where,
+		        b->options->texts.wanted_by, columns);
 	if (r->count < b->options->texts.least)
 		return err_set(ERR_INPUT,
 		        "%s: %s needs %d texts in a row, an anchor, a positive%s; the row has %s; name them "
@@ -121,9 +125,10 @@ static int texts_check(const struct texts_record *r, struct dataset_builder *b, 
 		        b->where, (long long)r->count, (long long)b->d->texts);
 	if (b->options->texts.needs_score && !r->score && !(b->options->texts.may_lack_score && r->count > 2))
 		return err_set(ERR_INPUT,
-		        "%s: %s needs a score in each row; the row has %s; set field_score to the column "
+		        "%s: %s needs a %s in each row; the row has %s; set field_score to the column "
 		        "that holds it",
-		        b->where, b->options->texts.wanted_by, columns);
+		        b->where, b->options->texts.wanted_by,
+		        b->options->texts.has_vectors ? "teacher's vector" : "score", columns);
 	return 0;
 }
 
@@ -152,12 +157,83 @@ static int margins_read(float *score, const struct texts_record *r, const struct
 	return rc;
 }
 
+/* ---- vectors of a teacher ---- */
+
+/* One vector: as long as the model's, and as those of earlier rows. */
+static int vector_read(
+        float *vector, int64_t *count, const struct dataset_builder *b, const char *key, const json_t *value)
+{
+	int64_t found = (int64_t)json_array_size(value), wanted = b->options->texts.vector_count;
+	int rc = 0;
+
+	if (!json_is_array(value) || (!found && !wanted))
+		return row_value_refuse(b, key, value, "a list of numbers, the teacher's vector");
+	if (wanted && found != wanted)
+		return err_set(ERR_INPUT,
+		        "%s: \"%s\" has %lld numbers and the model's vectors have %lld; take a teacher whose "
+		        "vectors have as many",
+		        b->where, key, (long long)found, (long long)wanted);
+	if (*count && found != *count)
+		return err_set(ERR_INPUT,
+		        "%s: \"%s\" has %lld numbers and earlier vectors have %lld; all must have the same",
+		        b->where, key, (long long)found, (long long)*count);
+	*count = found;
+	for (int64_t i = 0; vector && i < found && !rc; i++)
+		rc = row_number_read(&vector[i], b, key, json_array_get(value, (size_t)i));
+	return rc;
+}
+
+/* Those of each text, [r->count, b->d->vector_count]; mem_free. One vector is for all texts. */
+static int vectors_take(
+        float **vectors, struct dataset_builder *b, const struct texts_record *r, const json_t *value)
+{
+	const json_t *first = json_array_get(value, 0);
+	int is_of_each = json_is_array(first);
+	int64_t count = b->d->vector_count;
+	int rc = 0;
+
+	if (is_of_each && (int64_t)json_array_size(value) != r->count)
+		return err_set(ERR_INPUT,
+		        "%s: \"%s\" has %zu vectors; the row has %lld text%s: expected one vector for all, "
+		        "or "
+		        "one for each",
+		        b->where, r->score_key, json_array_size(value), (long long)r->count,
+		        plural_s(r->count));
+	rc = vector_read(NULL, &count, b, r->score_key, is_of_each ? first : value);
+	if (rc)
+		return rc;
+	*vectors = mem_alloc((size_t)(r->count * count), sizeof(**vectors));
+	if (!*vectors)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < r->count && !rc; i++)
+		rc = vector_read(*vectors + i * count, &count, b, r->score_key,
+		        is_of_each ? json_array_get(value, (size_t)i) : value);
+	b->d->vector_count = rc ? b->d->vector_count : count;
+	return rc;
+}
+
+/* The column may be a text, as a cell of CSV. */
+static int vectors_read(float **vectors, struct dataset_builder *b, const struct texts_record *r)
+{
+	const char *text = json_string_value(r->score);
+	json_t *list = NULL;
+	int rc = text ? json_parse_exact(&list, r->score_key, text, json_string_length(r->score), 1) : 0;
+
+	if (rc == ERR_INPUT)
+		rc = row_value_refuse(b, r->score_key, r->score, "a list of numbers, the teacher's vector");
+	rc = rc ? rc : vectors_take(vectors, b, r, text ? list : r->score);
+	json_decref(list);
+	return rc;
+}
+
+/* ---- scores ---- */
+
 /* The score of each text, 0 for those that have none. */
 static int scores_read(float *score, const struct texts_record *r, const struct dataset_builder *b)
 {
 	int rc;
 
-	if (!b->options->texts.needs_score)
+	if (!b->options->texts.needs_score || b->options->texts.has_vectors)
 		return 0;
 	if (!r->score) {
 		score[0] = 1; /* texts_check has seen that it may be missing */
@@ -194,39 +270,54 @@ static int encode(struct dataset_builder *b, struct token_list *ids, const json_
 	return rc;
 }
 
-int row_texts_read(struct dataset_builder *b, const json_t *record)
+/* Appends the record's texts as rows. */
+static int texts_add(struct dataset_builder *b, const struct texts_record *r, const float *vectors)
 {
-	struct texts_record r = {0};
 	int64_t end[TEXTS_MAX + 1] = {0}, dropped = b->d->counts.dropped;
 	float score[TEXTS_MAX] = {0};
-	int rc = dataset_builder_need_tokenizer(b);
+	int rc = scores_read(score, r, b);
 
-	if (!rc)
-		rc = texts_find(&r, b, record);
-	if (!rc)
-		rc = texts_check(&r, b, record);
-	if (!rc)
-		rc = scores_read(score, &r, b);
-	for (int64_t i = 0; i < r.count && !rc; i++) {
-		dataset_builder_note_read(b, r.key[i]);
-		rc = encode(b, b->ids, r.text[i], b->options->texts.prompt[i > 0]);
+	for (int64_t i = 0; i < r->count && !rc; i++) {
+		dataset_builder_note_read(b, r->key[i]);
+		rc = encode(b, b->ids, r->text[i], b->options->texts.prompt[i > 0]);
 		end[i + 1] = b->ids->count;
 		if (!rc && end[i + 1] == end[i])
 			rc = err_set(
-			        ERR_INPUT, "%s: \"%s\" has no tokens; remove the row", b->where, r.key[i]);
+			        ERR_INPUT, "%s: \"%s\" has no tokens; remove the row", b->where, r->key[i]);
 	}
-	if (r.score && b->options->texts.needs_score)
-		dataset_builder_note_read(b, r.score_key);
+	if (r->score && b->options->texts.needs_score)
+		dataset_builder_note_read(b, r->score_key);
 	if (rc || b->d->counts.dropped > dropped) {
 		b->d->counts.dropped = dropped + (b->d->counts.dropped > dropped);
 		return rc;
 	}
 	b->seen |= 1u << ROW_FIELD_ANCHOR | 1u << ROW_FIELD_POSITIVE | 1u << ROW_FIELD_NEGATIVE |
 	           1u << ROW_FIELD_SCORE;
-	b->d->texts = r.count;
-	for (int64_t i = 0; i < r.count && !rc; i++)
+	b->d->texts = r->count;
+	for (int64_t i = 0; i < r->count && !rc; i++) {
+		b->vector = vectors ? vectors + i * b->d->vector_count : NULL;
 		rc = dataset_builder_add_text(
 		        b, b->ids->ids + end[i], end[i + 1] - end[i], score[i], end[i + 1] - end[i]);
+	}
+	b->vector = NULL;
+	return rc;
+}
+
+int row_texts_read(struct dataset_builder *b, const json_t *record)
+{
+	struct texts_record r = {0};
+	float *vectors = NULL;
+	int rc = dataset_builder_need_tokenizer(b);
+
+	if (!rc)
+		rc = texts_find(&r, b, record);
+	if (!rc)
+		rc = texts_check(&r, b, record);
+	if (!rc && b->options->texts.has_vectors)
+		rc = vectors_read(&vectors, b, &r);
+	if (!rc)
+		rc = texts_add(b, &r, vectors);
+	mem_free(vectors);
 	return rc;
 }
 

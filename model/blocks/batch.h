@@ -27,6 +27,7 @@ struct host_batch {
 	int64_t tokens, targets, documents;
 	const int32_t *id, *position, *doc_start, *doc_end, *target_row;
 	const void *own[BATCH_OWN_MAX]; /* NULL: nobody reads it */
+	const float *teacher;           /* [documents, width of a vector]; NULL: none */
 	double share; /* 1 / the step's micro-batches with tokens, on all ranks; 0: unknown */
 	/* The keys of noise follow from a number of the step and the data's row of each document. */
 	uint64_t noise;

@@ -8,6 +8,7 @@ labels are float32, the arithmetic is float64. A case has the options, the mean 
 are MatryoshkaLoss over the loss.
 """
 import json
+import math
 import warnings
 from pathlib import Path
 
@@ -77,6 +78,7 @@ MAKERS = {
     "online_contrastive": distances(L.OnlineContrastiveLoss),
     "triplet": triplet,
     "margin_mse": lambda m, o: L.MarginMSELoss(m, similarity_fct=pairwise(o, "dot")),
+    "mse": lambda m, o: L.MSELoss(m),
 }
 ALL = ["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
 
@@ -111,6 +113,10 @@ def cases():
     yield {"loss": "margin_mse", "each": 3, "labels": SCORES}
     yield {"loss": "margin_mse", "each": 4, "labels": [[s, -s] for s in SCORES]}
     yield {"loss": "margin_mse", "each": 4, "labels": [[1, s, -s] for s in SCORES], "similarity": "cosine"}
+    teacher = [[round(math.cos(0.6 * i + 1.1 * k), 3) for k in range(10)] for i in range(ROWS * 3)]
+    yield {"loss": "mse", "each": 1, "labels": teacher[:ROWS]}
+    yield {"loss": "mse", "each": 3, "labels": teacher[:ROWS]}
+    yield {"loss": "mse", "each": 3, "labels": [teacher[3 * i:3 * i + 3] for i in range(ROWS)]}
     dims = {"dims": [3, 10, 6], "weights": [0.5, 1.0, 2.0]}
     yield {"loss": "mnrl", "each": 3, "dims": [10, 6, 3]}
     yield {"loss": "mnrl", "each": 3, "directions": ALL, **dims}

@@ -49,6 +49,12 @@ def runs(rows):
            "embedding_loss=margin_mse")
     yield ("triplet_matryoshka", triples, lambda m: L.MatryoshkaLoss(m, L.TripletLoss(m, triplet_margin=0.7), **dims),
            "embedding_loss=triplet embedding_margin=0.7 matryoshka_dims=48,32,16 matryoshka_weights=1,1,0.5")
+    yield ("mse", [{"anchor": r["anchor"], "positive": r["positive"], "label": vector(i, 0)} for i, r in enumerate(rows)],
+           L.MSELoss, "embedding_loss=mse")
+    yield ("mse_one", [{"anchor": r["anchor"], "label": vector(i, 0)} for i, r in enumerate(rows)], L.MSELoss,
+           "embedding_loss=mse")
+    yield ("mse_each", [{**r, "label": [vector(i, k) for k in range(3)]} for i, r in enumerate(triples)], L.MSELoss,
+           "embedding_loss=mse")
     yield "symmetric_mnrl", triples, L.MultipleNegativesSymmetricRankingLoss, "embedding_loss=symmetric_mnrl"
     yield "cosent", pairs, L.CoSENTLoss, "embedding_loss=cosent"
     yield "cosine", pairs, L.CosineSimilarityLoss, "embedding_loss=cosine"

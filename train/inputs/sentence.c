@@ -112,6 +112,7 @@ void sentence_rows(struct dataset_options *o, const struct sentence_dir *s, cons
 
 		o->texts.prompt[i] = named ? named : o->texts.prompt[i];
 	}
+	o->texts.vector_count = o->texts.has_vectors ? s->width : 0;
 	if (s->max_tokens < 1 || (o->max_length_tokens && o->max_length_tokens <= s->max_tokens))
 		return;
 	if (config_was_set(c, "max_length") && c->verb == VERB_TRAIN)
