@@ -55,11 +55,6 @@ static void *plane_at(void *context, int tensor, enum plane plane, int64_t first
 	return engine_plane_at(context, tensor, plane, first, count);
 }
 
-static const struct weight_format *plane_format(void *context, int tensor)
-{
-	return unit_map_format(engine_units(context), tensor);
-}
-
 /* The frozen matrices of an adapter's run; what else there is trains. */
 static void matrices_quantize(struct model *model)
 {
@@ -111,8 +106,9 @@ static int load_once(struct load_bench *b)
 	struct plane_sink sink = {.context = b->engine,
 	        .write = plane_write,
 	        .at = plane_at,
-	        .format = b->files.kind == LOAD_NF4 ? plane_format : NULL,
-	        .is_zero = 1};
+	        .is_zero = 1,
+	        .keeps_formats = b->files.kind == LOAD_NF4,
+	        .compute_dtype = engine_units(b->engine)->compute_dtype};
 	struct checkpoint *checkpoint = NULL;
 	struct hf_import *import = NULL;
 	int rc;

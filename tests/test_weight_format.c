@@ -126,15 +126,13 @@ static int sink_write(
 	return engine_write(context, tensor, plane, first, count, src);
 }
 
-static const struct weight_format *sink_format(void *context, int tensor)
-{
-	return unit_map_format(engine_units(context), tensor);
-}
-
 static void values_write(struct engine *e, struct values *v)
 {
-	const struct plane_sink sink = {
-	        .context = e, .write = sink_write, .format = sink_format, .is_zero = 1};
+	const struct plane_sink sink = {.context = e,
+	        .write = sink_write,
+	        .is_zero = 1,
+	        .keeps_formats = 1,
+	        .compute_dtype = engine_units(e)->compute_dtype};
 	struct weights_target target;
 
 	weights_target_open(&target, &sink, v->model);
@@ -345,8 +343,11 @@ static void file_compare(const struct weight_format *format)
 		policy.offload_params = policy.offload_optimizer = i ? HOME_DEVICE : HOME_HOST;
 		engine_make(&e[i], &o[i], model, &policy);
 		if (i) {
-			const struct plane_sink sink = {
-			        .context = e[i], .write = sink_write, .format = sink_format, .is_zero = 1};
+			const struct plane_sink sink = {.context = e[i],
+			        .write = sink_write,
+			        .is_zero = 1,
+			        .keeps_formats = 1,
+			        .compute_dtype = engine_units(e[i])->compute_dtype};
 
 			check_ok(hf_import_load(import, &sink, NULL, 0, o[i].pool));
 		} else {

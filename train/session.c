@@ -527,25 +527,18 @@ int session_start_engine(struct session *s)
 	return engine_start(s->engine);
 }
 
-static int weights_draw(struct session *s)
+static int weights_draw(
+        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
 {
-	struct plane_range *ranges = NULL;
-	struct plane_sink sink;
-	int64_t range_count = 0;
-	int rc = planes_held(&ranges, &range_count, engine_units(s->engine), PLANES_LOAD);
+	const struct session *s = context;
 
-	planes_sink(&sink, s->engine);
-	if (!rc)
-		rc = fresh_weights_load(
-		        s->model, (uint64_t)s->config->seed, &sink, ranges, range_count, s->pool);
-	mem_free(ranges);
-	return rc;
+	return fresh_weights_load(s->model, (uint64_t)s->config->seed, sink, ranges, range_count, s->pool);
 }
 
 int session_load_weights(struct session *s)
 {
 	int rc = s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
-	                 ? world_agree(weights_draw(s))
+	                 ? world_agree(planes_load(s->engine, weights_draw, s))
 	                 : ranks_load(s->engine, s->config, session_read_weights, s);
 
 	if (!session_rounds(s) && !session_needs_files(s)) {

@@ -47,12 +47,14 @@ struct plane_sink {
 	/* Returns the host address of these elements if they are contiguous in host memory; any thread fills
 	 * them. NULL: use write. The callback may be NULL. */
 	void *(*at)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count);
-	/* The format in which the owner keeps the tensor's weights; it takes only its planes. NULL: fp32. */
-	const struct weight_format *(*format)(void *context, int tensor);
 	/* Elements of a range that are in the same piece as its first one: scales of scales are written
 	 * piece by piece. NULL: all are. */
 	int64_t (*run)(void *context, int tensor, int64_t first_element, int64_t count);
 	int is_zero; /* 1: planes are zero at first, so the transfer may skip zeros */
+	/* 1: the owner keeps frozen weights in their formats for stages that compute in compute_dtype
+	 * (model_tensor_format), and takes only the planes of these. 0: it keeps all as fp32. */
+	int keeps_formats;
+	enum dtype compute_dtype;
 };
 
 /* Elements [first, first + count) of one tensor. */
@@ -60,5 +62,9 @@ struct plane_range {
 	int tensor;
 	int64_t first, count;
 };
+
+/* Whoever reads ranges of weights into a sink, with any number of threads. 0 or ERR_*. */
+typedef int plane_fill(
+        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count);
 
 #endif

@@ -75,7 +75,9 @@ static int split(enum format format, uint16_t *hi, int16_t *lo, const void *src,
 
 const struct weight_format *weights_kept(const struct weights_target *t, int tensor)
 {
-	return t->sink->format ? t->sink->format(t->sink->context, tensor) : &weight_formats[WEIGHT_FP32];
+	return t->sink->keeps_formats
+	               ? model_tensor_format(&t->model->tensors[tensor], t->sink->compute_dtype)
+	               : &weight_formats[WEIGHT_FP32];
 }
 
 /* Whether the sink takes the low half of numbers in this format. */

@@ -21,11 +21,6 @@ static void *plane_at(void *context, int tensor, enum plane plane, int64_t first
 	return engine_plane_at(context, tensor, plane, first, count);
 }
 
-static const struct weight_format *format_of(void *context, int tensor)
-{
-	return unit_map_format(engine_units(context), tensor);
-}
-
 static int64_t run_of(void *context, int tensor, int64_t first, int64_t count)
 {
 	return unit_map_run(engine_units(context), tensor, first, count);
@@ -36,9 +31,10 @@ void planes_sink(struct plane_sink *sink, struct engine *e)
 	*sink = (struct plane_sink){.context = e,
 	        .write = write_plane,
 	        .at = plane_at,
-	        .format = format_of,
 	        .run = run_of,
-	        .is_zero = 1};
+	        .is_zero = 1,
+	        .keeps_formats = 1,
+	        .compute_dtype = engine_units(e)->compute_dtype};
 }
 
 static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
@@ -127,4 +123,18 @@ int planes_held(struct plane_range **out, int64_t *range_count, const struct uni
 	}
 	*out = ranges;
 	return 0;
+}
+
+int planes_load(struct engine *e, plane_fill *fill, void *context)
+{
+	struct plane_range *ranges = NULL;
+	struct plane_sink sink;
+	int64_t range_count = 0;
+	int rc = planes_held(&ranges, &range_count, engine_units(e), PLANES_LOAD);
+
+	planes_sink(&sink, e);
+	if (!rc)
+		rc = fill(context, &sink, ranges, range_count);
+	mem_free(ranges);
+	return rc;
 }

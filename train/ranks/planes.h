@@ -29,4 +29,7 @@ enum planes_purpose { PLANES_LOAD, PLANES_READ, PLANES_WRITE };
 int planes_held(struct plane_range **ranges, int64_t *range_count, const struct unit_map *map,
         enum planes_purpose purpose);
 
+/* Fills this rank's ranges of a new engine. */
+int planes_load(struct engine *e, plane_fill *fill, void *context);
+
 #endif

@@ -150,13 +150,6 @@ static void *scatter_at(void *context, int tensor, enum plane plane, int64_t fir
 	return s->copies > 1 ? NULL : s->own.at(s->own.context, tensor, plane, first, count);
 }
 
-static const struct weight_format *scatter_format(void *context, int tensor)
-{
-	const struct scatter *s = context;
-
-	return s->own.format(s->own.context, tensor);
-}
-
 static int64_t scatter_run(void *context, int tensor, int64_t first, int64_t count)
 {
 	const struct scatter *s = context;
@@ -205,14 +198,15 @@ static int scatter_end(struct scatter *s)
 	return rc;
 }
 
-static int scatter_all(struct scatter *s, ranks_fill *fill, void *context)
+static int scatter_all(struct scatter *s, plane_fill *fill, void *context)
 {
 	const struct plane_sink sink = {.context = s,
 	        .write = scatter_write,
 	        .at = scatter_at,
-	        .format = scatter_format,
 	        .run = scatter_run,
-	        .is_zero = s->own.is_zero};
+	        .is_zero = s->own.is_zero,
+	        .keeps_formats = s->own.keeps_formats,
+	        .compute_dtype = s->own.compute_dtype};
 	struct plane_range *ranges = NULL;
 	int64_t range_count = 0;
 	struct err why = {0};
@@ -294,21 +288,7 @@ static int peak_report(int64_t begin_ns)
 	return rc;
 }
 
-static int load_own(struct engine *e, ranks_fill *fill, void *context)
-{
-	struct plane_range *ranges = NULL;
-	struct plane_sink sink;
-	int64_t range_count = 0;
-	int rc = planes_held(&ranges, &range_count, engine_units(e), PLANES_LOAD);
-
-	planes_sink(&sink, e);
-	if (!rc)
-		rc = fill(context, &sink, ranges, range_count);
-	mem_free(ranges);
-	return rc;
-}
-
-static int load_by_rank0(struct engine *e, enum adamw_state state, ranks_fill *fill, void *context)
+static int load_by_rank0(struct engine *e, enum adamw_state state, plane_fill *fill, void *context)
 {
 	struct scatter scatter = {.map = engine_units(e), .state = state};
 	const struct world *w = world_self();
@@ -325,15 +305,15 @@ static int load_by_rank0(struct engine *e, enum adamw_state state, ranks_fill *f
 	return rc;
 }
 
-int ranks_load(struct engine *e, const struct config *c, ranks_fill *fill, void *context)
+int ranks_load(struct engine *e, const struct config *c, plane_fill *fill, void *context)
 {
 	int64_t begin_ns = clock_now_ns();
 	int rc;
 
 	if (world_self()->size == 1)
-		return load_own(e, fill, context);
+		return planes_load(e, fill, context);
 	rc = c->load == CONFIG_LOAD_RANK0_ONLY ? load_by_rank0(e, planes_state(c), fill, context)
-	                                       : load_own(e, fill, context);
+	                                       : planes_load(e, fill, context);
 	rc = world_agree(rc);
 	return rc ? rc : peak_report(begin_ns);
 }

@@ -12,11 +12,7 @@
 #include "config/config.h"
 #include "offload/engine.h"
 
-/* Reads these ranges into the sink, with any number of threads. */
-typedef int ranks_fill(
-        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count);
-
 /* With load=rank0_only it is collective: only rank 0 calls `fill`, and all ranks return the same code. */
-int ranks_load(struct engine *e, const struct config *c, ranks_fill *fill, void *context);
+int ranks_load(struct engine *e, const struct config *c, plane_fill *fill, void *context);
 
 #endif
