@@ -23,6 +23,7 @@
 #define FERRY_OFFLOAD_PLAN_H
 
 #include "device/device.h"
+#include "model/acts_level.h"
 #include "objective/objective.h"
 #include "offload/unit.h"
 #include "optim/plane.h"
@@ -48,6 +49,9 @@ struct plan_policy {
 	 * backward, so that they are not computed again. They are spread evenly over those that backward
 	 * reaches and that do not keep them; experts in parts are not among them. */
 	int hosted_blocks;
+	/* How much of their activations the kept blocks have, and the hosted ones (model/acts_level.h). The
+	 * rest is computed again. */
+	enum acts_level kept_level, hosted_level;
 	enum activation_policy activations;
 	enum visit_order order;
 	enum backward_prefetch backward_prefetch;
@@ -143,6 +147,7 @@ enum plan_space {
 	ROLE(X, "x")                                                                                         \
 	ROLE(Y, "y")                                                                                         \
 	ROLE(ACTS, "acts")                                                                                   \
+	ROLE(KEPT, "kept acts")                                                                              \
 	ROLE(SCRATCH, "scratch")                                                                             \
 	ROLE(DX, "dx")                                                                                       \
 	ROLE(BATCH, "batch")                                                                                 \
@@ -246,8 +251,9 @@ struct plan_op {
 	enum plan_op_kind kind;
 	enum queue_kind queue;
 	int unit, stage, micro; /* -1 if it has no meaning */
-	int first;   /* ACCUMULATE, HEAD, BACKWARD: the first of a sum; it writes instead of adding */
-	int updates; /* 1: part of the updates of the step before; skipped if there are none */
+	int first; /* ACCUMULATE, HEAD, BACKWARD: the first of a sum; it writes instead of adding */
+	enum acts_level level; /* FORWARD, RECOMPUTE, BACKWARD: what is in their KEPT */
+	int updates;           /* 1: part of the updates of the step before; skipped if there are none */
 	int first_arg, arg_count;
 	int first_wait, wait_count;
 	int signals; /* 1: another queue waits for it */

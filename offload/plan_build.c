@@ -154,14 +154,16 @@ static int builder_alloc(struct builder *b)
 	b->acts_spilled = ints_alloc(slots, -1);
 	b->spilling = -1;
 	b->acts = ints_alloc(micros, -1);
+	b->kept = ints_alloc(micros, -1);
 	b->dx = ints_alloc(micros, -1);
 	b->value = ints_alloc(b->model->config.value_count * micros + 1, -1);
 	b->value_grad = ints_alloc(b->model->config.value_count * micros + 1, -1);
+	b->group_acts = mem_alloc((size_t)b->group_count, sizeof(*b->group_acts));
 	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
 	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
 	        !b->state.tally || !b->state.tally_host || !b->state.cache || !b->x || !b->spilled ||
-	        !b->acts_kept || !b->acts_spilled || !b->acts || !b->dx || !b->value || !b->value_grad ||
-	        !b->units)
+	        !b->acts_kept || !b->acts_spilled || !b->acts || !b->kept || !b->dx || !b->value ||
+	        !b->value_grad || !b->group_acts || !b->units)
 		return ERR_NOMEM;
 	for (int u = 0; u < units; u++)
 		b->units[u] = (struct unit_listing){
@@ -191,7 +193,10 @@ static int builder_open(struct builder *b, struct plan *p)
 	rc = builder_alloc(b);
 	if (!rc)
 		rc = train_find(b);
-	return rc ? rc : visits_find(b);
+	if (rc)
+		return rc;
+	group_acts_find(b);
+	return visits_find(b);
 }
 
 static void builder_close(struct builder *b)
@@ -208,6 +213,8 @@ static void builder_close(struct builder *b)
 	mem_free(b->acts_kept);
 	mem_free(b->acts_spilled);
 	mem_free(b->acts);
+	mem_free(b->kept);
+	mem_free(b->group_acts);
 	mem_free(b->dx);
 	mem_free(b->value);
 	mem_free(b->value_grad);

@@ -1,4 +1,5 @@
 /* What all files that list operations share: visits, buffers of units, units of stages. */
+#include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 
 /* A pass is one walk forward and backward over the model's groups: mostly visits to embed, block 0 .. L-1,
@@ -20,7 +21,18 @@ int group_end(const struct builder *b, int g)
 	return b->model->groups[g].first_stage + b->model->groups[g].count;
 }
 
-int group_keeps(const struct builder *b, int g)
+/* Of the group's activations, those of a level other than ACTS_ALL. */
+static int64_t level_bytes(const struct builder *b, int g, enum acts_level level)
+{
+	const struct plan_policy *o = &b->p->policy;
+	const struct model_group *group = &b->model->groups[g];
+
+	return group->first == group->last
+	               ? model_kept_bytes(b->model, g, level, o->compute_dtype, o->max_tokens)
+	               : 0;
+}
+
+static int group_keeps(const struct builder *b, int g)
 {
 	const struct plan_policy *o = &b->p->policy;
 	int first = b->model->groups[g].first, place = b->model->groups[g].place,
@@ -32,7 +44,7 @@ int group_keeps(const struct builder *b, int g)
 
 /* Blocks that backward reaches and that do not keep their activations have places from 0 on. Those that host
  * them are spread evenly, so that copies of one run beside the work of several. */
-int group_hosts(const struct builder *b, int g)
+static int group_hosts(const struct builder *b, int g)
 {
 	const struct model_group *group = &b->model->groups[g];
 	int64_t hosted = b->p->policy.hosted_blocks, place, all;
@@ -50,6 +62,25 @@ int group_hosts(const struct builder *b, int g)
 	return hosted >= all || place * hosted % all < hosted;
 }
 
+void group_acts_find(struct builder *b)
+{
+	const struct plan_policy *o = &b->p->policy;
+
+	for (int g = 0; g < b->group_count; g++) {
+		struct group_acts *a = &b->group_acts[g];
+
+		a->is_kept = group_keeps(b, g);
+		a->is_hosted = group_hosts(b, g);
+		a->level = a->is_hosted ? o->hosted_level : a->is_kept ? o->kept_level : ACTS_ALL;
+		a->bytes = model_acts_bytes(b->model, g, o->compute_dtype, o->max_tokens);
+		a->held_bytes = a->kept_bytes = a->level ? level_bytes(b, g, a->level) : 0;
+		if (a->level && !a->kept_bytes) /* it has nothing that the level keeps */
+			a->is_kept = a->is_hosted = a->level = 0;
+		else if (!a->level && (a->is_kept || a->is_hosted))
+			a->held_bytes = a->bytes;
+	}
+}
+
 /* Whether the visit's backward begins with forward of some stages again. These belong to the first of the
  * groups that share activations, because the others leave none. */
 int group_recomputes(const struct builder *b, int v, int *first, int *end)
@@ -58,8 +89,8 @@ int group_recomputes(const struct builder *b, int v, int *first, int *end)
 
 	*first = group_first(b, from);
 	*end = group_end(b, from);
-	return visit_is_backward(b, v) && g == b->model->groups[g].last && !group_keeps(b, g) &&
-	       !group_hosts(b, g);
+	return visit_is_backward(b, v) && g == b->model->groups[g].last &&
+	       ((!b->group_acts[g].is_kept && !b->group_acts[g].is_hosted) || b->group_acts[g].level);
 }
 
 int visit_is_backward(const struct builder *b, int v)

@@ -104,6 +104,16 @@ struct unit_listing {
 	int stale_since; /* moment of its UPDATE inside backward until its refresh is listed; else -1 */
 };
 
+/* What a group has of its activations between forward and backward: nothing, or a level of them, on the
+ * device or in host memory meanwhile. */
+struct group_acts {
+	int is_kept, is_hosted;
+	enum acts_level level;
+	int64_t bytes;      /* all */
+	int64_t held_bytes; /* what is kept or hosted */
+	int64_t kept_bytes; /* the same of a level other than ACTS_ALL; else 0 */
+};
+
 struct builder {
 	struct plan *p;
 	const struct model *model;
@@ -111,8 +121,9 @@ struct builder {
 	int norm_on_device;           /* 1: squares of some unit are summed there */
 	int group_count, visit_count; /* of the model; of a pass */
 	int train_stage, train_group; /* the first with a trained tensor: backward ends there */
-	struct unit_listing *units;   /* one more at the end, for its first_interval */
-	struct interval *intervals;   /* in the order of units */
+	struct group_acts *group_acts;
+	struct unit_listing *units; /* one more at the end, for its first_interval */
+	struct interval *intervals; /* in the order of units */
 	int interval_count;
 	int *by_first, *first_at; /* intervals by their first visit; for each visit the index of its first one
 	                             in by_first, one more at the end */
@@ -122,6 +133,7 @@ struct builder {
 	int *acts_spilled;        /* [group][micro] activations in staging memory */
 	int spilling;             /* the last activations that went to the host; -1: none */
 	int *acts;                /* [micro] activations of the groups that share them, while they run */
+	int *kept;                /* [micro] those of them that a level keeps apart; -1: none */
 	int *dx;                  /* [micro] */
 	int *value, *value_grad;  /* [value][micro] */
 	int ring_last;            /* buffer of the last gradient returned to the ring; else -1 */
@@ -133,12 +145,9 @@ struct builder {
 int group_first(const struct builder *b, int g);
 int group_end(const struct builder *b, int g);
 
-/* Whether the group keeps its activations for its backward; else forward runs again before that, without the
- * parts of divided experts. */
-int group_keeps(const struct builder *b, int g);
-
-/* Whether they are in host memory meanwhile (policy.hosted_blocks). */
-int group_hosts(const struct builder *b, int g);
+/* Finds what each group keeps for its backward (builder.group_acts). What it does not keep forward makes
+ * again before that, without the parts of divided experts. */
+void group_acts_find(struct builder *b);
 int group_recomputes(const struct builder *b, int v, int *first, int *end);
 int visit_group(const struct builder *b, int v);
 int visit_is_backward(const struct builder *b, int v);

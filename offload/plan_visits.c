@@ -31,21 +31,18 @@ static int64_t scratch_bytes(const struct builder *b, int g)
 	        b->model, g, o->compute_dtype, o->max_tokens, o->max_targets, o->head_rows);
 }
 
-static int64_t acts_bytes(const struct builder *b, int g)
-{
-	return model_acts_bytes(b->model, g, b->p->policy.compute_dtype, b->p->policy.max_tokens);
-}
-
 /* What a stage reads beside weights and its micro-batch's arrays: the stream before its group, the group's
  * activations, rotary positions. */
-static void stage_args(struct builder *b, int g, int m, int acts)
+static void stage_args(struct builder *b, int g, int m)
 {
 	struct plan *p = b->p;
 
 	if (g == 0)
 		return;
 	plan_add_arg(p, ARG_X, *slot(b->x, b, b->model->groups[g].first, m), ACCESS_READ);
-	plan_add_arg(p, ARG_ACTS, acts, ACCESS_BOTH);
+	plan_add_arg(p, ARG_ACTS, b->acts[m], ACCESS_BOTH);
+	plan_add_arg(p, ARG_KEPT, b->kept[m], ACCESS_BOTH);
+	p->ops[p->op_count - 1].level = b->kept[m] >= 0 ? b->group_acts[g].level : ACTS_ALL;
 	plan_add_arg(p, ARG_ROPE, b->state.rope, ACCESS_READ);
 }
 
@@ -131,7 +128,7 @@ static void tally_show(struct builder *b, int g, int m)
 
 /* Forward of stages of one group, or their recomputation before backward. */
 static void stages_forward(
-        struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch, int first, int end)
+        struct builder *b, int v, int m, enum plan_op_kind kind, int scratch, int first, int end)
 {
 	struct plan *p = b->p;
 	int g = visit_group(b, v);
@@ -140,7 +137,7 @@ static void stages_forward(
 		plan_add_op(p, kind, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
-		stage_args(b, g, m, acts);
+		stage_args(b, g, m);
 		values_arg(b, s, m);
 		if (p->kind == PLAN_LOGITS)
 			plan_add_arg(p, ARG_CACHE, b->state.cache[s], ACCESS_BOTH);
@@ -157,18 +154,18 @@ static void stages_forward(
 static void acts_spill(struct builder *b, int g, int m)
 {
 	struct plan *p = b->p;
-	int64_t bytes = acts_bytes(b, g);
-	int stage;
+	int64_t bytes = b->group_acts[g].held_bytes;
+	int stage, held = b->kept[m] >= 0 ? b->kept[m] : b->acts[m];
 
-	if (!bytes || !group_hosts(b, g))
+	if (!bytes || !b->group_acts[g].is_hosted)
 		return;
 	stage = plan_add_buffer(p, BUFFER_SPILLED_ACTIVATIONS, SPACE_STAGING, LAYOUT_STREAM, bytes);
 	plan_add_op(p, PLAN_OP_SPILL, QUEUE_D2H, -1, group_first(b, g), m);
-	plan_add_arg(p, ARG_SRC, b->acts[m], ACCESS_READ);
+	plan_add_arg(p, ARG_SRC, held, ACCESS_READ);
 	plan_add_arg(p, ARG_DST, stage, ACCESS_WRITE);
 	p->d2h_bytes += bytes;
 	*slot(b->acts_spilled, b, g, m) = stage;
-	b->spilling = b->acts[m];
+	b->spilling = held;
 }
 
 static void acts_refill(struct builder *b, int v, int m)
@@ -177,19 +174,20 @@ static void acts_refill(struct builder *b, int v, int m)
 	int g = v < b->visit_count ? visit_group(b, v) : -1;
 	int *kept = g < 0 ? NULL : slot(b->acts_kept, b, g, m);
 
-	if (g < 0 || !visit_is_backward(b, v) || !group_hosts(b, g) || !acts_bytes(b, g) || *kept >= 0)
+	if (g < 0 || !visit_is_backward(b, v) || !b->group_acts[g].is_hosted || !b->group_acts[g].bytes ||
+	        *kept >= 0)
 		return;
-	*kept = device_buffer(b, BUFFER_ACTIVATIONS, LAYOUT_WORK, acts_bytes(b, g), m);
+	*kept = device_buffer(b, BUFFER_ACTIVATIONS, LAYOUT_WORK, b->group_acts[g].held_bytes, m);
 	plan_add_op(p, PLAN_OP_REFILL, QUEUE_H2D, -1, group_first(b, g), m);
 	plan_add_arg(p, ARG_SRC, *slot(b->acts_spilled, b, g, m), ACCESS_READ);
 	plan_add_arg(p, ARG_DST, *kept, ACCESS_WRITE);
-	p->h2d_bytes += acts_bytes(b, g);
+	p->h2d_bytes += b->group_acts[g].held_bytes;
 }
 
 /* Whether the visit is a backward that needs activations from the host. */
 static int visit_refills(const struct builder *b, int v)
 {
-	return visit_is_backward(b, v) && group_hosts(b, visit_group(b, v));
+	return visit_is_backward(b, v) && b->group_acts[visit_group(b, v)].is_hosted;
 }
 
 /* Copies run beside work: as soon as those of one micro-batch's backward are there, the next ones follow, of
@@ -207,20 +205,28 @@ static void acts_refills(struct builder *b, int v, int m, int m0, int m1)
 	acts_refill(b, v, m0);
 }
 
+/* Room for a group's activations, or for those that it does not keep. */
+static int acts_open(struct builder *b, int g, int m)
+{
+	return work_buffer(b, BUFFER_ACTIVATIONS, b->group_acts[g].bytes - b->group_acts[g].kept_bytes, m);
+}
+
 /* Groups that share activations get them at the first of their visits, for all micro-batches. */
 static void visit_forward(struct builder *b, int v, int m, int scratch)
 {
 	int g = visit_group(b, v);
 	const struct model_group *group = &b->model->groups[g];
 
-	if (g == group->first)
-		b->acts[m] = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, g), m);
-	if (g == group->first && group_keeps(b, g))
-		*slot(b->acts_kept, b, g, m) = b->acts[m];
+	if (g == group->first) {
+		b->kept[m] = work_buffer(b, BUFFER_ACTIVATIONS, b->group_acts[g].kept_bytes, m);
+		b->acts[m] = acts_open(b, g, m);
+	}
+	if (g == group->first && b->group_acts[g].is_kept)
+		*slot(b->acts_kept, b, g, m) = b->kept[m] >= 0 ? b->kept[m] : b->acts[m];
 	if (g == group->last)
 		*slot(b->x, b, g + 1, m) =
 		        device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
-	stages_forward(b, v, m, PLAN_OP_FORWARD, b->acts[m], scratch, group_first(b, g), group_end(b, g));
+	stages_forward(b, v, m, PLAN_OP_FORWARD, scratch, group_first(b, g), group_end(b, g));
 	tally_show(b, g, m);
 	acts_spill(b, g, m);
 }
@@ -263,24 +269,33 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 	p->d2h_bytes += loss_bytes;
 }
 
+/* Finds the activations that a group has kept, and makes those again that it has not. */
+static void acts_return(struct builder *b, int v, int m, int scratch)
+{
+	int from = b->model->groups[visit_group(b, v)].first, held = *slot(b->acts_kept, b, from, m), first,
+	    end;
+
+	b->kept[m] = b->group_acts[from].kept_bytes ? held : -1;
+	b->acts[m] = b->kept[m] >= 0 ? -1 : held;
+	if (b->acts[m] >= 0 || !b->group_acts[from].bytes || !group_recomputes(b, v, &first, &end))
+		return;
+	b->acts[m] = acts_open(b, from, m);
+	stages_forward(b, v, m, PLAN_OP_RECOMPUTE, scratch, first, end);
+}
+
 static void visit_backward(struct builder *b, int v, int m, int scratch)
 {
 	struct plan *p = b->p;
-	int g = visit_group(b, v), from = b->model->groups[g].first, first, end, acts;
+	int g = visit_group(b, v);
 
 	if (g == b->model->groups[g].last)
-		b->acts[m] = *slot(b->acts_kept, b, from, m);
-	if (b->acts[m] < 0 && acts_bytes(b, from) && group_recomputes(b, v, &first, &end)) {
-		b->acts[m] = work_buffer(b, BUFFER_ACTIVATIONS, acts_bytes(b, from), m);
-		stages_forward(b, v, m, PLAN_OP_RECOMPUTE, b->acts[m], scratch, first, end);
-	}
-	acts = b->acts[m];
+		acts_return(b, v, m, scratch);
 	for (int s = group_end(b, g) - 1; s >= group_first(b, g) && s >= b->train_stage; s--) {
 		gradients_open(b, s);
 		plan_add_op(p, PLAN_OP_BACKWARD, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
-		stage_args(b, g, m, acts);
+		stage_args(b, g, m);
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
 		values_arg(b, s, m);
 		value_gradients_arg(b, s, m);
@@ -299,7 +314,8 @@ static int group_spills(const struct builder *b, int g)
 {
 	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD &&
 	       b->model->groups[g].first > 0 && b->model->groups[g].first >= b->train_group &&
-	       g < b->group_count - 2 && g == b->model->groups[g].last && !group_keeps(b, g);
+	       g < b->group_count - 2 && g == b->model->groups[g].last &&
+	       (!b->group_acts[g].is_kept || b->group_acts[g].level);
 }
 
 static void spills_emit(struct builder *b, int g, int m)

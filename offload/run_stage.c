@@ -82,8 +82,8 @@ static uint64_t cost_name(const struct run *r, const struct plan_op *op, const s
         const struct device_batch *batch)
 {
 	const struct model_stage *stage = &r->plan->map->model->stages[op->stage];
-	const int64_t facts[] = {op->kind, op->stage, memory->dtype, batch->tokens, batch->documents,
-	        memory->balance_share != 0, memory->cached.rows, memory->cached.text_rows,
+	const int64_t facts[] = {op->kind, op->stage, memory->dtype, memory->level, batch->tokens,
+	        batch->documents, memory->balance_share != 0, memory->cached.rows, memory->cached.text_rows,
 	        memory->cached.pass_tokens, memory->rope_positions, memory->first_gradient};
 	const dev_addr arrays[] = {
 	        memory->x, memory->y, memory->acts, memory->dx, memory->state, memory->tally};
@@ -128,7 +128,9 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .value = r->value,
 	        .x = run_arg_address(r, op, ARG_X),
 	        .y = run_arg_address(r, op, ARG_Y),
+	        .level = op->level,
 	        .acts = run_arg_address(r, op, ARG_ACTS),
+	        .kept = run_arg_address(r, op, ARG_KEPT),
 	        .scratch = run_arg_address(r, op, ARG_SCRATCH),
 	        .vectors = op->kind == PLAN_OP_VECTORS || op->kind == PLAN_OP_HEAD
 	                           ? run_vectors_address(r, op)

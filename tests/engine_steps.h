@@ -210,6 +210,7 @@ static void policy_vary(struct setting *s, int n)
 	s->policy.resident_weights = n % 11 % 6;
 	s->policy.resident_states = n % 13 % 5;
 	s->policy.kept_blocks = n % 7 % 4;
+	s->policy.kept_level = (enum acts_level)(n % 5 % ACTS_LEVELS);
 	n /= 64;
 	s->policy.backward_prefetch = (enum backward_prefetch)(n % 3);
 	s->policy.activations = (enum activation_policy)(n / 3 % 3);

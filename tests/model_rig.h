@@ -73,6 +73,7 @@ struct rig_buffer {
 	int64_t offset, bytes;
 };
 
+/* RIG_RECOMPUTE + a level keeps the activations of that level (model/acts_level.h). */
 enum rig_acts { RIG_KEEP, RIG_RECOMPUTE };
 
 struct rig {
@@ -336,7 +337,8 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .first_gradient = r->first_gradient};
 }
 
-/* The buffers of a stage outside of the head. RIG_RECOMPUTE: all groups use the same activations. */
+/* The buffers of a stage outside of the head. Not with RIG_KEEP: all groups use the same activations, but for
+ * those of a level. */
 static inline struct stage_memory rig_stage_memory(const struct rig *r, int stage, enum rig_acts acts)
 {
 	struct stage_memory memory = rig_memory(r, 1);
@@ -346,7 +348,9 @@ static inline struct stage_memory rig_stage_memory(const struct rig *r, int stag
 		memory.scratch = r->embed_scratch;
 	else
 		memory.x = r->x[g];
-	memory.acts = acts == RIG_RECOMPUTE ? r->shared_acts : r->acts[g];
+	memory.acts = acts == RIG_KEEP ? r->acts[g] : r->shared_acts;
+	memory.kept = r->acts[g];
+	memory.level = acts == RIG_KEEP ? ACTS_ALL : (enum acts_level)(acts - RIG_RECOMPUTE);
 	return memory;
 }
 
@@ -375,7 +379,7 @@ static inline void rig_backward(struct rig *r, const struct device_batch *batch,
 		struct stage_memory memory = rig_stage_memory(r, first, acts);
 
 		memory.recompute = 1;
-		for (int s = first; s < end && g && acts == RIG_RECOMPUTE; s++)
+		for (int s = first; s < end && g && acts != RIG_KEEP; s++)
 			check_ok(model_forward(model, s, r->stream, &memory, batch));
 		memory.recompute = 0;
 		for (int s = end - 1; s >= first; s--) {

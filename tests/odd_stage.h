@@ -45,11 +45,22 @@ static inline struct odd_layout odd_layout_of(const struct stage_call *call)
 	int64_t end = 0;
 	struct odd_layout l;
 
+	l.product = layout_take(&end, call->tokens * odd_width(call), call->element_bytes);
 	l.rstd = layout_take(&end, call->tokens, 4);
 	l.norm = layout_take(&end, call->tokens * call->c->C, call->element_bytes);
-	l.product = layout_take(&end, call->tokens * odd_width(call), call->element_bytes);
 	l.bytes = end;
 	return l;
+}
+
+static int64_t odd_kept_bytes(const struct stage_call *call, enum acts_level level)
+{
+	return level == ACTS_PRODUCTS ? odd_layout_of(call).rstd : 0;
+}
+
+static int odd_keeps_stream(const struct stage_call *call)
+{
+	(void)call;
+	return 0;
 }
 
 static int64_t odd_acts_bytes(const struct stage_call *call)
@@ -130,8 +141,9 @@ static void odd_forward(struct stage_call *call)
 	         branch = branch_at(call, &post, DEV_NONE);
 
 	norm_forward(call, &norm, acts_at(call, l.norm), stream_in(call), call->tokens);
-	linear_forward(call, &product, odd_rows(call, acts_at(call, l.product)), call->dtype,
-	        rows_at(call, acts_at(call, l.norm), call->c->C));
+	if (!acts_are_kept(call, l.product))
+		linear_forward(call, &product, odd_rows(call, acts_at(call, l.product)), call->dtype,
+		        rows_at(call, acts_at(call, l.norm), call->c->C));
 	if (odd_makes(call))
 		call_op(call,
 		        &(struct op){.kind = OP_COPY,
@@ -243,8 +255,8 @@ static int odd_goes_back(
 	return at == reached;
 }
 
-static const struct stage_type stage_odd = {odd_forward, odd_backward, 1, odd_acts_bytes, odd_scratch_bytes,
-        NULL, odd_state_bytes, odd_goes_back};
+static const struct stage_type stage_odd = {odd_forward, odd_backward, 1, odd_acts_bytes, odd_kept_bytes,
+        odd_keeps_stream, odd_scratch_bytes, NULL, odd_state_bytes, odd_goes_back};
 
 /* ---- the table: attention's row chooses by block ---- */
 
@@ -256,6 +268,8 @@ static const struct stage_type stage_odd = {odd_forward, odd_backward, 1, odd_ac
 ODD_CHOICE(void, forward, (struct stage_call * call), (call))
 ODD_CHOICE(void, backward, (struct stage_call * call), (call))
 ODD_CHOICE(int64_t, acts_bytes, (const struct stage_call *call), (call))
+ODD_CHOICE(int64_t, kept_bytes, (const struct stage_call *call, enum acts_level level), (call, level))
+ODD_CHOICE(int, keeps_stream, (const struct stage_call *call), (call))
 ODD_CHOICE(int64_t, scratch_bytes, (const struct stage_call *call), (call))
 ODD_CHOICE(
         int64_t, state_bytes, (const struct stage_call *call, const struct cache_shape *shape), (call, shape))
@@ -267,6 +281,8 @@ static const struct stage_type stage_choice = {.forward = choice_forward,
         .backward = choice_backward,
         .writes_stream = 1,
         .acts_bytes = choice_acts_bytes,
+        .kept_bytes = choice_kept_bytes,
+        .keeps_stream = choice_keeps_stream,
         .scratch_bytes = choice_scratch_bytes,
         .state_bytes = choice_state_bytes,
         .state_goes_back = choice_state_goes_back};

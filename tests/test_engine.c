@@ -250,6 +250,8 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 			s.policy.resident_weights = (int)rng_below(3, 1, key, 4);
 			s.policy.kept_blocks = (int)rng_below(3, 2, key, 6);
 			s.policy.hosted_blocks = (int)rng_below(3, 6, key, 4);
+			s.policy.kept_level = (enum acts_level)rng_below(3, 7, key, ACTS_LEVELS);
+			s.policy.hosted_level = (enum acts_level)rng_below(3, 8, key, ACTS_LEVELS);
 			s.policy.activations = (enum activation_policy)rng_below(3, 3, key, 3);
 			s.policy.prefetch_units = 1 + (int)rng_below(3, 4, key, 3);
 			s.policy.forward_prefetch = rng_below(3, 5, key, 4) > 0;
@@ -272,6 +274,37 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 		}
 	}
 	assert_true(mixed_count > 0);
+}
+
+/* Each level leaves out more of what is computed again, the last one all products, on the device or by way of
+ * the host. On the meta device, because it counts. */
+static void test_levels_leave_out_work(void **state)
+{
+	static const enum acts_level levels[] = {ACTS_MIXED, ACTS_PROJECTED, ACTS_PRODUCTS, ACTS_ALL};
+
+	(void)state;
+	for (int hosted = 0; hosted < 2; hosted++) {
+		struct setting s = plain;
+		struct outcome before, now;
+
+		s.device = "meta";
+		s.policy.activations = ACTIVATION_RECOMPUTE;
+		setting_run(&s, &before);
+		for (int i = 0; i < 4; i++) {
+			s.policy.kept_blocks = hosted ? 0 : s.layers;
+			s.policy.hosted_blocks = hosted ? s.layers : 0;
+			s.policy.kept_level = s.policy.hosted_level = levels[i];
+			setting_run(&s, &now);
+			assert_int_equal(now.memory.hosted_blocks, s.policy.hosted_blocks);
+			if (levels[i] == ACTS_ALL)
+				assert_true(now.stats.flops == before.stats.flops);
+			else
+				assert_true(now.stats.flops < before.stats.flops);
+			assert_true(hosted ? now.memory.d2h_bytes > before.memory.d2h_bytes
+			                   : now.planned_bytes > before.planned_bytes);
+			before = now;
+		}
+	}
 }
 
 /* A budget is only not to be passed: one byte less than the plan takes is refused. */
@@ -396,6 +429,7 @@ int main(void)
 	        cmocka_unit_test(test_the_arena_is_used_to_its_end),
 	        cmocka_unit_test(test_rows_of_the_head),
 	        cmocka_unit_test(test_whatever_stays_gives_the_same_bits),
+	        cmocka_unit_test(test_levels_leave_out_work),
 	        cmocka_unit_test(test_a_budget_is_not_passed),
 	        cmocka_unit_test(test_copies_hide_under_compute),
 	        cmocka_unit_test(test_a_step_that_is_not_finite_changes_nothing),

@@ -380,7 +380,7 @@ static void test_training(void **state)
 		policy.order = n / 8 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		train(&first, "host", &policy, WRAP_TRANSFORMER, part);
 		assert_true(first.loss[STEPS - 1] < first.loss[0] || part);
-		for (int way = 0; way < 9; way++) {
+		for (int way = 0; way < 9 + 2 * (ACTS_LEVELS - 1); way++) {
 			struct plan_policy other = policy;
 			struct outcome second;
 			char what[100];
@@ -390,8 +390,10 @@ static void test_training(void **state)
 			other.offload_params = other.offload_gradients = other.offload_optimizer = way > 0;
 			other.activations = way == 2 ? ACTIVATION_OFFLOAD : ACTIVATION_RECOMPUTE;
 			other.discard = way == 3;
-			other.kept_blocks = way == 4 ? 3 : 0;
-			other.hosted_blocks = way == 7 ? 2 : way == 8 ? 9 : 0;
+			other.kept_blocks = way == 4 ? 3 : way > 8 && way % 2 ? 9 : 0;
+			other.hosted_blocks = way == 7 ? 2 : way >= 8 && way % 2 == 0 ? 9 : 0;
+			other.kept_level = other.hosted_level =
+			        (enum acts_level)(way > 8 ? (way - 7) / 2 : 0);
 			other.resident_weights = other.resident_states = way == 6 ? 3 : 0;
 			train(&second, "host", &other, way == 5 ? WRAP_SIZE : WRAP_TRANSFORMER, part);
 			equal(&first, &second, parameters, what);

@@ -68,6 +68,47 @@ static void check_shapes(const struct model *model, const json_t *test)
 	}
 }
 
+static void weights_set(struct rig *r, const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++) {
+		float *values = mem_alloc((size_t)model->tensors[t].count, sizeof(*values));
+
+		weights_of(values, model, &model->tensors[t]);
+		rig_set_weight(r, t, values);
+		mem_free(values);
+	}
+}
+
+/* Whatever level of activations is kept, gradients are those of a recomputation of all, to the bit. */
+static void check_levels(struct rig *want, const struct model *model, const struct bounds *bounds)
+{
+	float *losses = mem_alloc((size_t)rows.targets, sizeof(*losses));
+
+	for (int level = 1; level < ACTS_LEVELS; level++) {
+		struct rig r;
+
+		rig_open(&r, "host", model, bounds->dtype, rows.tokens, rows.targets);
+		weights_set(&r, model);
+		rig_run(&r, losses, &rows, HEAD_TRAIN, (enum rig_acts)(RIG_RECOMPUTE + level),
+		        1 / (float)rows.targets);
+		for (int t = 0; t < model->tensor_count; t++) {
+			size_t bytes = (size_t)model->tensors[t].count * 4;
+			float *a = mem_alloc(bytes, 1), *b = mem_alloc(bytes, 1);
+
+			rig_get_grad(want, t, a);
+			rig_get_grad(&r, t, b);
+			if (memcmp(a, b, bytes))
+				fail_msg("level %s: another gradient of %s",
+				        acts_level_name((enum acts_level)level), model->tensors[t].name);
+			mem_free(a);
+			mem_free(b);
+		}
+		rig_check_guards(&r);
+		rig_close(&r);
+	}
+	mem_free(losses);
+}
+
 static void check_run(const struct model *model, const json_t *test, const struct bounds *bounds)
 {
 	const json_t *losses = json_object_get(test, "losses"), *tensors = json_object_get(test, "tensors");
@@ -80,19 +121,17 @@ static void check_run(const struct model *model, const json_t *test, const struc
 	rig_open(&r, "host", model, bounds->dtype, rows.tokens, rows.targets);
 	for (int t = 0; t < model->tensor_count; t++) {
 		const json_t *want = entry(tensors, (size_t)t);
-		float *values = mem_alloc((size_t)model->tensors[t].count, sizeof(*values));
 
 		check_shape(&model->tensors[t], json_string_value(entry(want, 0)), entry(want, 1));
 		all += pow(json_number_value(entry(want, 2)), 2);
-		weights_of(values, model, &model->tensors[t]);
-		rig_set_weight(&r, t, values);
-		mem_free(values);
 	}
+	weights_set(&r, model);
 	rig_run(&r, got, &rows, HEAD_TRAIN, RIG_RECOMPUTE, 1 / (float)rows.targets);
 	check_losses(got, losses, bounds->loss);
 	for (int t = 0; t < model->tensor_count; t++)
 		check_gradient(&r, t, entry(tensors, (size_t)t), 1, sqrt(all), bounds);
 	rig_check_guards(&r);
+	check_levels(&r, model, bounds);
 	rig_close(&r);
 	mem_free(got);
 }

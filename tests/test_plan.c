@@ -46,10 +46,10 @@ static const struct plan_policy default_policy = {
 /* Policy number n of all combinations; 0 when n is beyond them. */
 static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
 {
-	static const int sides[] = {2, 2, 2, 3, 2, 3, 2, 2, 2, 2, 2, 3, 3, 3, 2, 2};
-	int digit[16];
+	static const int sides[] = {2, 2, 2, 3, 2, 3, 2, 2, 2, 2, 2, 3, 3, 3, 2, 2, 5};
+	int digit[17];
 
-	for (int i = 0; i < 16; i++) {
+	for (int i = 0; i < 17; i++) {
 		digit[i] = n % sides[i];
 		n /= sides[i];
 	}
@@ -72,6 +72,8 @@ static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
 	p->resident_weights = 2 * digit[12];
 	p->kept_blocks = 2 * digit[14];
 	p->hosted_blocks = 2 * digit[15];
+	p->kept_level = (enum acts_level)(digit[16] % ACTS_LEVELS);
+	p->hosted_level = (enum acts_level)((digit[16] + digit[14]) % ACTS_LEVELS);
 	p->resident_states = digit[13] ? 2 * digit[13] - 1 : 0;
 	return 1;
 }
@@ -86,9 +88,9 @@ static void test_every_policy_is_accepted(void **state)
 	for (int tied = 0; tied < 2; tied++) {
 		struct model *model = small_llama(3, tied);
 
-		/* every 263rd: 263 shares no factor with the sides, so each value meets each other one; nor
-		 * has 797 */
-		for (int n = tied; policy_number(n, &policy, &wrap); n += SANITIZED ? 797 : 263)
+		/* every 1301st, a number that shares no factor with the sides, so each value meets each other
+		 * one; nor does 3989 */
+		for (int n = tied; policy_number(n, &policy, &wrap); n += SANITIZED ? 3989 : 1301)
 			for (int discard = 0; discard < 2; discard++) {
 				struct unit_map *map;
 				struct plan *plan;
@@ -115,7 +117,7 @@ static void test_every_policy_of_several_ranks(void **state)
 	int count = 0;
 
 	(void)state;
-	for (int n = 0; policy_number(n, &policy, &wrap); n += 131) {
+	for (int n = 0; policy_number(n, &policy, &wrap); n += 653) {
 		int world = 1 + count % 3;
 		struct unit_map *map;
 		struct plan *plan;

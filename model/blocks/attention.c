@@ -11,21 +11,24 @@ static struct attn_layout layout_of(const struct stage_call *call)
 	int64_t post = b->has[ROLE_POST_NORM1_W] ? tokens : 0;
 	struct attn_layout l = {0};
 
+	l.mixed = layout_take(&end, tokens * b->H * b->D, e);
+	l.lse = layout_take(&end, tokens * b->H, 4);
+	l.kept[ACTS_MIXED] = end;
+	l.qkv = layout_take(&end, tokens * stride, e);
+	latent_layout(call, &end, &l);
+	l.kept[ACTS_PROJECTED] = end;
+	l.branch = layout_take(&end, post * C, e);
+	l.kept[ACTS_PRODUCTS] = end;
 	l.rstd = layout_take(&end, tokens, 4);
 	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? tokens : 0, 4);
 	l.norm = layout_take(&end, b->has[ROLE_NORM1_W] ? tokens * C : 0, e);
-	l.qkv = layout_take(&end, tokens * stride, e);
 	l.qk = layout_take(&end, heads_norm * stride, e);
 	l.clipped = layout_take(&end, b->clip > 0 ? tokens * stride : 0, e);
 	l.q_rstd = layout_take(&end, heads_norm * b->H, 4);
 	l.k_rstd = layout_take(&end, heads_norm * b->KV, 4);
 	l.v_rstd = layout_take(&end, b->has[ROLE_V_NORM_W] ? tokens * b->KV : 0, 4);
-	latent_layout(call, &end, &l);
-	l.mixed = layout_take(&end, tokens * b->H * b->D, e);
-	l.branch = layout_take(&end, post * C, e);
 	l.post_rstd = layout_take(&end, post, 4);
 	l.post_mean = layout_take(&end, call->c->norm == NORM_LAYER ? post : 0, 4);
-	l.lse = layout_take(&end, tokens * b->H, 4);
 	l.bytes = end;
 	return l;
 }
@@ -33,6 +36,17 @@ static struct attn_layout layout_of(const struct stage_call *call)
 static int64_t acts_bytes(const struct stage_call *call)
 {
 	return layout_of(call).bytes;
+}
+
+static int64_t kept_bytes(const struct stage_call *call, enum acts_level level)
+{
+	return layout_of(call).kept[level];
+}
+
+/* Backward does not read a parallel stream; one behind a norm is cheap to make again. */
+static int keeps_stream(const struct stage_call *call)
+{
+	return !call->c->parallel_residual && !call_has(call, ROLE_POST_NORM1_W);
 }
 
 /* Backward's own scratch. */
@@ -66,38 +80,6 @@ static struct attn_scratch scratch_of(const struct stage_call *call)
 static int64_t scratch_bytes(const struct stage_call *call)
 {
 	return scratch_of(call).bytes;
-}
-
-/* ---- generation ---- */
-
-/* Rows of each text that a cache with a window keeps, if a pass cannot see all; 0: all. */
-static int64_t cache_kept(const struct stage_call *call, const struct cache_shape *shape)
-{
-	int64_t window = call->block->window, kept = window - 1 + shape->pass_tokens;
-
-	return window > 0 && kept < shape->text_rows ? kept : 0;
-}
-
-static int64_t cache_rows(const struct stage_call *call, const struct cache_shape *shape)
-{
-	int64_t kept = cache_kept(call, shape);
-
-	return kept ? shape->rows / shape->text_rows * kept : shape->rows;
-}
-
-static int64_t cache_bytes(const struct stage_call *call, const struct cache_shape *shape)
-{
-	return cache_rows(call, shape) * attention_cache_row_count(call->block->KV, call->block->D) *
-	       call->element_bytes;
-}
-
-/* Whether the cache still has all keys that the token sees. */
-static int cache_goes_back(
-        const struct stage_call *call, const struct cache_shape *shape, int64_t reached, int64_t at)
-{
-	int64_t kept = cache_kept(call, shape);
-
-	return !kept || max_i64(at - call->block->window + 1, 0) >= reached - kept;
 }
 
 /* ---- projections ---- */
@@ -287,9 +269,9 @@ static void attend_cached(struct stage_call *call)
 	                              .doc_start = call->batch->doc_start,
 	                              .doc_end = call->batch->doc_end,
 	                              .tokens = call->tokens,
-	                              .cache_rows = cache_rows(call, cached),
+	                              .cache_rows = attn_cache_rows(call, cached),
 	                              .text_rows = cached->text_rows,
-	                              .kept_rows = cache_kept(call, cached),
+	                              .kept_rows = attn_cache_kept(call, cached),
 	                              .heads = call->block->H,
 	                              .kv_heads = call->block->KV,
 	                              .head_dim = call->block->D,
@@ -443,6 +425,21 @@ static void project(struct stage_call *call, dev_addr qkv)
 	}
 }
 
+/* Head norms, clip and rotation of what is projected; kept rows of qkv have been turned. */
+static void turn(struct stage_call *call, dev_addr qkv)
+{
+	const struct model_config *c = call->c;
+	dev_addr turned = c->qk_norm_after_rope ? qkv : turned_at(call);
+
+	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
+		attn_head_norms_forward(call);
+	attn_clip(call);
+	if (turned.value != qkv.value || !acts_are_kept(call, layout(call)->qkv))
+		attn_rotate(call, turned, ROPE_FORWARD);
+	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
+		attn_head_norms_forward(call);
+}
+
 /* With a parallel residual nothing in backward needs the sum with attention's projection, so recomputation
  * skips it. */
 static void forward(struct stage_call *call)
@@ -457,22 +454,22 @@ static void forward(struct stage_call *call)
 	if (call->block->scales.attention_in != 0)
 		call_scale(call, attn_input(call), attn_input(call), call->tokens * c->C,
 		        call->block->scales.attention_in);
-	project(call, qkv);
-	if (call_has(call, ROLE_Q_NORM_W) && !c->qk_norm_after_rope)
-		attn_head_norms_forward(call);
-	attn_clip(call);
-	attn_rotate(call, c->qk_norm_after_rope ? qkv : turned_at(call), ROPE_FORWARD);
-	if (call_has(call, ROLE_Q_NORM_W) && c->qk_norm_after_rope)
-		attn_head_norms_forward(call);
+	if (!acts_are_kept(call, layout(call)->qkv))
+		project(call, qkv);
+	turn(call, qkv);
 	share_kv(call);
-	if (dev_is_none(call->memory->state))
-		attend(call);
-	else
+	if (!dev_is_none(call->memory->state))
 		attend_cached(call);
+	else if (!acts_are_kept(call, layout(call)->mixed))
+		attend(call);
 	branch = branch_at(call, &post, acts_at(call, layout(call)->branch));
 	if (dev_is_none(branch) ||
 	        (c->parallel_residual && call->memory->recompute && !call_has(call, post.weight)))
 		return;
+	if (branch_is_kept(call, &post, layout(call)->branch)) {
+		branch_end_again(call, &post, branch);
+		return;
+	}
 	linear_forward(call, &output, rows_at(call, branch, c->C), call->dtype,
 	        rows_at(call, gated(call), output_columns(call)));
 	branch_end(call, &post, branch);
@@ -591,7 +588,9 @@ const struct stage_type stage_attn = {
         .backward = attn_backward,
         .writes_stream = 1,
         .acts_bytes = acts_bytes,
+        .kept_bytes = kept_bytes,
+        .keeps_stream = keeps_stream,
         .scratch_bytes = scratch_bytes,
-        .state_bytes = cache_bytes,
-        .state_goes_back = cache_goes_back,
+        .state_bytes = attn_cache_bytes,
+        .state_goes_back = attn_cache_goes_back,
 };

@@ -5,26 +5,27 @@
 
 #include "model/blocks/block.h"
 
-/* Offsets in bytes; a part that the block does not need has no room. */
+/* Offsets in bytes; a part that the block does not need has no room. First what levels keep. */
 struct attn_layout {
-	int64_t rstd, mean;     /* F32 [tokens] */
-	int64_t norm;           /* [tokens, C] normalised x */
-	int64_t qkv;            /* [tokens, stride] q, k (rotated unless a norm comes first), v and the
+	int64_t kept[ACTS_LEVELS]; /* so many bytes of each level */
+	int64_t mixed;             /* [tokens, H D] attention's output */
+	int64_t lse;               /* F32 [tokens, H] */
+	int64_t qkv;               /* [tokens, stride] q, k (rotated unless a norm comes first), v and the
 	                           output's gate: with ATTN_GATE_W last, with attention_gate behind each head
 	                           of q */
-	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated, and v
+	int64_t qk;                /* with Q_NORM_W: the same shape, q and k normalised and rotated, and v
 	                           normalised with V_NORM_W */
-	int64_t clipped;        /* with a clip: the same shape, q, k and v within it, and rotated */
-	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
-	int64_t v_rstd;         /* with V_NORM_W: F32 [tokens, KV] */
+	int64_t clipped;           /* with a clip: the same shape, q, k and v within it, and rotated */
+	int64_t q_rstd, k_rstd;    /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
+	int64_t v_rstd;            /* with V_NORM_W: F32 [tokens, KV] */
 	struct latent_low {
 		int64_t low, norm; /* [tokens, rank] before and behind its norm; of k and v with the key */
 		int64_t rstd;      /* F32 [tokens] */
 	} q_low, kv_low;           /* of latent attention */
-	int64_t mixed;             /* [tokens, H D] attention's output */
-	int64_t branch; /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
+	int64_t branch;     /* with POST_NORM1_W: [tokens, C] attention's projection, before that norm */
+	int64_t rstd, mean; /* F32 [tokens] */
+	int64_t norm;       /* [tokens, C] normalised x */
 	int64_t post_rstd, post_mean; /* F32 [tokens] */
-	int64_t lse;                  /* F32 [tokens, H] */
 	int64_t bytes;
 };
 
@@ -78,6 +79,14 @@ static inline dev_addr column_at(const struct stage_call *call, dev_addr base, i
 {
 	return dev_at(base, column * call->element_bytes);
 }
+
+/* The cache of generation: its bytes, the rows that it has and, if a window forgets, those of each text
+ * (else 0); and whether it still has all keys that token `at` sees. */
+int64_t attn_cache_bytes(const struct stage_call *call, const struct cache_shape *shape);
+int64_t attn_cache_rows(const struct stage_call *call, const struct cache_shape *shape);
+int64_t attn_cache_kept(const struct stage_call *call, const struct cache_shape *shape);
+int attn_cache_goes_back(
+        const struct stage_call *call, const struct cache_shape *shape, int64_t reached, int64_t at);
 
 /* Clips q, k and v; and from dqkv, their gradient, takes what is beyond. */
 void attn_clip(struct stage_call *call);

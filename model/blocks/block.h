@@ -55,8 +55,11 @@ struct stage_call {
 	enum dtype dtype;
 	int64_t tokens, element_bytes;
 	int64_t targets, documents, head_rows; /* head only */
-	dev_addr acts;                         /* of this stage */
-	int64_t acts_first[BLOCK_STAGES_MAX];  /* of each stage of the group: where its part begins */
+	/* Of this stage: its activations, or those that are kept, the first kept_bytes of its layout, and the
+	 * rest. And where the parts of each stage of the group begin. */
+	dev_addr acts, kept;
+	int64_t kept_bytes;
+	int64_t acts_first[BLOCK_STAGES_MAX], kept_first[BLOCK_STAGES_MAX];
 	struct block_scratch scratch;
 	/* The keys of noise of the rows that linear layers work on, where these are not the batch's tokens:
 	 * U64 [rows]. DEV_NONE: batch->noise. */
@@ -76,7 +79,12 @@ struct stage_type {
 	void (*forward)(struct stage_call *call);
 	void (*backward)(struct stage_call *call);
 	int writes_stream; /* 1: forward leaves the residual stream at stream_out */
-	int64_t (*acts_bytes)(const struct stage_call *call);    /* what forward leaves for backward */
+	int64_t (*acts_bytes)(const struct stage_call *call); /* what forward leaves for backward */
+	/* How many of these bytes, from the first on, a level keeps: no fewer than the level before. NULL:
+	 * none. forward must leave out what only such activations need (acts_are_kept). keeps_stream: whether
+	 * ACTS_PRODUCTS also keeps the stream that the stage leaves. */
+	int64_t (*kept_bytes)(const struct stage_call *call, enum acts_level level);
+	int (*keeps_stream)(const struct stage_call *call);
 	int64_t (*scratch_bytes)(const struct stage_call *call); /* its part of scratch, see own_scratch_at */
 	int (*backward_reads)(
 	        const struct stage_call *call); /* 0: backward reads no weights; NULL: it does */
@@ -114,6 +122,11 @@ void call_op(struct stage_call *call, const struct op *op);
 dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes);
 dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes);
 dev_addr own_scratch_at(const struct stage_call *call, int64_t offset_bytes);
+
+/* Whether the activations at this offset, or the stream that the stage leaves, are there already: forward
+ * recomputes, and they were kept. */
+int acts_are_kept(const struct stage_call *call, int64_t offset_bytes);
+int stream_is_kept(const struct stage_call *call);
 
 /* The residual stream [tokens, C] before this stage's sublayer: where the last stage of the group that writes
  * it has left it, or the group's input. And where this one leaves it: y, if it is the group's last that does.
@@ -226,6 +239,10 @@ int block_scales_branches(const struct stage_call *call); /* 1: some stage of th
  * adds the stream to it, through that norm and branch_scale, if the model has them. */
 dev_addr branch_at(const struct stage_call *call, const struct norm_place *post, dev_addr kept);
 void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr branch);
+/* Whether the branch is there already, if it is at this offset where a norm follows; and what branch_end has
+ * to do for such a one. */
+int branch_is_kept(const struct stage_call *call, const struct norm_place *post, int64_t offset_bytes);
+void branch_end_again(struct stage_call *call, const struct norm_place *post, dev_addr branch);
 
 /* The gradient of a branch's output, computed from dx: through branch_scale and the norm after the branch,
  * if the model has them. That norm's input is x. */

@@ -6,6 +6,7 @@
 #ifndef FERRY_MODEL_BLOCKS_BLOCKS_H
 #define FERRY_MODEL_BLOCKS_BLOCKS_H
 
+#include "model/acts_level.h"   /* IWYU pragma: export */
 #include "model/blocks/batch.h" /* IWYU pragma: export */
 #include "model/model.h"
 
@@ -33,7 +34,10 @@ static inline int64_t cache_texts(const struct cache_shape *shape)
  *   y               [tokens, C] output of the group, of the last stage that writes the stream; DEV_NONE in
  *                   a recomputing forward, which then skips all that only y needs
  *   acts            model_acts_bytes: activations that a group's forward leaves for its backward, which
- *                   overwrites some; all stages of one group and micro-batch share them
+ *                   overwrites some; all stages of one group and micro-batch share them. With a level other
+ *                   than ACTS_ALL those that it keeps are in `kept`, model_kept_bytes, and acts are the rest
+ *   level           which activations are in `kept`; a recomputing forward finds them there and leaves out
+ *                   what only they need
  *   scratch         model_scratch_bytes: dead between calls in forward, but passed on from stage to stage
  *                   within a group's backward
  *   dx              [tokens, C] gradient of the residual stream: of y on entry to the group's last stage,
@@ -63,9 +67,10 @@ struct stage_value {
 
 struct stage_memory {
 	enum dtype dtype;
+	enum acts_level level;
 	const dev_addr *weight, *grad;
 	const struct stage_value *value;
-	dev_addr x, y, acts, scratch, dx, rope_table, loss, state, vectors, tally;
+	dev_addr x, y, acts, kept, scratch, dx, rope_table, loss, state, vectors, tally;
 	int64_t rope_positions, head_rows;
 	struct cache_shape cached;
 	float grad_scale;
@@ -122,6 +127,9 @@ int model_state_goes_back(
 /* Bytes of a group's buffers for a micro-batch of up to `tokens` tokens and `targets` targets; they grow with
  * both. head_rows as in stage_memory; targets and head_rows: only logits of the head use them. */
 int64_t model_acts_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens);
+/* Those that a level keeps apart, 0: none, as of ACTS_ALL. */
+int64_t model_kept_bytes(
+        const struct model *model, int group, enum acts_level level, enum dtype dtype, int64_t tokens);
 int64_t model_scratch_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens,
         int64_t targets, int64_t head_rows);
 

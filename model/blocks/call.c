@@ -9,7 +9,13 @@ void call_op(struct stage_call *call, const struct op *op)
 
 dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes)
 {
-	return dev_at(call->acts, offset_bytes);
+	return offset_bytes < call->kept_bytes ? dev_at(call->kept, offset_bytes)
+	                                       : dev_at(call->acts, offset_bytes - call->kept_bytes);
+}
+
+int acts_are_kept(const struct stage_call *call, int64_t offset_bytes)
+{
+	return call->memory->recompute && offset_bytes < call->kept_bytes;
 }
 
 dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes)

@@ -137,14 +137,35 @@ static int64_t own_acts_bytes(const struct stage_call *call)
 	return type_of(call)->acts_bytes ? type_of(call)->acts_bytes(call) : 0;
 }
 
-/* A stage's own part and, unless the group's output takes it, the residual stream that it leaves. */
-static int64_t stage_acts_bytes(const struct stage_call *call)
+/* The residual stream that a stage leaves, unless the group's output takes it. */
+static int64_t stream_bytes(const struct stage_call *call)
 {
-	int64_t end = own_acts_bytes(call);
+	int64_t end = 0;
 
 	if (type_of(call)->writes_stream && !is_last(call))
 		layout_take(&end, call->tokens * call->c->C, call->element_bytes);
 	return end;
+}
+
+static int64_t stage_acts_bytes(const struct stage_call *call)
+{
+	return own_acts_bytes(call) + stream_bytes(call);
+}
+
+/* What a level keeps of a stage's own activations, and of the stream that it leaves. */
+static int64_t own_kept_bytes(const struct stage_call *call, enum acts_level level)
+{
+	return level && type_of(call)->kept_bytes ? type_of(call)->kept_bytes(call, level) : 0;
+}
+static int keeps_stream(const struct stage_call *call, enum acts_level level)
+{
+	return level == ACTS_PRODUCTS && type_of(call)->keeps_stream && !is_last(call) &&
+	       type_of(call)->keeps_stream(call);
+}
+
+static int64_t stage_kept_bytes(const struct stage_call *call, enum acts_level level)
+{
+	return own_kept_bytes(call, level) + (keeps_stream(call, level) ? stream_bytes(call) : 0);
 }
 
 struct stage_call call_shape(const struct model *model, int stage, enum dtype dtype, int64_t tokens)
@@ -169,6 +190,10 @@ static struct stage_call call_at(const struct stage_call *call, int stage)
 	other.stage = stage;
 	stage = stage < stages_own_end(call) ? stage : stages_own_end(call) - 1;
 	other.acts = dev_at(call->memory->acts, call->acts_first[stage - stages_begin(call)]);
+	if (!call->memory->level)
+		return other;
+	other.kept = dev_at(call->memory->kept, call->kept_first[stage - stages_begin(call)]);
+	other.kept_bytes = own_kept_bytes(&other, call->memory->level);
 	return other;
 }
 
@@ -178,8 +203,12 @@ void call_place(struct stage_call *call)
 	int begin = stages_begin(call);
 
 	for (int i = 0; begin + i + 1 < stages_own_end(call); i++) {
+		int64_t kept;
+
 		each.stage = begin + i;
-		call->acts_first[i + 1] = call->acts_first[i] + stage_acts_bytes(&each);
+		kept = stage_kept_bytes(&each, call->memory->level);
+		call->acts_first[i + 1] = call->acts_first[i] + stage_acts_bytes(&each) - kept;
+		call->kept_first[i + 1] = call->kept_first[i] + kept;
 	}
 	*call = call_at(call, call->stage);
 	call->scratch = block_scratch_of(call);
@@ -206,7 +235,15 @@ dev_addr stream_in(const struct stage_call *call)
 
 dev_addr stream_out(const struct stage_call *call)
 {
-	return is_last(call) ? call->memory->y : acts_at(call, own_acts_bytes(call));
+	if (is_last(call))
+		return call->memory->y;
+	return keeps_stream(call, call->memory->level) ? dev_at(call->kept, call->kept_bytes)
+	                                               : acts_at(call, own_acts_bytes(call));
+}
+
+int stream_is_kept(const struct stage_call *call)
+{
+	return call->memory->recompute && keeps_stream(call, call->memory->level);
 }
 
 int64_t model_acts_bytes(const struct model *model, int group, enum dtype dtype, int64_t tokens)
@@ -218,6 +255,20 @@ int64_t model_acts_bytes(const struct model *model, int group, enum dtype dtype,
 		struct stage_call call = call_shape(model, s, dtype, tokens);
 
 		bytes += stage_acts_bytes(&call);
+	}
+	return bytes;
+}
+
+int64_t model_kept_bytes(
+        const struct model *model, int group, enum acts_level level, enum dtype dtype, int64_t tokens)
+{
+	const struct model_group *g = &model->groups[group];
+	int64_t bytes = 0;
+
+	for (int s = g->first_stage; s < g->first_stage + g->count && level; s++) {
+		struct stage_call call = call_shape(model, s, dtype, tokens);
+
+		bytes += stage_kept_bytes(&call, level);
 	}
 	return bytes;
 }

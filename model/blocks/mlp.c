@@ -58,11 +58,12 @@ static struct linear down_of(const struct stage_call *call)
 
 /* What `up` keeps for backward. */
 struct mlp_layout {
-	int64_t rstd, mean; /* F32 [tokens] */
-	int64_t norm;       /* [tokens, C] */
 	/* [tokens, F], rows `stride` apart: joined, up lies in the gaps of gate. Backward of `down`
 	 * overwrites them with their gradients. */
 	int64_t gate, up, stride;
+	int64_t products;   /* so far ACTS_PRODUCTS keeps them */
+	int64_t rstd, mean; /* F32 [tokens] */
+	int64_t norm;       /* [tokens, C] */
 	int64_t bytes;
 };
 
@@ -73,14 +74,20 @@ static struct mlp_layout layout_of(const struct stage_call *call)
 	int joined = is_joined(call);
 	struct mlp_layout l;
 
-	l.rstd = layout_take(&end, tokens, 4);
-	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? tokens : 0, 4);
-	l.norm = layout_take(&end, b->has[ROLE_NORM2_W] ? tokens * call->c->C : 0, e);
 	l.gate = layout_take(&end, block_is_gated(b) ? tokens * b->F * (1 + joined) : 0, e);
 	l.up = joined ? l.gate + b->F * e : layout_take(&end, tokens * b->F, e);
 	l.stride = b->F * (1 + joined);
+	l.products = end;
+	l.rstd = layout_take(&end, tokens, 4);
+	l.mean = layout_take(&end, call->c->norm == NORM_LAYER ? tokens : 0, 4);
+	l.norm = layout_take(&end, b->has[ROLE_NORM2_W] ? tokens * call->c->C : 0, e);
 	l.bytes = end;
 	return l;
+}
+
+static int64_t up_kept_bytes(const struct stage_call *call, enum acts_level level)
+{
+	return level == ACTS_PRODUCTS ? layout_of(call).products : 0;
 }
 
 static int64_t up_acts_bytes(const struct stage_call *call)
@@ -111,6 +118,7 @@ static const struct mlp_acts *acts(const struct stage_call *call)
 /* Kept by `down`, with POST_NORM2_W. */
 struct down_layout {
 	int64_t branch;               /* [tokens, C] the MLP's output, before that norm */
+	int64_t products;             /* so far ACTS_PRODUCTS keeps them */
 	int64_t post_rstd, post_mean; /* F32 [tokens] */
 	int64_t bytes;
 };
@@ -121,6 +129,7 @@ static struct down_layout down_layout_of(const struct stage_call *call)
 	struct down_layout l;
 
 	l.branch = layout_take(&end, rows * call->c->C, call->element_bytes);
+	l.products = end;
 	l.post_rstd = layout_take(&end, rows, 4);
 	l.post_mean = layout_take(&end, call->c->norm == NORM_LAYER ? rows : 0, 4);
 	l.bytes = end;
@@ -130,6 +139,17 @@ static struct down_layout down_layout_of(const struct stage_call *call)
 static int64_t down_acts_bytes(const struct stage_call *call)
 {
 	return down_layout_of(call).bytes;
+}
+
+static int64_t down_kept_bytes(const struct stage_call *call, enum acts_level level)
+{
+	return level == ACTS_PRODUCTS ? down_layout_of(call).products : 0;
+}
+
+/* Behind a norm the stream is cheap to make again. */
+static int down_keeps_stream(const struct stage_call *call)
+{
+	return !call_has(call, ROLE_POST_NORM2_W);
 }
 
 /* act(gate) * up, then its gradient */
@@ -212,6 +232,11 @@ static void gate_scale(struct stage_call *call)
 		        call->block->scales.gate);
 }
 
+static int up_is_kept(const struct stage_call *call)
+{
+	return acts_are_kept(call, layout_of(call).up);
+}
+
 static void up_forward(struct stage_call *call)
 {
 	struct mlp_acts a = acts_of(call);
@@ -222,6 +247,8 @@ static void up_forward(struct stage_call *call)
 	call->layout = &a;
 	inner = rows_at(call, a.gate, a.stride);
 	first_forward(call);
+	if (up_is_kept(call))
+		return;
 	if (is_joined(call)) {
 		if (is_fused(call))
 			linear_forward(call, &both, inner, call->dtype, norm2_rows(call));
@@ -264,6 +291,10 @@ static void down_forward(struct stage_call *call)
 
 	if (dev_is_none(branch))
 		return;
+	if (branch_is_kept(call, &post, down_layout_of(call).branch)) {
+		branch_end_again(call, &post, branch);
+		return;
+	}
 	call->layout = &a;
 	activate(call, hidden);
 	linear_forward(call, &down, rows_at(call, branch, call->c->C), call->dtype,
@@ -359,10 +390,14 @@ static void up_backward(struct stage_call *call)
 	first_backward(call, call->dtype == DTYPE_F32 ? wide : rounded);
 }
 
-const struct stage_type stage_up = {
-        .forward = up_forward, .backward = up_backward, .acts_bytes = up_acts_bytes};
+const struct stage_type stage_up = {.forward = up_forward,
+        .backward = up_backward,
+        .acts_bytes = up_acts_bytes,
+        .kept_bytes = up_kept_bytes};
 const struct stage_type stage_down = {.forward = down_forward,
         .backward = down_backward,
         .writes_stream = 1,
         .acts_bytes = down_acts_bytes,
+        .kept_bytes = down_kept_bytes,
+        .keeps_stream = down_keeps_stream,
         .scratch_bytes = down_scratch_bytes};

@@ -140,13 +140,17 @@ dev_addr branch_at(const struct stage_call *call, const struct norm_place *post,
 	return call_has(call, post->weight) ? kept : stream_out(call);
 }
 
-void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr branch)
+int branch_is_kept(const struct stage_call *call, const struct norm_place *post, int64_t offset_bytes)
+{
+	return call_has(call, post->weight) ? acts_are_kept(call, offset_bytes) : stream_is_kept(call);
+}
+
+/* From the branch, or with norm_after_sum from its sum with the stream, to stream_out. */
+static void stream_end(struct stage_call *call, const struct norm_place *post, dev_addr branch)
 {
 	dev_addr out = stream_out(call);
 	int64_t count = call->tokens * call->c->C;
 
-	if (call->c->norm_after_sum)
-		call_add(call, branch, branch, stream_in(call), count);
 	if (call_has(call, post->weight))
 		norm_forward(call, post, dev_is_none(out) ? scratch_at(call, call->scratch.branch) : out,
 		        branch, call->tokens);
@@ -155,4 +159,17 @@ void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr
 	if (branch_scale(call) != 1)
 		call_scale(call, out, out, count, branch_scale(call));
 	call_add(call, out, out, stream_in(call), count);
+}
+
+void branch_end(struct stage_call *call, const struct norm_place *post, dev_addr branch)
+{
+	if (call->c->norm_after_sum)
+		call_add(call, branch, branch, stream_in(call), call->tokens * call->c->C);
+	stream_end(call, post, branch);
+}
+
+void branch_end_again(struct stage_call *call, const struct norm_place *post, dev_addr branch)
+{
+	if (call_has(call, post->weight))
+		stream_end(call, post, branch);
 }
