@@ -12,6 +12,8 @@
  *   scope  MODEL: one tensor; BLOCK: one in every block
  *   part   the part of the model that `ferry plan` counts it in
  *   kind   TABLE    matrix [out, in], always stored so: embeddings and heads
+ *          ROWS     a TABLE of which forward looks up the rows of a micro-batch's token ids, and backward
+ *                   reads nothing: only these rows need be where a stage runs
  *          MATRIX   matrix of a block, [out, in], or [in, out] if the family stores it so
  *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
  *          ADAPTER  matrix [out, in] of an adapter (model/adapter.h), always stored so; of the embedding A
@@ -56,7 +58,7 @@
 	ROW(EMBED_NORM_W, MODEL, NORMS, NORM, EMBED, HIDDEN, ONE)                                            \
 	ROW(EMBED_NORM_B, MODEL, NORMS, BIAS, EMBED, HIDDEN, ONE)                                            \
 	ROW(RELATIVE, MODEL, ATTENTION, TABLE, EMBED, DISTANCES, ALL_HEADS)                                  \
-	ROW(INPUTS_TABLE, MODEL, EMBEDDING, TABLE, INPUTS, INPUTS_VOCAB, INPUTS)                             \
+	ROW(INPUTS_TABLE, MODEL, EMBEDDING, ROWS, INPUTS, INPUTS_VOCAB, INPUTS)                              \
 	ROW(INPUTS_W, MODEL, EMBEDDING, MATRIX, INPUTS, INPUTS, HIDDEN)                                      \
 	ROW(INPUTS_NORM_W, MODEL, NORMS, NORM, INPUTS, INPUT, ONE)                                           \
 	ROW(NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                                  \
@@ -277,6 +279,7 @@ enum tensor_role {
 enum role_scope { SCOPE_MODEL, SCOPE_BLOCK };
 enum role_kind {
 	KIND_TABLE,
+	KIND_ROWS,
 	KIND_MATRIX,
 	KIND_RESIDUAL,
 	KIND_ADAPTER,

@@ -19,7 +19,8 @@ static int makes_stage(enum tensor_role role)
 {
 	enum role_kind kind = role_facts[role].kind;
 
-	return kind == KIND_MATRIX || kind == KIND_RESIDUAL || kind == KIND_TABLE || kind == KIND_SCALAR;
+	return kind == KIND_MATRIX || kind == KIND_RESIDUAL || kind == KIND_TABLE || kind == KIND_ROWS ||
+	       kind == KIND_SCALAR;
 }
 
 /* Whether there is a tensor for the kind of stage, in the block or outside of blocks: one that is reason

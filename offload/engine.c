@@ -366,14 +366,14 @@ static void noise_put(uint64_t *key, const struct host_batch *b)
 }
 
 /* Writes index arrays to staging memory for LOAD. */
-static void batches_put(
-        struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
+static int batches_put(struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
 {
 	const struct plan *p = e->plans[kind];
+	int rc = 0;
 
 	if (!device_has_bytes(e->dock.device))
-		return;
-	for (int i = 0; i < p->op_count; i++) {
+		return 0;
+	for (int i = 0; i < p->op_count && !rc; i++) {
 		const struct plan_op *op = &p->ops[i];
 		const struct host_batch *b;
 		const struct plan_batch to = plan_batch_of(&p->policy);
@@ -395,10 +395,13 @@ static void batches_put(
 			        p->policy.cache.rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
 		if (b->targets)
 			memcpy(base + to.target_row, b->target_row, 4 * (size_t)b->targets);
+		if (p->policy.has_rows)
+			rc = run_rows_number(e->runs[kind], (int32_t *)(void *)(base + to.row), op->micro, b);
 		if (p->policy.has_noise)
 			noise_put((uint64_t *)(void *)(base + to.noise), b);
 		own_put(base, &p->policy, b);
 	}
+	return rc;
 }
 
 static void losses_sum(
@@ -503,8 +506,9 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	if (in_backward)
 		update_init(e, learning_rate, 1);
 	step.adamw = e->adamw;
-	batches_put(e, PLAN_TRAIN, micro, micro_count);
-	rc = run_execute(e->runs[PLAN_TRAIN], &step, spans);
+	rc = batches_put(e, PLAN_TRAIN, micro, micro_count);
+	if (!rc)
+		rc = run_execute(e->runs[PLAN_TRAIN], &step, spans);
 	if (rc)
 		return rc;
 	e->pending = 0;
@@ -555,10 +559,10 @@ static int engine_forward(
 	struct run_step step = {.micro = batch, .micro_count = 1};
 	int rc = engine_flush(e);
 
-	if (rc)
-		return rc;
-	batches_put(e, kind, batch, 1);
-	rc = run_execute(e->runs[kind], &step, NULL);
+	if (!rc)
+		rc = batches_put(e, kind, batch, 1);
+	if (!rc)
+		rc = run_execute(e->runs[kind], &step, NULL);
 	if (!rc)
 		*out = run_losses(e->runs[kind], 0);
 	return rc;

@@ -206,6 +206,8 @@ struct plan_batch plan_batch_of(const struct plan_policy *o)
 	b.doc_end = 3 * b.position;
 	b.target_row = 4 * b.position;
 	b.bytes = b.target_row + 4 * o->max_targets;
+	b.row = b.bytes;
+	b.bytes += o->has_rows ? 4 * o->max_tokens : 0;
 	if (o->has_noise) {
 		b.noise = round_up(b.bytes, 8);
 		b.bytes = b.noise + 8 * o->max_tokens;

@@ -73,6 +73,7 @@ struct plan_policy {
 	int64_t max_documents; /* of any micro-batch; only objectives with arrays by document read it */
 	struct objective_use objective;
 	double neftune_alpha; /* training: noise of embeddings (device/op_noise.h) */
+	int has_rows;         /* 1: micro-batches have arrays for rows that cross alone. plan_list sets it. */
 	int has_noise; /* 1: micro-batches have keys of noise. The engine sets it where something reads them. */
 	int64_t rope_positions; /* rows of the rotary table: the longest document */
 	int64_t head_rows;      /* rows of logits at once; 0: as many as on the host */
@@ -91,7 +92,9 @@ enum plan_kind {
 /* The operations: X(name, queue, what it does). plan_print lists those of a plan. */
 #define PLAN_OPS(X)                                                                                          \
 	X(LOAD, "h2d", "a micro-batch's index arrays")                                                       \
-	X(FETCH, "h2d", "own shard of a unit's plane: SRC -> DST")                                           \
+	X(PICK, "cpu",                                                                                       \
+	        "rows of a table that a micro-batch's tokens use, in order of their ids: planes -> DST")     \
+	X(FETCH, "h2d", "own shard of a unit's plane, or picked rows: SRC -> DST")                           \
 	X(COPY, "comm", "own shard of a unit, from one device buffer to another: SRC -> DST")                \
 	X(GATHER, "comm", "all_gather of a unit's plane in place (h2d in a world of one): DST")              \
 	X(EXPAND, "comm", "planes of a unit -> weights in compute_dtype")                                    \
@@ -114,7 +117,9 @@ enum plan_kind {
 	X(ROUND, "comm", "gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM")     \
 	X(CAST, "comm", "gradient from bf16 to fp32: SRC -> DST")                                            \
 	X(SUMSQ, "comm", "sums of squares of the unit's tensors: SRC -> NORM")                               \
-	X(RETURN, "d2h", "gradient shard to the host: SRC -> DST")                                           \
+	X(RETURN, "d2h", "gradient shard, or gradients of looked-up rows, to the host: SRC -> DST")          \
+	X(SPREAD, "cpu",                                                                                     \
+	        "gradients of a pass's tokens to their rows: SRC, ... -> DST, sums of squares -> NORM")      \
 	X(ACCUMULATE, "cpu/comm", "gradient sum over micro-batches: DST += SRC, first one copies")           \
 	X(FINISH, "cpu", "host gradient sum: round to gradient_dtype in place, sums of squares -> NORM")     \
 	X(NORM, "d2h", "all sums of squares to the host")                                                    \
@@ -185,12 +190,14 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(WEIGHTS_LO, "weights lo", WEIGHTS)                                                                 \
 	X(WEIGHTS_CODES, "weights codes", WEIGHTS)                                                           \
 	X(WEIGHTS_SCALES, "weights scales", WEIGHTS)                                                         \
+	X(ROWS, "rows of tables", WEIGHTS)                                                                   \
 	X(UPDATE_HI, "update hi", WEIGHTS)                                                                   \
 	X(GRADIENTS, "gradients", GRADIENTS)                                                                 \
 	X(REDUCED_GRADIENTS, "reduced gradients", GRADIENTS)                                                 \
 	X(ROUNDED_GRADIENTS, "rounded gradients", GRADIENTS)                                                 \
 	X(UPDATE_GRADIENT, "update gradient", GRADIENTS)                                                     \
 	X(GRADIENT_RING, "gradient ring", GRADIENTS)                                                         \
+	X(ROW_GRADIENTS, "gradients of rows", GRADIENTS)                                                     \
 	X(ACTIVATIONS, "activations", ACTIVATIONS)                                                           \
 	X(BLOCK_INPUTS, "block inputs", ACTIVATIONS)                                                         \
 	X(SPILLED_INPUTS, "spilled block inputs", ACTIVATIONS)                                               \
@@ -311,8 +318,8 @@ static inline int plan_op_is_exchange(const struct plan_op *op)
 /* 1 if its work grows with the number of micro-batches in a pass. */
 static inline int plan_op_grows(const struct plan_op *op)
 {
-	return op->micro >= 0 || op->kind == PLAN_OP_COLLECT || op->kind == PLAN_OP_SHOW ||
-	       op->kind == PLAN_OP_JUDGE || op->kind == PLAN_OP_GUIDE;
+	return op->micro >= 0 || op->kind == PLAN_OP_SPREAD || op->kind == PLAN_OP_COLLECT ||
+	       op->kind == PLAN_OP_SHOW || op->kind == PLAN_OP_JUDGE || op->kind == PLAN_OP_GUIDE;
 }
 
 const char *plan_role_name(enum plan_role role);
@@ -343,7 +350,7 @@ int plan_residency_is_open(const struct plan_policy *policy);
 
 /* Units in the order in which they become resident: those of policy.resident_states first, then those of
  * resident_weights whose weights on the device save a fetch. order: unit_count numbers. */
-void plan_residency_order(int *order, int unit_count);
+void plan_residency_order(int *order, const struct unit_map *map);
 
 /* Number of units with only their weights on the device, and of units with all of their state there. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);
@@ -381,10 +388,17 @@ void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, co
 /* Where the arrays of one micro-batch lie on the device and in staging memory, in bytes
  * (model/blocks/batch.h): those of all micro-batches, and the objective's own. */
 struct plan_batch {
-	int64_t id, position, doc_start, doc_end, target_row, noise, own[BATCH_OWN_MAX], bytes;
+	int64_t id, position, doc_start, doc_end, target_row, row, noise, own[BATCH_OWN_MAX], bytes;
 };
 struct plan_batch plan_batch_of(const struct plan_policy *policy);
 int64_t plan_batch_bytes(const struct plan_policy *policy);
+
+/* Rows of a unit's table that a micro-batch of so many tokens may use. */
+int64_t plan_rows_most(const struct unit *unit, int64_t tokens);
+
+/* Bytes of host memory that an operation of the cpu queue or a copy reads or writes of an argument: all of
+ * its buffer, but of a table's plane what its rows have in other buffers. */
+int64_t plan_arg_bytes(const struct plan *plan, const struct plan_op *op, const struct plan_arg *arg);
 
 /* 4-byte numbers of each target that the plan's head writes behind the losses (struct head_pass). */
 int plan_head_also(const struct plan *p);

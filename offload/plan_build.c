@@ -20,7 +20,8 @@ static void norm_add(struct builder *b)
 
 	for (int u = 0; u < p->map->unit_count; u++) {
 		trained += p->map->units[u].trainable;
-		on_host += sums && p->map->units[u].trainable && b->units[u].home.gradient == HOME_HOST;
+		on_host += p->map->units[u].trainable &&
+		           ((sums && b->units[u].home.gradient == HOME_HOST) || row_gradients_cross(b, u));
 	}
 	b->norm_on_device = on_host < trained;
 	b->state.norm = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_DEVICE, LAYOUT_PERSISTENT, bytes);
@@ -53,6 +54,8 @@ static void state_add(struct builder *b)
 	int64_t loss_bytes = loss_bytes_of(b);
 
 	homes_add(b);
+	for (int u = 0; u < p->map->unit_count; u++)
+		p->policy.has_rows |= rows_cross(b, u);
 	b->state.rope = rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, LAYOUT_PERSISTENT,
 	                                     rope_bytes)
 	                           : -1;
@@ -139,7 +142,7 @@ static int *ints_alloc(int count, int value)
 static int builder_alloc(struct builder *b)
 {
 	int units = b->p->map->unit_count, micros = b->p->policy.micro_batches;
-	int slots = (b->group_count + 1) * micros;
+	int slots = (b->group_count + 1) * micros, tables = b->p->map->table_count * micros + 1;
 
 	b->state.units = mem_alloc((size_t)units, sizeof(*b->state.units));
 	b->state.batch = ints_alloc(micros, -1);
@@ -159,11 +162,16 @@ static int builder_alloc(struct builder *b)
 	b->value = ints_alloc(b->model->config.value_count * micros + 1, -1);
 	b->value_grad = ints_alloc(b->model->config.value_count * micros + 1, -1);
 	b->group_acts = mem_alloc((size_t)b->group_count, sizeof(*b->group_acts));
+	b->rows_host = ints_alloc(tables, -1);
+	b->rows = ints_alloc(tables, -1);
+	b->row_grad = ints_alloc(tables, -1);
+	b->row_grad_host = ints_alloc(tables, -1);
 	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
 	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
 	        !b->state.tally || !b->state.tally_host || !b->state.cache || !b->x || !b->spilled ||
 	        !b->acts_kept || !b->acts_spilled || !b->acts || !b->kept || !b->dx || !b->value ||
-	        !b->value_grad || !b->group_acts || !b->units)
+	        !b->value_grad || !b->group_acts || !b->rows_host || !b->rows || !b->row_grad ||
+	        !b->row_grad_host || !b->units)
 		return ERR_NOMEM;
 	for (int u = 0; u < units; u++)
 		b->units[u] = (struct unit_listing){
@@ -218,6 +226,10 @@ static void builder_close(struct builder *b)
 	mem_free(b->dx);
 	mem_free(b->value);
 	mem_free(b->value_grad);
+	mem_free(b->rows_host);
+	mem_free(b->rows);
+	mem_free(b->row_grad);
+	mem_free(b->row_grad_host);
 	mem_free(b->units);
 	intervals_free(b);
 }

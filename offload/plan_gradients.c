@@ -19,7 +19,7 @@ void gradients_open(struct builder *b, int s)
 		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
 		               (p->policy.order == ORDER_LAYER_MAJOR || p->policy.micro_batches == 1);
 
-		if (b->units[u].gradient >= 0)
+		if (b->units[u].gradient >= 0 || row_gradients_cross(b, u))
 			continue;
 		b->units[u].gradient =
 		        in_place ? home : whole_buffer(b, BUFFER_GRADIENTS, LAYOUT_WEIGHT, u, DTYPE_F32);
@@ -36,7 +36,10 @@ void gradients_arg(struct builder *b, int s)
 
 	op->first = op->micro == b->first_micro;
 	for (int i = 0; i < count; i++)
-		plan_add_arg(b->p, ARG_GRADIENT, b->units[units[i]].gradient, ACCESS_BOTH);
+		if (row_gradients_cross(b, units[i]))
+			row_gradient_add(b, units[i]);
+		else
+			plan_add_arg(b->p, ARG_GRADIENT, b->units[units[i]].gradient, ACCESS_BOTH);
 }
 
 void gradient_last_find(struct builder *b)
@@ -155,6 +158,13 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	return dst;
 }
 
+static void add_finish(struct builder *b, int u, int home)
+{
+	plan_add_op(b->p, PLAN_OP_FINISH, QUEUE_CPU, u, -1, -1);
+	plan_add_arg(b->p, ARG_DST, home, ACCESS_BOTH);
+	plan_add_arg(b->p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
+}
+
 /* Adds the gradient of one of several passes to an fp32 plane, on the side where gradients live. Rounds the
  * sum after the last pass. */
 static int gradient_close_part(struct builder *b, int u, int m)
@@ -174,9 +184,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 	if (m + 1 < o->micro_batches)
 		return -1;
 	if (on_host) {
-		plan_add_op(p, PLAN_OP_FINISH, QUEUE_CPU, u, -1, -1);
-		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
-		plan_add_arg(p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
+		add_finish(b, u, home);
 	} else if (o->gradient_dtype != plan_gradient_home_dtype(o)) {
 		int rounded = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, o->gradient_dtype);
 
@@ -217,6 +225,17 @@ static void gradient_close_whole(struct builder *b, int u)
 	b->units[u].rounded = gradient_round(b, u, plan_device_buffer(&b->state, u, PLANE_GRADIENT));
 }
 
+/* Gradients of rows are sums on the host, which wait for their copies alone. */
+static void rows_close(struct builder *b, int u, int m0, int m1)
+{
+	int home = plan_host_buffer(&b->state, u, PLANE_GRADIENT), micros = b->p->policy.micro_batches;
+
+	row_gradients_spread(b, u, m0, m1);
+	if (m1 == micros && m1 - m0 < micros)
+		add_finish(b, u, home);
+	gradient_ready(b, u, m1 == micros ? home : -1);
+}
+
 void gradients_close(struct builder *b, int m0, int m1)
 {
 	struct plan *p = b->p;
@@ -228,6 +247,8 @@ void gradients_close(struct builder *b, int m0, int m1)
 		if (b->units[u].rounded >= 0)
 			gradient_leave(b, u);
 	for (int u = p->map->unit_count - 1; u >= 0; u--) {
+		if (b->units[u].gradient_last == b->now && row_gradients_cross(b, u))
+			rows_close(b, u, m0, m1);
 		if (b->units[u].gradient_last != v || b->units[u].gradient < 0)
 			continue;
 		gradient_reduce(b, u);

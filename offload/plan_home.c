@@ -29,13 +29,15 @@ static enum plane_kind kind_of(const struct plan_policy *o, enum unit_kind unit,
 	return plane == PLANE_LO && (unit == UNIT_TRAINED || !plan_reads_lo(o)) ? PLANE_REST : PLANE_READ;
 }
 
-/* Whether a unit has the plane at all. */
-static int has_plane(const struct plan_policy *o, const struct unit *unit, enum plane plane)
+/* Whether a unit has the plane at all. Gradients of rows are spread over a gradient of the whole table. */
+static int has_plane(
+        const struct plan_policy *o, const struct unit *unit, const struct unit_home *h, enum plane plane)
 {
 	int sums = o->order == ORDER_MICRO_BATCH_MAJOR && o->micro_batches > 1;
+	int spreads = unit->row_count && h->gradient == HOME_HOST && h->optimizer == HOME_HOST;
 
 	if (plane == PLANE_GRADIENT)
-		return !o->update_in_backward || sums;
+		return !o->update_in_backward || sums || spreads;
 	return plane_is_in(plane, unit_planes(unit, o->state));
 }
 
@@ -83,7 +85,7 @@ static void home_add(struct builder *b, enum plane plane, int u)
 	        plane_is_in(plane, PLANES_WEIGHT | PLANES_CODED) && (plane != PLANE_LO || plan_reads_lo(o));
 
 	*s = (struct plane_state){HOME_NONE, -1, -1};
-	if (has_plane(o, unit, plane))
+	if (has_plane(o, unit, h, plane))
 		s->home = home_of(h, o, rules[kind][kind_of(o, kind, plane)]);
 	if (s->home == HOME_NONE)
 		return;

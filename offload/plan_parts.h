@@ -136,9 +136,12 @@ struct builder {
 	int *kept;                /* [micro] those of them that a level keeps apart; -1: none */
 	int *dx;                  /* [micro] */
 	int *value, *value_grad;  /* [value][micro] */
-	int ring_last;            /* buffer of the last gradient returned to the ring; else -1 */
-	int first_micro;          /* of the pass */
-	int now; /* moment of the listing in a pass: the visit, or a few moments after the last */
+	/* [table][micro] rows that a micro-batch uses, in staging memory and on the device; the gradients of
+	 * its tokens' rows, on the device and in staging memory */
+	int *rows_host, *rows, *row_grad, *row_grad_host;
+	int ring_last;   /* buffer of the last gradient returned to the ring; else -1 */
+	int first_micro; /* of the pass */
+	int now;         /* moment of the listing in a pass: the visit, or a few moments after the last */
 };
 
 /* plan_builder.c. Stages group_first up to group_end are those of a group. */
@@ -210,6 +213,24 @@ void gradients_arg(struct builder *b, int stage);
  * gradient that is one part of a sum moves a visit later too. */
 void gradients_close(struct builder *b, int m0, int m1);
 void updates_emit(struct builder *b);
+
+/* plan_rows.c: tables of which only rows cross (unit.row_count). Whether weights, or gradients, of a unit do:
+ * rows_cross, row_gradients_cross.
+ *
+ * rows_pick lists, at the begin of a pass, what brings the rows of all micro-batches to staging memory, after
+ * the UPDATE of the table. rows_fetch comes before the forward of a micro-batch, rows_release after it.
+ * row_gradient_add gives the last operation, a backward, room for the gradients of its tokens' rows;
+ * row_gradients_return copies these to the host; row_gradients_spread adds those of a pass to the unit's
+ * gradient. */
+int rows_cross(const struct builder *b, int u);
+int row_gradients_cross(const struct builder *b, int u);
+void rows_pick(struct builder *b, int m0, int m1);
+void rows_fetch(struct builder *b, int v, int m, int m0, int m1);
+void rows_release(struct builder *b, int v, int m);
+int rows_buffer(const struct builder *b, int u, int micro);
+void row_gradient_add(struct builder *b, int u);
+void row_gradients_return(struct builder *b, int stage, int m);
+void row_gradients_spread(struct builder *b, int u, int m0, int m1);
 
 /* Sets the space_bytes of a plan without places to lower bounds. ERR_NOMEM. */
 int plan_least(struct plan *p);

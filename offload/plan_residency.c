@@ -37,12 +37,22 @@ static void spread(int *order, int first, int count)
 	}
 }
 
-void plan_residency_order(int *order, int unit_count)
+/* Tables whose rows cross alone save next to nothing by staying, so they come last. */
+void plan_residency_order(int *order, const struct unit_map *map)
 {
+	int count = map->unit_count - map->table_count, end = count;
+
 	order[0] = 0;
-	order[unit_count - 1] = unit_count - 1;
-	if (unit_count > 2)
-		spread(order + 1, 1, unit_count - 2);
+	order[count - 1] = count - 1;
+	if (count > 2)
+		spread(order + 1, 1, count - 2);
+	for (int u = 0; u < map->unit_count && map->table_count; u++) {
+		if (!map->units[u].row_count)
+			continue;
+		for (int i = 0; i < count; i++) /* from places among the others to units */
+			order[i] += order[i] >= u;
+		order[end++] = u;
+	}
 }
 
 /* Whether resident weights would save a fetch. */
@@ -64,7 +74,7 @@ int residency_find(struct builder *b)
 
 	if (!order)
 		return ERR_NOMEM;
-	plan_residency_order(order, unit_count);
+	plan_residency_order(order, b->p->map);
 	for (int i = 0; i < unit_count; i++) {
 		int u = order[i], state = i < o->resident_states;
 		int stays = state || (weights > 0 && weights_spare(b, u));

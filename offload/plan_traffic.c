@@ -10,13 +10,17 @@ static int64_t *bus_part(
 	switch (op->kind) {
 	case PLAN_OP_UPDATE:
 		return &bus->update_bytes;
+	case PLAN_OP_PICK:
+		return &bus->weight_bytes;
 	case PLAN_OP_ACCUMULATE:
 	case PLAN_OP_FINISH:
+	case PLAN_OP_SPREAD:
 		return &bus->gradient_bytes;
 	case PLAN_OP_FETCH:
 	case PLAN_OP_RETURN: /* also returns hi to the host if the device updates it */
-		return plan_kind_is_plane(b->kind) &&
-		                       plane_is_in(plan_kind_plane(b->kind), PLANES_WEIGHT | PLANES_CODED)
+		return b->kind == BUFFER_ROWS ||
+		                       (plan_kind_is_plane(b->kind) && plane_is_in(plan_kind_plane(b->kind),
+		                                                               PLANES_WEIGHT | PLANES_CODED))
 		               ? &bus->weight_bytes
 		               : &bus->gradient_bytes;
 	default:
@@ -37,7 +41,7 @@ void plan_memory_traffic_find(struct plan_memory_traffic *bus, const struct plan
 			/* skips a unit's sums of squares: a 30000th of its gradient */
 			if (b->space == SPACE_DEVICE || (op->queue == QUEUE_CPU && arg->role == ARG_NORM))
 				continue;
-			*bus_part(bus, op, b) += (arg->reads + arg->writes) * b->bytes;
+			*bus_part(bus, op, b) += (arg->reads + arg->writes) * plan_arg_bytes(p, op, arg);
 		}
 	}
 	bus->bytes = bus->weight_bytes + bus->gradient_bytes + bus->update_bytes + bus->other_bytes;

@@ -227,6 +227,7 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 		*slot(b->x, b, g + 1, m) =
 		        device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
 	stages_forward(b, v, m, PLAN_OP_FORWARD, scratch, group_first(b, g), group_end(b, g));
+	rows_release(b, v, m);
 	tally_show(b, g, m);
 	acts_spill(b, g, m);
 }
@@ -303,6 +304,7 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 			plan_add_arg(p, ARG_TALLY, b->state.tally[m], ACCESS_READ);
 		plan_add_arg(p, ARG_DX, b->dx[m], g ? ACCESS_BOTH : ACCESS_READ);
 		gradients_arg(b, s);
+		row_gradients_return(b, s, m);
 	}
 }
 
@@ -372,6 +374,7 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 		/* Its bytes stay until the next spill: work runs beside the copy. */
 		int spilling = b->spilling;
 
+		rows_fetch(b, v, m, m0, m1);
 		if (v >= b->group_count - 1)
 			acts_refills(b, v, m, m0, m1);
 		if (visit_is_backward(b, v))
@@ -396,6 +399,7 @@ void pass_emit(struct builder *b, int m0, int m1)
 	b->first_micro = m0;
 	for (int i = 0; i < b->interval_count; i++)
 		b->intervals[i].weight = -1;
+	rows_pick(b, m0, m1);
 	for (int m = m0; m < m1; m++) {
 		b->state.batch[m] =
 		        device_buffer(b, BUFFER_BATCH, LAYOUT_WORK, plan_batch_bytes(&p->policy), m);

@@ -259,7 +259,7 @@ void fetches_emit(struct builder *b, int v, enum emit_moment moment)
 		struct interval *n = &b->intervals[b->by_first[i]];
 		int is_post = post && visit_is_backward(b, n->first) && n->first > 0;
 
-		if (n->weight >= 0)
+		if (n->weight >= 0 || rows_cross(b, n->unit))
 			continue;
 		if (is_post ? moment == EMIT_AFTER && n->first == v + 1
 		            : moment == EMIT_BEFORE && n->emit <= v)
@@ -292,13 +292,23 @@ static int interval_weight(const struct builder *b, int v, int u)
 	return -1;
 }
 
+/* The rows that the last operation looks up; -1 unless it is a forward. */
+static int rows_arg(const struct builder *b, int u)
+{
+	const struct plan_op *op = &b->p->ops[b->p->op_count - 1];
+
+	return op->kind == PLAN_OP_FORWARD ? rows_buffer(b, u, op->micro) : -1;
+}
+
 void weights_arg(struct builder *b, int v, int s)
 {
 	int units[STAGE_TENSORS_MAX];
 	int count = stage_units(b, s, STAGE_ALL, units);
 	int is_again = b->model->stages[s].group != visit_group(b, v);
 
-	if (is_again || visit_reads_weights(b, v, s))
-		for (int i = 0; i < count; i++)
+	for (int i = 0; i < count; i++)
+		if (rows_cross(b, units[i]))
+			plan_add_arg(b->p, ARG_WEIGHT, rows_arg(b, units[i]), ACCESS_READ);
+		else if (is_again || visit_reads_weights(b, v, s))
 			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
 }

@@ -87,6 +87,12 @@ static int64_t plane_count(const struct run *r, int buffer)
 
 /* ---- copies ---- */
 
+/* Bytes of a row of the unit's table on the device. */
+static int64_t row_bytes(const struct run *r, const struct plan_op *op)
+{
+	return r->plan->map->units[op->unit].row_count * dtype_bytes(r->plan->policy.compute_dtype);
+}
+
 static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
@@ -95,6 +101,10 @@ static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
 
 	if (op->kind == PLAN_OP_LOSS && r->plan->kind != PLAN_LOGITS)
 		bytes = 4 * r->step->micro[op->micro].targets * (1 + plan_head_also(r->plan));
+	if (from->kind == BUFFER_ROWS)
+		bytes = row_bytes(r, op) * run_rows_count(r, op->unit, op->micro);
+	if (from->kind == BUFFER_ROW_GRADIENTS)
+		bytes = row_bytes(r, op) * r->step->micro[op->micro].tokens;
 	if (!bytes)
 		return 0;
 	if (to->space == SPACE_DEVICE)
@@ -383,6 +393,9 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_FINISH:
 	case PLAN_OP_UPDATE:
 		return run_queue_work(r, q, index);
+	case PLAN_OP_PICK:
+	case PLAN_OP_SPREAD:
+		return run_queue_rows(r, q, index);
 	case PLAN_OP_UPDATE_DEVICE:
 		return queue_parts(r, q, op, part_update);
 	case PLAN_OP_DISCARD:
@@ -527,20 +540,24 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->calls = mem_alloc((size_t)plan->op_count, sizeof(*r->calls));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
+	r->weight_rows = mem_alloc((size_t)model->tensor_count, 1);
+	r->grad_rows = mem_alloc((size_t)model->tensor_count, 1);
 	r->value = mem_alloc((size_t)model->config.value_count + 1, sizeof(*r->value));
 	r->norm_first = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_first));
 	r->norm_host = mem_alloc((size_t)plan->map->piece_count, sizeof(*r->norm_host));
 	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
 	r->tally_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->tally_host));
 	r->norm_by_finish = mem_alloc((size_t)plan->map->piece_count, 1);
-	if (r->events && r->calls && r->weight && r->grad && r->value && r->norm_first && r->norm_host &&
-	        r->loss_host && r->tally_host && r->norm_by_finish) {
+	if (r->events && r->calls && r->weight && r->grad && r->weight_rows && r->grad_rows && r->value &&
+	        r->norm_first && r->norm_host && r->loss_host && r->tally_host && r->norm_by_finish) {
 		for (int n = 0; n < plan->map->piece_count; n++)
 			r->norm_host[n] = -1;
 		plan_norm_slots(model, r->norm_first);
 		run_results_find(r);
 		rc = run_events_open(r);
 	}
+	if (!rc)
+		rc = run_rows_open(r);
 	if (rc) {
 		run_close(r);
 		return rc;
@@ -559,6 +576,9 @@ void run_close(struct run *r)
 	mem_free(r->calls);
 	mem_free(r->weight);
 	mem_free(r->grad);
+	mem_free(r->weight_rows);
+	mem_free(r->grad_rows);
+	run_rows_close(r);
 	mem_free(r->value);
 	mem_free(r->norm_first);
 	mem_free(r->norm_host);

@@ -1,5 +1,5 @@
 /* Shared by offload/run*.c and private to them. run.c, run_stage.c and run_gradient.c queue operations;
- * run_work.c does the work of the cpu queue. */
+ * run_work.c and run_rows.c do the work of the cpu queue. */
 #ifndef FERRY_OFFLOAD_RUN_PARTS_H
 #define FERRY_OFFLOAD_RUN_PARTS_H
 
@@ -18,11 +18,14 @@ struct run {
 	struct run_call *calls;    /* per operation */
 	dev_addr *weight, *grad;   /* per tensor; of the stage being queued */
 	struct stage_value *value; /* per value of the model; of the stage being queued */
-	int64_t *norm_first;       /* per tensor: first block in the NORM buffer */
-	int *norm_host;            /* per piece: buffer of its sums of squares on the host */
-	char *norm_by_finish;      /* per piece: 1 if FINISH made its sums, 0 for SUMSQ */
-	int *loss_host;            /* per micro: buffer */
-	int *tally_host;           /* the same; unset without experts */
+	/* per tensor; of the stage being queued: 1 where these are rows alone (struct stage_memory) */
+	uint8_t *weight_rows, *grad_rows;
+	struct run_rows *rows; /* NULL: no table, or a device without bytes */
+	int64_t *norm_first;   /* per tensor: first block in the NORM buffer */
+	int *norm_host;        /* per piece: buffer of its sums of squares on the host */
+	char *norm_by_finish;  /* per piece: 1 if FINISH made its sums, 0 for SUMSQ */
+	int *loss_host;        /* per micro: buffer */
+	int *tally_host;       /* the same; unset without experts */
 	const struct run_step *step;
 };
 
@@ -57,6 +60,15 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op);
 
 /* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
 int run_queue_work(struct run *r, struct stream *q, int op);
+
+/* Tables of which only rows cross. run_rows_number finds the rows that micro-batch m uses, and writes the
+ * place of each token's row among them to row[tokens]; ERR_RANGE: there is no such row. run_rows_count is how
+ * many there are; without bytes, how many there may be. run_queue_rows queues a PICK or a SPREAD. */
+int run_rows_open(struct run *r);
+void run_rows_close(struct run *r);
+int run_rows_number(struct run *r, int32_t *row, int m, const struct host_batch *batch);
+int64_t run_rows_count(const struct run *r, int unit, int m);
+int run_queue_rows(struct run *r, struct stream *q, int op);
 
 /* Queue zeros: for a ZERO, and for the first HEAD or BACKWARD of a gradient if its micro-batch has no tokens
  * or targets. */

@@ -14,8 +14,13 @@ static void losses_find(struct run *r, const struct plan_op *op)
 	}
 }
 
-/* Finds the buffers with results. A piece's sums of squares are in the buffer of its unit's FINISH or, if
- * the device summed them, in that of NORM. */
+static int sums_on_host(const struct run *r, const struct plan_op *op)
+{
+	return op->kind == PLAN_OP_FINISH || (op->kind == PLAN_OP_SPREAD && run_arg(r, op, ARG_NORM) >= 0);
+}
+
+/* Finds the buffers with results. A piece's sums of squares are in the buffer of its unit's FINISH or SPREAD
+ * or, if the device summed them, in that of NORM. */
 void run_results_find(struct run *r)
 {
 	const struct unit_map *map = r->plan->map;
@@ -29,12 +34,12 @@ void run_results_find(struct run *r)
 			r->tally_host[op->micro] = run_arg(r, op, ARG_DST);
 		if (op->kind == PLAN_OP_JUDGE)
 			losses_find(r, op);
-		if (op->kind != PLAN_OP_NORM && op->kind != PLAN_OP_FINISH)
+		if (op->kind != PLAN_OP_NORM && !sums_on_host(r, op))
 			continue;
 		for (int n = 0; n < map->piece_count; n++)
 			if (op->kind == PLAN_OP_NORM && r->norm_host[n] < 0)
 				r->norm_host[n] = run_arg(r, op, ARG_DST);
-			else if (op->kind == PLAN_OP_FINISH && map->pieces[n].unit == op->unit) {
+			else if (op->kind != PLAN_OP_NORM && map->pieces[n].unit == op->unit) {
 				r->norm_host[n] = run_arg(r, op, ARG_NORM);
 				r->norm_by_finish[n] = 1;
 			}

@@ -19,6 +19,7 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	        .doc_end = dev_at(base, at.doc_end),
 	        .target_row = dev_at(base, at.target_row),
 	        .noise = o->has_noise ? dev_at(base, at.noise) : DEV_NONE,
+	        .row = o->has_rows ? dev_at(base, at.row) : DEV_NONE,
 	};
 	for (int i = 0; i < batch_array_count(&objective_type(&o->objective)->batch); i++)
 		batch->own[i] = dev_at(base, at.own[i]);
@@ -36,16 +37,21 @@ static void tensor_addresses(struct run *r, const struct plan_op *op)
 		const struct plan_arg *arg = &r->plan->args[op->first_arg + i];
 		const struct plan_buffer *b = &r->plan->buffers[arg->buffer];
 		dev_addr *table = arg->role == ARG_WEIGHT ? r->weight : r->grad;
+		uint8_t *are_rows;
 
 		if (arg->role != ARG_WEIGHT && arg->role != ARG_GRADIENT)
 			continue;
+		are_rows = arg->role == ARG_WEIGHT ? r->weight_rows : r->grad_rows;
 		for (int t = 0; t < stage->tensor_count; t++) {
 			const struct unit_piece *piece =
 			        unit_map_stage_piece(map, op->stage, stage->tensor[t]);
 
-			if (piece->unit == b->unit)
-				table[stage->tensor[t]] = dev_at(run_device_address(r, arg->buffer),
-				        piece->offset * dtype_bytes(b->dtype));
+			if (piece->unit != b->unit)
+				continue;
+			table[stage->tensor[t]] = dev_at(
+			        run_device_address(r, arg->buffer), piece->offset * dtype_bytes(b->dtype));
+			are_rows[stage->tensor[t]] =
+			        b->kind == BUFFER_ROWS || b->kind == BUFFER_ROW_GRADIENTS;
 		}
 	}
 }
@@ -94,7 +100,8 @@ static uint64_t cost_name(const struct run *r, const struct plan_op *op, const s
 	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
 		hash = mix(hash, dev_is_none(arrays[i]));
 	for (int t = 0; t < stage->tensor_count; t++)
-		hash = mix(hash, dev_is_none(r->grad[stage->tensor[t]]));
+		hash = mix(hash, dev_is_none(r->grad[stage->tensor[t]]) + 2 * r->grad_rows[stage->tensor[t]] +
+		                         4 * r->weight_rows[stage->tensor[t]]);
 	for (int v = 0; v < stage->value_count; v++) {
 		const struct stage_value *value = &r->value[stage->value[v]];
 
@@ -125,6 +132,8 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .dtype = r->plan->policy.compute_dtype,
 	        .weight = r->weight,
 	        .grad = r->grad,
+	        .weight_rows = r->weight_rows,
+	        .grad_rows = r->grad_rows,
 	        .value = r->value,
 	        .x = run_arg_address(r, op, ARG_X),
 	        .y = run_arg_address(r, op, ARG_Y),

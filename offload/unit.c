@@ -222,18 +222,29 @@ struct unit_part {
 	int of; /* the policy's unit */
 	int trainable;
 	const struct weight_format *format;
+	int table; /* tensor whose rows are looked up, alone in its unit; else -1 */
 };
+
+static int piece_is_table(const struct unit_map *map, const struct unit_piece *piece)
+{
+	const struct model_tensor *t = &map->model->tensors[piece->tensor];
+
+	return map->shard_ranks == 1 && role_facts[t->role].kind == KIND_ROWS &&
+	       !weight_format_is_coded(model_tensor_format(t, map->compute_dtype));
+}
 
 static struct unit_part part_of(const struct unit_map *map, const struct unit_piece *piece)
 {
 	const struct model_tensor *t = &map->model->tensors[piece->tensor];
 
-	return (struct unit_part){piece->unit, t->trainable, model_tensor_format(t, map->compute_dtype)};
+	return (struct unit_part){piece->unit, t->trainable, model_tensor_format(t, map->compute_dtype),
+	        piece_is_table(map, piece) ? piece->tensor : -1};
 }
 
 static int part_is(const struct unit_part *a, const struct unit_part *b)
 {
-	return a->of == b->of && a->trainable == b->trainable && a->format == b->format;
+	return a->of == b->of && a->trainable == b->trainable && a->format == b->format &&
+	       a->table == b->table;
 }
 
 static char *part_name(const struct unit_part *part, const char *name)
@@ -326,6 +337,8 @@ static void piece_place(struct unit_map *map, struct unit_piece *piece)
 	u->trainable = t->trainable;
 	u->format = model_tensor_format(t, map->compute_dtype);
 	u->count += round_up(piece->count, UNIT_ALIGN);
+	u->row_count = piece_is_table(map, piece) ? cols : 0;
+	u->rows = piece->count / cols;
 	if (weight_format_is_coded(u->format)) {
 		piece->scale = u->scale_bytes;
 		u->scale_bytes += weight_format_scale_bytes(u->format, piece->count / cols, cols);
@@ -360,6 +373,7 @@ static int units_layout(struct unit_map *map)
 		u->shard_count = u->count / map->shard_ranks;
 		u->scale_bytes = round_up(u->scale_bytes, (int64_t)SCALE_SHARD_ALIGN * map->shard_ranks);
 		u->first = map->shard_total;
+		u->table = u->row_count ? map->table_count++ : -1;
 		map->shard_total += u->shard_count;
 		u->pieces = mem_alloc((size_t)u->piece_count, sizeof(int));
 		rc = u->pieces ? 0 : ERR_NOMEM;

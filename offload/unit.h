@@ -9,7 +9,9 @@
  * order of their first use in forward.
  *
  * Trained and frozen tensors never share a unit, nor do frozen ones of two formats (optim/weight_format.h).
- * If the policy groups them, each kind becomes its own unit. So a unit is frozen or trained as a whole.
+ * If the policy groups them, each kind becomes its own unit. So a unit is frozen or trained as a whole. A
+ * table whose rows are looked up (KIND_ROWS) is a unit of its own where ranks do not divide units: only the
+ * rows that a micro-batch uses need cross to the device.
  *
  * This file is pure arithmetic: it allocates no planes and uses no device. `size` follows
  * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree given by the tensor names,
@@ -33,6 +35,9 @@ struct unit {
 	int64_t shard_count; /* elements of one rank */
 	int64_t scale_bytes; /* of all pieces, in a coded format; padded as count is, and divided as evenly */
 	int64_t first;       /* first element of this rank's shard in a store plane */
+	int64_t row_count;   /* elements of a row of its only tensor, whose rows are looked up; else 0 */
+	int64_t rows;        /* that this tensor has */
+	int table;           /* its place among such units */
 	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
 };
 
@@ -49,6 +54,7 @@ struct unit_map {
 	enum dtype compute_dtype; /* of the stages; the formats of frozen weights follow from it */
 	struct unit *units;
 	int unit_count;
+	int table_count; /* units with rows that are looked up */
 	/* This rank and their number, among the ranks that share one copy of the model; other replicas do not
 	 * count. */
 	int shard_rank, shard_ranks;

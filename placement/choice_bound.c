@@ -322,7 +322,7 @@ int choice_bound_open(
 	*bound = b;
 	if (rc)
 		return rc;
-	plan_residency_order(b->order, b->unit_count);
+	plan_residency_order(b->order, s->map);
 	rc = streamed_sum(b, s, &none);
 	kept.kept = s->blocks;
 	if (!rc && s->blocks)

@@ -26,6 +26,27 @@ static struct model *small_llama(int layers, int tied)
 	return model_from(text);
 }
 
+/* Only rows of its second table cross. */
+static struct model *small_gemma(int layers)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text),
+	        "{\"model_type\":\"gemma4_text\",\"vocab_size\":320,\"vocab_size_per_layer_input\":320,"
+	        "\"hidden_size\":64,\"hidden_size_per_layer_input\":16,\"intermediate_size\":96,"
+	        "\"num_hidden_layers\":%d,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	        "\"head_dim\":16,\"global_head_dim\":16,\"max_position_embeddings\":128}",
+	        layers);
+	return model_from(text);
+}
+
+/* Untied, tied, with a table of rows. */
+enum { SMALL_MODELS = 3 };
+static struct model *small_model(int which, int layers)
+{
+	return which == 2 ? small_gemma(layers) : small_llama(layers, which);
+}
+
 static const struct plan_policy default_policy = {
         .offload_params = 1,
         .offload_gradients = 1,
@@ -85,12 +106,12 @@ static void test_every_policy_is_accepted(void **state)
 	int count = 0;
 
 	(void)state;
-	for (int tied = 0; tied < 2; tied++) {
-		struct model *model = small_llama(3, tied);
+	for (int which = 0; which < SMALL_MODELS; which++) {
+		struct model *model = small_model(which, 3);
 
 		/* every 1301st, a number that shares no factor with the sides, so each value meets each other
 		 * one; nor does 3989 */
-		for (int n = tied; policy_number(n, &policy, &wrap); n += SANITIZED ? 3989 : 1301)
+		for (int n = which; policy_number(n, &policy, &wrap); n += SANITIZED ? 3989 : 1301)
 			for (int discard = 0; discard < 2; discard++) {
 				struct unit_map *map;
 				struct plan *plan;
@@ -175,10 +196,10 @@ static void test_no_wait_is_redundant(void **state)
 	int waits_seen = 0;
 
 	(void)state;
-	for (int tied = 0; tied < 2; tied++) {
-		struct model *model = small_llama(2, tied);
+	for (int which = 0; which < SMALL_MODELS; which++) {
+		struct model *model = small_model(which, 2);
 
-		for (int n = tied; policy_number(n, &policy, &wrap); n += 12007) {
+		for (int n = which; policy_number(n, &policy, &wrap); n += 12007) {
 			struct unit_map *map;
 
 			check_ok(unit_map_open(&map, model, wrap, 10000, DTYPE_F32, 0, 1));

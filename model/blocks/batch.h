@@ -17,6 +17,7 @@ struct device_batch {
 	int64_t tokens, targets, documents;
 	dev_addr id, position, doc_start, doc_end; /* [tokens] */
 	dev_addr target_row;                       /* [targets] */
+	dev_addr row;   /* [tokens] places of their rows where only these are there (struct stage_memory) */
 	dev_addr noise; /* U64 [tokens], keys (device/noise.h); DEV_NONE: nothing is dropped or perturbed */
 	dev_addr type; /* [tokens] 1 in the second text of a pair, else 0; DEV_NONE: the objective has none */
 	dev_addr own[BATCH_OWN_MAX];

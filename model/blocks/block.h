@@ -144,6 +144,12 @@ int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes);
 /* DEV_NONE if the stage has no such tensor; grad_of also if the tensor is frozen. */
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
+/* Forward looks up the rows of a table (KIND_ROWS) by `index`: out [tokens, columns]. Backward adds dy, the
+ * gradients of these rows times factor, to the table's: dy may be overwritten, `sorted` is op_embed_grad's
+ * scratch. Nothing if the table is frozen. */
+void rows_forward(struct stage_call *call, enum tensor_role role, dev_addr out);
+void rows_backward(
+        struct stage_call *call, enum tensor_role role, dev_addr dy, double factor, dev_addr sorted);
 /* Whether there is such a tensor, and it does not train. */
 int call_has_frozen(const struct stage_call *call, enum tensor_role role);
 

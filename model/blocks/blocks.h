@@ -30,6 +30,10 @@ static inline int64_t cache_texts(const struct cache_shape *shape)
 /* The buffers of one call. weight[t] is in the compute dtype. Gradients are added to grad[t], F32; DEV_NONE:
  * frozen. Both are indexed by tensor of the table, `value` by value. They are valid only for the stage's own.
  *
+ *   weight_rows     by tensor, 1: weight[t] has only the rows that the micro-batch's tokens look up, at
+ *                   most one for each token, and batch->row says which; NULL: all have all rows
+ *   grad_rows       by tensor, 1: grad[t] takes the gradient of each token's row, [tokens, columns] in the
+ *                   compute dtype, instead of their sum by row
  *   x               [tokens, C] input of the group (of the head: output of the last block); embed has none
  *   y               [tokens, C] output of the group, of the last stage that writes the stream; DEV_NONE in
  *                   a recomputing forward, which then skips all that only y needs
@@ -69,6 +73,7 @@ struct stage_memory {
 	enum dtype dtype;
 	enum acts_level level;
 	const dev_addr *weight, *grad;
+	const uint8_t *weight_rows, *grad_rows;
 	const struct stage_value *value;
 	dev_addr x, y, acts, kept, scratch, dx, rope_table, loss, state, vectors, tally;
 	int64_t rope_positions, head_rows;

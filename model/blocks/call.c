@@ -1,6 +1,8 @@
 /* One call of a stage: addresses, and ops that any stage queues. */
 #include "model/blocks/block.h"
 
+#include "base/size.h"
+
 void call_op(struct stage_call *call, const struct op *op)
 {
 	if (!call->err)
@@ -48,6 +50,55 @@ dev_addr weight_of(const struct stage_call *call, enum tensor_role role)
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role)
 {
 	return address_of(call, role, call->memory->grad);
+}
+
+/* Whether memory has only rows of the tensor, or takes them of its gradient. */
+static int has_rows(const struct stage_call *call, enum tensor_role role, const uint8_t *by_tensor)
+{
+	return by_tensor && by_tensor[model_tensor_of(call->model, role, call->layer)];
+}
+
+static const struct model_tensor *table_of(const struct stage_call *call, enum tensor_role role)
+{
+	return &call->model->tensors[model_tensor_of(call->model, role, call->layer)];
+}
+
+void rows_forward(struct stage_call *call, enum tensor_role role, dev_addr out)
+{
+	const struct model_tensor *t = table_of(call, role);
+	int alone = has_rows(call, role, call->memory->weight_rows);
+
+	call_op(call, &(struct op){.kind = OP_GATHER,
+	                      .gather = {.out = out,
+	                              .table = weight_of(call, role),
+	                              .index = alone ? call->batch->row : call->batch->id,
+	                              .rows = call->tokens,
+	                              .cols = t->shape[1],
+	                              .table_rows = alone ? min_i64(call->tokens, t->shape[0]) : t->shape[0],
+	                              .dtype = call->dtype}});
+}
+
+void rows_backward(
+        struct stage_call *call, enum tensor_role role, dev_addr dy, double factor, dev_addr sorted)
+{
+	const struct model_tensor *t = table_of(call, role);
+	dev_addr grad = grad_of(call, role);
+	int alone = has_rows(call, role, call->memory->grad_rows);
+
+	if (dev_is_none(grad))
+		return;
+	call_scale(call, alone ? grad : dy, dy, call->tokens * t->shape[1], factor);
+	if (!alone)
+		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
+		                      .embed_grad = {.grad = grad,
+		                              .dy = dy,
+		                              .index = call->batch->id,
+		                              .scratch = sorted,
+		                              .rows = call->tokens,
+		                              .cols = t->shape[1],
+		                              .table_rows = t->shape[0],
+		                              .skip_index = call->c->pad_id,
+		                              .dtype = call->dtype}});
 }
 
 int call_has_frozen(const struct stage_call *call, enum tensor_role role)

@@ -119,14 +119,9 @@ static void inputs_forward(struct stage_call *call)
 	dev_addr sum = own_scratch_at(call, s.sum), rows = own_scratch_at(call, s.rows);
 
 	project(call, sum);
-	call_op(call, &(struct op){.kind = OP_GATHER,
-	                      .gather = {.out = rows,
-	                              .table = weight_of(call, ROLE_INPUTS_TABLE),
-	                              .index = call->batch->id,
-	                              .rows = call->tokens,
-	                              .cols = columns,
-	                              .table_rows = c->inputs_vocab,
-	                              .dtype = call->dtype}});
+	if (call->memory->recompute) /* the values are there still */
+		return;
+	rows_forward(call, ROLE_INPUTS_TABLE, rows);
 	scale_all(call, rows, table_scale(call));
 	call_add(call, sum, sum, rows, call->tokens * columns);
 	scale_all(call, sum, sqrt(0.5));
@@ -168,25 +163,6 @@ static void project_backward(
 	scale_all(call, to, product_scale(call));
 }
 
-static void table_backward(struct stage_call *call, dev_addr dsum, const struct inputs_scratch *s)
-{
-	dev_addr grad = grad_of(call, ROLE_INPUTS_TABLE);
-
-	if (dev_is_none(grad))
-		return;
-	scale_all(call, dsum, table_scale(call));
-	call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
-	                      .embed_grad = {.grad = grad,
-	                              .dy = dsum,
-	                              .index = call->batch->id,
-	                              .scratch = own_scratch_at(call, s->sorted),
-	                              .rows = call->tokens,
-	                              .cols = columns_of(call),
-	                              .table_rows = call->c->inputs_vocab,
-	                              .skip_index = call->c->pad_id,
-	                              .dtype = call->dtype}});
-}
-
 static void inputs_backward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
@@ -206,7 +182,7 @@ static void inputs_backward(struct stage_call *call)
 	linear_backward_weight(call, &product, dproduct, rows_at(call, call->memory->x, c->C));
 	linear_backward_input(call, &product, part, call->dtype, LINEAR_WRITE, dproduct);
 	call_add(call, dx, dx, part.base, call->tokens * c->C);
-	table_backward(call, dsum, &s);
+	rows_backward(call, ROLE_INPUTS_TABLE, dsum, table_scale(call), own_scratch_at(call, s.sorted));
 }
 
 const struct stage_type stage_inputs = {.forward = inputs_forward,
