@@ -25,10 +25,11 @@ struct batch_array {
 struct batch_draws {
 	int is_own_prompt; /* of a pair's chosen row, the prompt's too */
 	uint64_t seed;
-	double share;   /* of a row's targets */
-	int32_t mask;   /* id that stands for a hidden token */
-	int32_t random; /* other tokens have ids below this, */
-	int32_t pad;    /* but not this; -1: none */
+	double share;    /* of a row's targets, or words */
+	int is_of_words; /* 1: whole words are hidden, and always shown as the mask */
+	int32_t mask;    /* id that stands for a hidden token */
+	int32_t random;  /* other tokens have ids below this, */
+	int32_t pad;     /* but not this; -1: none */
 };
 
 /* What a label of words says of chunks, as in B-PER: 'B', 'I', 'E', 'S' or 'O', and the number of the type.
@@ -47,8 +48,10 @@ struct batch_rule {
 	int types; /* 1 + the array with the types of tokens (model/blocks/batch.h); 0: none */
 	/* Of the document that the row becomes. */
 	int64_t (*targets)(const struct batch_draws *draws, const struct dataset *data, int64_t row);
-	/* How many of `count` such targets an epoch draws of the row; NULL: all. */
-	int64_t (*drawn)(const struct batch_draws *draws, int64_t epoch, int64_t row, int64_t count);
+	/* How many of `count` such targets an epoch draws of the row; NULL: all. Negative: an ERR_ of reading
+	 * it. */
+	int64_t (*drawn)(const struct batch_draws *draws, const struct dataset *data, int64_t epoch,
+	        int64_t row, int64_t count);
 	/* Appends those targets, and the document's elements of own arrays. */
 	void (*add)(struct micro_batch *mb, const struct batch_document *document);
 };

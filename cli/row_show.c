@@ -109,7 +109,8 @@ static void add_escaped(struct str *out, const char *text, size_t len_bytes)
 	}
 }
 
-static int add_tokens(struct str *out, const struct row_view *v, const struct tokenizer *tokenizer)
+static int add_tokens(
+        struct str *out, const struct row_view *v, const struct tokenizer *tokenizer, int has_words)
 {
 	const int32_t *ids = v->ids;
 	int64_t count = v->token_count;
@@ -126,6 +127,8 @@ static int add_tokens(struct str *out, const struct row_view *v, const struct to
 		if (err)
 			return err;
 		str_printf(out, "%6" PRId64 " %7" PRId32, i, ids[i]);
+		if (has_words && label >= DATASET_GOES_ON)
+			label -= DATASET_GOES_ON;
 		if (label == DATASET_IGNORE)
 			str_add(out, "       -  ");
 		else
@@ -160,7 +163,7 @@ int row_show_tokens(struct str *out, const struct dataset *d, const struct token
 
 	add_title(out, d, row);
 	if (!rc)
-		rc = add_tokens(out, &v, tokenizer);
+		rc = add_tokens(out, &v, tokenizer, d->has_words);
 	row_buffer_free(&buffer);
 	return rc;
 }

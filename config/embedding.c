@@ -121,11 +121,13 @@ static int matryoshka_check(const struct config *c)
 /* What objective=masked does not do, and what only it does. */
 static int masked_check(const struct config *c)
 {
+	static const char *const keys[] = {"mlm_probability", "whole_word_mask"};
+
+	for (int i = 0; i < 2 && c->objective != OBJECTIVE_MASKED; i++)
+		if (!config_is_default(c, keys[i]))
+			return embedding_refuse(c, keys[i], "has no effect without objective=masked; set it");
 	if (c->objective != OBJECTIVE_MASKED)
-		return config_is_default(c, "mlm_probability")
-		               ? 0
-		               : embedding_refuse(c, "mlm_probability",
-		                         "has no effect without objective=masked; set it");
+		return 0;
 	if (c->num_labels)
 		return embedding_refuse(c, "num_labels", "has no effect with objective=masked; leave it out");
 	return 0;

@@ -29,12 +29,13 @@ static int64_t drawn_doc(const struct batch_source *src, int64_t drawn, int64_t 
 
 enum { ANY_EPOCH = -1 };
 
-/* Targets of a row in an epoch; in ANY_EPOCH, the most. */
+/* Targets of a row in an epoch; in ANY_EPOCH, the most. Negative: an error. */
 static int64_t row_targets(const struct batch_source *src, int64_t row, int64_t epoch)
 {
 	int64_t count = src->rule->targets(&src->draws, src->data, row);
 
-	return src->rule->drawn && epoch >= 0 ? src->rule->drawn(&src->draws, epoch, row, count) : count;
+	return src->rule->drawn && epoch >= 0 ? src->rule->drawn(&src->draws, src->data, epoch, row, count)
+	                                      : count;
 }
 
 static int64_t epoch_of(const struct batch_source *src, int64_t step)
@@ -43,21 +44,24 @@ static int64_t epoch_of(const struct batch_source *src, int64_t step)
 }
 
 /* Adds the rows, tokens and targets of one drawn row to the counts. */
-static void count_drawn(
-        struct batch_limits *sum, const struct batch_source *src, int64_t drawn, int64_t epoch)
+static int count_drawn(struct batch_limits *sum, const struct batch_source *src, int64_t drawn, int64_t epoch)
 {
 	int64_t first = 0, docs = drawn_docs(src, drawn, &first);
 
 	sum->rows++;
 	sum->docs += docs;
 	for (int64_t i = 0; i < docs; i++) {
-		int64_t row = drawn_doc(src, drawn, first, i), tokens = dataset_row_tokens(src->data, row);
+		int64_t row = drawn_doc(src, drawn, first, i), tokens = dataset_row_tokens(src->data, row),
+		        targets = row_targets(src, row, epoch);
 
+		if (targets < 0)
+			return (int)targets;
 		sum->tokens += tokens;
-		sum->targets += row_targets(src, row, epoch);
+		sum->targets += targets;
 		if (tokens > sum->doc_tokens)
 			sum->doc_tokens = tokens;
 	}
+	return 0;
 }
 
 static void limits_raise(struct batch_limits *limits, const struct batch_limits *seen)
@@ -76,7 +80,7 @@ static void limits_raise(struct batch_limits *limits, const struct batch_limits 
 
 /* Counts every micro-batch of the first steps, without building one. The steps after `distinct` repeat them.
  */
-static void limits_by_drawing(
+static int limits_by_drawing(
         struct batch_limits *limits, const struct batch_source *src, int64_t step_count, int64_t distinct)
 {
 	const struct sampler *s = &src->sampler;
@@ -87,14 +91,20 @@ static void limits_by_drawing(
 		for (int64_t at = 0; at < rows; at += s->batch_rows) {
 			struct batch_limits seen = {0};
 
-			for (int64_t i = at; i < at + s->batch_rows && i < rows; i++)
-				count_drawn(&seen, src, sampler_step_row(s, step, i), epoch_of(src, step));
+			for (int64_t i = at; i < at + s->batch_rows && i < rows; i++) {
+				int rc = count_drawn(
+				        &seen, src, sampler_step_row(s, step, i), epoch_of(src, step));
+
+				if (rc)
+					return rc;
+			}
 			limits_raise(limits, &seen);
 			targets += seen.targets;
 		}
 		if (!targets)
 			limits->untrained_steps += (step_count - step + distinct - 1) / distinct;
 	}
+	return 0;
 }
 
 static void limits_by_bound(struct batch_limits *limits, const struct batch_source *src)
@@ -106,7 +116,7 @@ static void limits_by_bound(struct batch_limits *limits, const struct batch_sour
 	for (int64_t i = 0; i < batch_source_rows(src->data, src->packing); i++) {
 		struct batch_limits seen = {0};
 
-		count_drawn(&seen, src, i, ANY_EPOCH);
+		(void)count_drawn(&seen, src, i, ANY_EPOCH); /* reads no row */
 		limits_raise(limits, &seen);
 	}
 	limits->tokens *= rows;
@@ -121,14 +131,17 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 	const struct sampler *s = &src->sampler;
 	struct batch_limits limits = {0};
 	int64_t distinct = step_count;
+	int rc = 0;
 
 	if (s->order == SAMPLER_ORDER_FILE && !s->mix && !s->batches && !src->rule->drawn &&
 	        step_count > s->steps_per_epoch)
 		distinct = s->steps_per_epoch; /* every epoch is the same */
 	if (distinct / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
-		limits_by_drawing(&limits, src, step_count, distinct);
+		rc = limits_by_drawing(&limits, src, step_count, distinct);
 	else
 		limits_by_bound(&limits, src);
+	if (rc)
+		return rc;
 	if (limits.tokens > INT32_MAX)
 		return err_set(ERR_RANGE,
 		        "a micro-batch of %lld rows would have %lld tokens; lower "
@@ -249,6 +262,7 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 {
 	const struct sampler *s = &src->sampler;
 	struct batch_limits need = {0};
+	int rc = 0;
 
 	mb->token_count = mb->target_count = mb->doc_count = mb->row_count = 0;
 	mb->doc_offset[0] = mb->doc_target[0] = mb->row_start[0] = 0;
@@ -257,8 +271,10 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 		        (long long)s->batch_rows, (long long)mb->limits.rows);
 	int64_t row_count = sampler_rows(s, mb->rows, step, index);
 
-	for (int64_t i = 0; i < row_count; i++)
-		count_drawn(&need, src, mb->rows[i], epoch_of(src, step));
+	for (int64_t i = 0; i < row_count && !rc; i++)
+		rc = count_drawn(&need, src, mb->rows[i], epoch_of(src, step));
+	if (rc)
+		return rc;
 	if (need.tokens > mb->limits.tokens || need.targets > mb->limits.targets ||
 	        need.docs > mb->limits.docs)
 		return err_set(ERR_RANGE, "micro-batch %lld of step %lld has %lld tokens and room for %lld",
@@ -268,9 +284,8 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 		int64_t first = 0, docs = drawn_docs(src, mb->rows[i], &first);
 
 		for (int64_t k = 0; k < docs; k++) {
-			int rc = add_document(
+			rc = add_document(
 			        mb, src, drawn_doc(src, mb->rows[i], first, k), k, epoch_of(src, step));
-
 			if (rc)
 				return rc;
 		}
@@ -279,19 +294,21 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 	return 0;
 }
 
-void batch_step_counts(
+int batch_step_counts(
         int64_t *target_count, int64_t *token_count, const struct batch_source *src, int64_t step)
 {
 	const struct sampler *s = &src->sampler;
 	int64_t rows = sampler_step_rows(s, step);
 	struct batch_limits sum = {0};
+	int rc = 0;
 
-	for (int64_t i = 0; i < rows; i++)
-		count_drawn(&sum, src, sampler_step_row(s, step, i), epoch_of(src, step));
+	for (int64_t i = 0; i < rows && !rc; i++)
+		rc = count_drawn(&sum, src, sampler_step_row(s, step, i), epoch_of(src, step));
 	if (target_count)
 		*target_count = sum.targets;
 	if (token_count)
 		*token_count = sum.tokens;
+	return rc;
 }
 
 int64_t batch_step_rows(const struct batch_source *src, int64_t step)

@@ -85,8 +85,9 @@ void micro_batch_free(struct micro_batch *mb);
 int batch_build(struct micro_batch *mb, const struct batch_source *source, int64_t step, int64_t index);
 
 /* Targets and tokens of a whole step over all micro-batches and ranks, without building them: the loss
- * of a step is a sum over its targets divided by this count. Either pointer may be NULL. */
-void batch_step_counts(
+ * of a step is a sum over its targets divided by this count. Either pointer may be NULL. Errors of reading
+ * rows from files. */
+int batch_step_counts(
         int64_t *target_count, int64_t *token_count, const struct batch_source *source, int64_t step);
 
 /* Rows that a whole step draws, over all ranks. */

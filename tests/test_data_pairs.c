@@ -174,7 +174,7 @@ static void test_own_prompt(void **state)
 	assert_int_equal(batch_limits_find(&limits, &src, 1), 0);
 	assert_int_equal(micro_batch_alloc(&mb, &limits, &objective_pairs.batch), 0);
 	assert_int_equal(batch_build(mb, &src, 0, 0), 0);
-	batch_step_counts(&targets, NULL, &src, 0);
+	assert_int_equal(batch_step_counts(&targets, NULL, &src, 0), 0);
 	assert_int_equal(mb->target_count, targets);
 	assert_int_equal(mb->doc_target[1], dataset_row_tokens(d, 0) - 1);
 	for (int64_t at = 0, seen = 0; at < mb->doc_target[1]; at++) {

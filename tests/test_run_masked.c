@@ -11,9 +11,15 @@
 	     "weight_decay=0 max_grad_norm=0 adam_epsilon=1e-5 "
 #define PIECES "per_device_train_batch_size=2 gradient_accumulation_steps=2 "
 
-static const char *const cases[] = {"bert", "bert_untied", "roberta", "xlm_roberta", "distilbert", "mpnet",
-        "modernbert", "modernbert_odd"};
+static const char *const cases[] = {"bert", "bert_words", "bert_untied", "roberta", "xlm_roberta",
+        "distilbert", "mpnet", "modernbert", "modernbert_odd"};
 enum { CASES = sizeof(cases) / sizeof(*cases) };
+
+/* Of these whole words are hidden. */
+static const char *words_key(const char *name)
+{
+	return str_ends_with(name, "_words") ? " whole_word_mask=on " : "";
+}
 
 static char *golden_path(const char *name, const char *file)
 {
@@ -26,8 +32,8 @@ static void train(const char *name, const char *run, const char *keys)
 {
 	char *model = golden_path(name, ""), *rows = golden_path(name, "/train.jsonl");
 
-	assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/%s " STEPS " %s", model, rows, work_dir,
-	        run, keys);
+	assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/%s " STEPS " %s%s", model, rows, work_dir,
+	        run, words_key(name), keys);
 	mem_free(model);
 	mem_free(rows);
 }
@@ -50,12 +56,12 @@ static void trace_check_of(const char *name, const char *run)
 	json_decref(ref);
 }
 
-static json_t *evaluate(const char *model, const char *rows, const char *keys)
+static json_t *evaluate(const char *model, const char *rows, const char *keys, const char *more)
 {
 	struct str out = {0};
 	json_t *got = NULL;
 
-	assert_ferry(0, &out, "eval model=%s data=%s --json %s", model, rows, keys);
+	assert_ferry(0, &out, "eval model=%s data=%s --json %s%s", model, rows, keys, more);
 	assert_int_equal(json_parse(&got, "stdout", out.data, out.len_bytes), 0);
 	str_free(&out);
 	return got;
@@ -70,8 +76,8 @@ static void test_evaluation(void **state)
 		json_t *ref = reference(cases[i]);
 
 		for (int again = 0; again < 2; again++) {
-			json_t *got =
-			        evaluate(model, rows, again ? KEYS "per_device_eval_batch_size=3" : KEYS);
+			json_t *got = evaluate(model, rows,
+			        again ? KEYS "per_device_eval_batch_size=3" : KEYS, words_key(cases[i]));
 
 			assert_relative(number(got, "loss"), number(ref, "eval"), 1e-6, cases[i]);
 			assert_true(number(got, "target_tokens") == number(ref, "hidden"));
@@ -131,7 +137,7 @@ static void test_heads(void **state)
 	(void)state;
 	train("bert", "lora", "per_device_train_batch_size=4 lora_rank=2 overwrite_output_dir=on");
 	path_of(model, "lora/model");
-	got = evaluate(model, rows, KEYS);
+	got = evaluate(model, rows, KEYS, "");
 	assert_true(number(got, "loss") > 0);
 	json_decref(got);
 	write_file(
@@ -174,6 +180,8 @@ static void test_refusals(void **state)
 	} bad[] = {
 	        {"objective=masked mlm_probability=0", "must be between 0.0001 and 1"},
 	        {"mlm_probability=0.2", "has no effect without objective=masked"},
+	        {"whole_word_mask=on", "has no effect without objective=masked"},
+	        {"objective=masked whole_word_mask=on data_format=tokens", "whole_word_mask=on reads texts"},
 	        {"objective=masked num_labels=2", "has no effect with objective=masked"},
 	        {"objective=masked packing=bfd", "are not packed"},
 	        {"", "objective=masked"},
@@ -228,7 +236,7 @@ static void test_draws(void **state)
 
 			memcpy(ids[epoch], given, sizeof(given));
 			rule->add(&mb, &document);
-			assert_int_equal(mb.target_count, rule->drawn(&draws, epoch, row, TOKENS));
+			assert_int_equal(mb.target_count, rule->drawn(&draws, NULL, epoch, row, TOKENS));
 			all += (double)mb.target_count;
 			for (int64_t i = 0; i < mb.target_count; i++) {
 				int32_t now = ids[epoch][at[i]];
@@ -254,9 +262,93 @@ static void test_draws(void **state)
 	assert_true(differ > 0.2 * n * 0.9 * 0.9);
 }
 
+/* A text that a file of text, rows of JSON and a cache of rows have; the same words are hidden. */
+static void test_words_of_files(void **state)
+{
+	char *model = golden_path("bert_words", ""), *rows = golden_path("bert_words", "/train.jsonl");
+	static const char keys[] = KEYS "whole_word_mask=on max_length=26";
+	struct str text = {0};
+	json_t *got[3];
+
+	(void)state;
+	for (int i = 0; i < 3000; i++)
+		str_printf(&text, "w%d%s", i * 7 % 34, i % 3 ? "-" : " ");
+	write_file("long.txt", "%s", text.data);
+	write_file("long.jsonl", "{\"text\":\"%s\"}\n", text.data);
+	for (int i = 0; i < 2; i++) {
+		char path[400];
+
+		path_of(path, i ? "long.jsonl" : "long.txt");
+		got[i] = evaluate(model, path, keys, " long_rows=split");
+	}
+	assert_relative(number(got[0], "loss"), number(got[1], "loss"), 1e-9, "a file of text");
+	assert_true(number(got[0], "target_tokens") == number(got[1], "target_tokens"));
+	write_file("chat.jsonl", "{\"prompt\":\"w1\",\"completion\":\"w2\"}\n");
+	assert_ferry(2, NULL, "eval model=%s data=%s/chat.jsonl objective=masked whole_word_mask=on", model,
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "chat.jsonl:1: rows of the format prompt_completion; "
+	                                     "whole_word_mask=on reads texts"));
+	for (int i = 0; i < 2; i++)
+		json_decref(got[i]);
+	str_free(&text);
+	mem_free(model);
+	mem_free(rows);
+}
+
+/* Words of 1 to 4 tokens, none of which is hidden alone: their share, and that all become the mask. */
+static void test_word_draws(void **state)
+{
+	enum { ROWS = 400, TOKENS = 250, MASK = 4 };
+	const struct batch_rule *rule = &objective_masked.batch;
+	struct batch_draws draws = {
+	        .seed = 3, .share = 0.15, .is_of_words = 1, .mask = MASK, .random = 1000, .pad = 0};
+	double words = 0, hidden = 0, twice = 0, next = 0;
+
+	(void)state;
+	for (int64_t row = 0; row < ROWS; row++) {
+		int32_t ids[TOKENS], labels[TOKENS], own[TOKENS], types[TOKENS], at[TOKENS], given[TOKENS];
+		uint8_t trained[(TOKENS + 7) / 8 + 4];
+		struct micro_batch mb = {.ids = ids, .target_rows = at, .own = {labels, types}};
+		struct batch_document document = {
+		        .row = {.ids = given, .labels = own, .trained = trained, .token_count = TOKENS},
+		        .draws = &draws,
+		        .data_row = row};
+		int was = 0;
+
+		memset(trained, 0xff, sizeof(trained));
+		for (int t = 0; t < TOKENS; t++) {
+			ids[t] = given[t] = 5 + t;
+			own[t] = given[t] + ((t + row) % 10 == 0 || (t + row) % 10 == 4 || (t + row) % 10 == 7
+			                                    ? 0
+			                                    : DATASET_GOES_ON);
+		}
+		rule->add(&mb, &document);
+		for (int64_t i = 0; i < mb.target_count; i++)
+			assert_int_equal(labels[i], given[at[i]]);
+		for (int t = 0; t < TOKENS; t++) {
+			int is_mask = ids[t] == MASK;
+
+			assert_true(is_mask || ids[t] == given[t]);
+			if (t && own[t] >= DATASET_GOES_ON) {
+				assert_int_equal(is_mask, ids[t - 1] == MASK);
+				continue;
+			}
+			words++;
+			hidden += is_mask;
+			twice += is_mask && was;
+			next += was;
+			was = is_mask;
+		}
+	}
+	/* within five standard deviations; a word behind a hidden one is as likely as any */
+	assert_true(fabs(hidden / words - 0.15) < 5 * sqrt(0.15 * 0.85 / words));
+	assert_true(fabs(twice / next - 0.15) < 5 * sqrt(0.15 * 0.85 / next));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_draws), cmocka_unit_test(test_evaluation),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_draws), cmocka_unit_test(test_word_draws),
+	        cmocka_unit_test(test_words_of_files), cmocka_unit_test(test_evaluation),
 	        cmocka_unit_test(test_traces), cmocka_unit_test(test_heads), cmocka_unit_test(test_refusals)};
 	int failed;
 

@@ -87,7 +87,8 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 		micro[m].share = share;
 		micro[m].noise = rng_u64((uint64_t)t->config->seed, NOISE_STREAM, (uint64_t)t->step);
 	}
-	batch_step_counts(targets, tokens, &rows->source, t->step);
+	if (!rc)
+		rc = batch_step_counts(targets, tokens, &rows->source, t->step);
 	device_get_stats(t->session.device, &before);
 	if (!rc)
 		rc = engine_step(t->session.engine, result, micro, micro_count, loss_count(t, *targets),

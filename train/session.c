@@ -268,7 +268,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	        .packing = r->packing,
 	        .rule = &objective_of_config(c).type->batch,
 	        .draws = {c->preference_own_tokens == CONFIG_PREFERENCE_OWN_TOKENS_ALL, (uint64_t)c->seed,
-	                c->mlm_probability, r->data->mask_id, r->data->hidden_ids, r->data->mask_pad_id},
+	                c->mlm_probability, r->data->has_words, r->data->mask_id, r->data->hidden_ids,
+	                r->data->mask_pad_id},
 	        .row_value = r->reference};
 	r->source.sampler = (struct sampler){
 	        .row_count = r->mix.set_count ? r->mix.epoch_rows : batch_source_rows(r->data, r->packing),

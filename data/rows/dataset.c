@@ -299,6 +299,8 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 	        (int)o->long_rows, (int)o->inputs, (int)o->turns, (int)o->alpaca, o->max_samples, o->recipe);
 	str_printf(&text, "labels %" PRId64 " %d\n", o->labels.count,
 	        o->labels.is_regression + 2 * o->labels.is_of_tokens + 4 * o->labels.is_share);
+	if (o->has_words)
+		str_add(&text, "words\n");
 	if (o->pairs == DATASET_JUDGED_ONLY)
 		str_printf(&text, "judged %" PRId64 "\n", o->judged_group);
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)

@@ -107,6 +107,7 @@ struct dataset_options {
 	enum dataset_format format;
 	enum dataset_pairs pairs;
 	struct dataset_texts texts;        /* with DATASET_TEXTS_ONLY */
+	int has_words;                     /* with DATASET_HIDDEN_ONLY: rows say where words begin */
 	struct dataset_labels labels;      /* with DATASET_LABELS_ONLY */
 	int64_t judged_group;              /* with DATASET_JUDGED_ONLY: rows that exchange answers */
 	struct row_names names;            /* of columns and roles if not the usual ones */
@@ -168,6 +169,7 @@ struct dataset {
 	int64_t texts;              /* of a record, each a row; 0: records are no lists of texts */
 	int64_t vector_count;       /* numbers of a teacher's vector that each row has; 0: none has one */
 	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
+	int has_words;              /* of these: labels say where words begin (DATASET_GOES_ON) */
 	int32_t mask_id, mask_pad_id,
 	        hidden_ids; /* with DATASET_HIDDEN_ONLY: the mask, padding or -1, one past the last id */
 	int is_judged;      /* row 2i is a prompt with its answer, 2i + 1 the same with another's */

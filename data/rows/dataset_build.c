@@ -284,6 +284,11 @@ int dataset_builder_end(struct dataset_builder *b)
 
 /* ---- one row ---- */
 
+static int32_t label_id(int32_t label)
+{
+	return label >= DATASET_GOES_ON ? label - DATASET_GOES_ON : label;
+}
+
 static int check_row(
         const struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count)
 {
@@ -304,7 +309,7 @@ static int check_row(
 				        "a sound; ferry trains on texts, "
 				        "remove it",
 				        b->where, i, ids[i]);
-		if (labels && labels[i] != DATASET_IGNORE && (labels[i] < 0 || labels[i] >= top))
+		if (labels && labels[i] != DATASET_IGNORE && (labels[i] < 0 || label_id(labels[i]) >= top))
 			return err_set(ERR_INPUT,
 			        "%s: labels[%" PRId64 "] is %d; it must be -100 or an id from 0 to %" PRId64,
 			        b->where, i, labels[i], top - 1);

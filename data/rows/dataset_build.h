@@ -68,6 +68,11 @@ int row_hidden_labels(
         struct dataset_builder *b, const int32_t **labels, const int32_t *ids, int64_t count, int64_t masked);
 int row_hidden_begin(struct dataset_builder *b);
 
+/* As tokenizer_encode. With options->has_words also appends the labels of the ids, else none. */
+enum add_special;
+int row_hidden_encode(struct dataset_builder *b, struct token_list *ids, struct token_list *labels,
+        const char *text, size_t len_bytes, enum add_special add);
+
 /* Appends a record of words with a label each; and the class that a value names (row_labels.c). */
 int row_words_read(struct dataset_builder *b, const json_t *record);
 int row_class_read(float *label, const struct dataset_builder *b, const char *key, const json_t *value);

@@ -181,6 +181,12 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 		        "%s: rows of the format %s; a classifier needs a text and a label; leave data_format "
 		        "out",
 		        b->where, dataset_format_name(b->d->format));
+	if (b->options->has_words && b->d->format != DATASET_FORMAT_TEXT)
+		return err_set(ERR_INPUT,
+		        "%s: rows of the format %s; whole_word_mask=on reads texts; give the rows a column "
+		        "text, "
+		        "or set whole_word_mask=off",
+		        b->where, dataset_format_name(b->d->format));
 	if (is_pairs && wants_no_pairs(b))
 		return err_set(ERR_INPUT,
 		        "%s: pairs of a chosen and a rejected answer; set preference_loss=sigmoid to train "

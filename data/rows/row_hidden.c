@@ -22,10 +22,25 @@ int row_hidden_begin(struct dataset_builder *b)
 		count = b->vocab_count;
 	if (tokenizer_roles(t)->mask >= count)
 		return err_set(ERR_INPUT, "the tokenizer's mask_token has no row in the model's embedding");
+	b->d->has_words = b->options->has_words;
 	b->d->mask_id = tokenizer_roles(t)->mask;
 	b->d->mask_pad_id = tokenizer_roles(t)->pad < count ? tokenizer_roles(t)->pad : -1;
 	b->d->hidden_ids = (int32_t)count;
 	return 0;
+}
+
+int row_hidden_encode(struct dataset_builder *b, struct token_list *ids, struct token_list *labels,
+        const char *text, size_t len_bytes, enum add_special add)
+{
+	int64_t first = ids->count, at = labels->count;
+	int rc;
+
+	if (!b->options->has_words)
+		return tokenizer_encode(b->options->tokenizer, ids, text, len_bytes, add);
+	rc = tokenizer_encode_words(b->options->tokenizer, ids, labels, text, len_bytes, add);
+	for (int64_t i = 0; i < ids->count - first && !rc; i++)
+		labels->ids[at + i] = ids->ids[first + i] + (labels->ids[at + i] ? 0 : DATASET_GOES_ON);
+	return rc;
 }
 
 int row_hidden_labels(

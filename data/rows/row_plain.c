@@ -168,13 +168,13 @@ static int fill(struct plain *p)
 	return rc;
 }
 
-/* Appends the ids of text[fresh, end) to b->ids, which holds the ids that are in no row yet. */
+/* Appends the ids of text[fresh, end) to b->ids, which holds the ids that are in no row yet; so labels. */
 static int take_piece(struct plain *p, size_t end)
 {
-	struct token_list ids = {0}, context = {0};
+	struct token_list ids = {0}, labels = {0}, context = {0};
 	enum add_special add =
 	        p->is_first ? p->ended ? ADD_SPECIAL_ALL : ADD_SPECIAL_BEFORE : ADD_SPECIAL_NONE;
-	int rc = encode(&ids, p, p->text.data, end, add);
+	int rc = row_hidden_encode(p->b, &ids, &labels, p->text.data, end, add);
 
 	if (rc && p->begin)
 		rc = err_note(rc, "%s: after byte %" PRId64, p->path, p->begin);
@@ -184,7 +184,10 @@ static int take_piece(struct plain *p, size_t end)
 		rc = encode(&context, p, p->text.data, p->fresh, ADD_SPECIAL_NONE);
 	for (int64_t i = p->fresh ? context.count : 0; i < ids.count && !rc; i++)
 		rc = token_list_add(p->b->ids, ids.ids[i]);
+	for (int64_t i = p->fresh ? context.count : 0; i < labels.count && !rc; i++)
+		rc = token_list_add(p->b->targets, labels.ids[i]);
 	token_list_free(&ids);
+	token_list_free(&labels);
 	token_list_free(&context);
 	p->is_first = 0;
 	return rc;
@@ -207,6 +210,7 @@ static void move_on(struct plain *p, size_t cut)
  * end-of-text id. */
 static int add_end(struct plain *p, int is_whole)
 {
+	const struct dataset_options *o = p->b->options;
 	struct token_list before = {0}, all = {0};
 	int rc = 0;
 
@@ -214,8 +218,11 @@ static int add_end(struct plain *p, int is_whole)
 		rc = encode(&before, p, "a", 1, ADD_SPECIAL_BEFORE);
 		if (!rc)
 			rc = encode(&all, p, "a", 1, ADD_SPECIAL_ALL);
-		for (int64_t i = before.count; i < all.count && !rc; i++)
+		for (int64_t i = before.count; i < all.count && !rc; i++) {
 			rc = token_list_add(p->b->ids, all.ids[i]);
+			if (!rc && o->has_words)
+				rc = token_list_add(p->b->targets, all.ids[i]);
+		}
 	}
 	token_list_free(&before);
 	token_list_free(&all);
@@ -227,7 +234,7 @@ static int add_end(struct plain *p, int is_whole)
 static int add_rows(struct plain *p, int is_end)
 {
 	const struct dataset_options *o = p->b->options;
-	struct token_list *ids = p->b->ids;
+	struct token_list *ids = p->b->ids, *labels = p->b->targets;
 	int64_t stretch = o->max_length_tokens ? o->max_length_tokens : INT64_MAX, at = 0;
 	int rc = 0;
 
@@ -236,13 +243,18 @@ static int add_rows(struct plain *p, int is_end)
 
 		if ((count == 1 && p->rows > 0) || (o->max_samples && p->rows == o->max_samples))
 			break;
-		rc = dataset_builder_add(p->b, ids->ids + at, NULL, count, 0);
+		rc = dataset_builder_add(
+		        p->b, ids->ids + at, o->has_words ? labels->ids + at : NULL, count, 0);
 		p->b->d->counts.records++;
 		p->rows++;
 		at += count;
 	}
 	memmove(ids->ids, ids->ids + at, (size_t)(ids->count - at) * sizeof(*ids->ids));
 	ids->count -= at;
+	if (!o->has_words)
+		return rc;
+	memmove(labels->ids, labels->ids + at, (size_t)(labels->count - at) * sizeof(*labels->ids));
+	labels->count -= at;
 	return rc;
 }
 

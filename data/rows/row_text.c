@@ -139,7 +139,7 @@ static int encode_text(struct dataset_builder *b, const char *text, size_t len_b
 	int rc;
 
 	limit_tokens(b, len_bytes);
-	rc = tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, ADD_SPECIAL_ALL);
+	rc = row_hidden_encode(b, b->ids, b->targets, text, len_bytes, ADD_SPECIAL_ALL);
 	note_limit(b);
 	if (rc < 0)
 		return err_note(rc, "%s", b->where);
@@ -156,5 +156,7 @@ int row_text_read(struct dataset_builder *b, const json_t *record)
 		rc = dataset_builder_text(b, record, ROW_FIELD_TEXT, &text, &len_bytes);
 	if (rc == 0)
 		rc = encode_text(b, text, len_bytes);
-	return rc < 0 ? rc : dataset_builder_add(b, b->ids->ids, NULL, b->ids->count, 0);
+	return rc < 0 ? rc
+	              : dataset_builder_add(b, b->ids->ids, b->options->has_words ? b->targets->ids : NULL,
+	                        b->ids->count, 0);
 }

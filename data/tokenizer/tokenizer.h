@@ -40,6 +40,14 @@ enum add_special {
 int tokenizer_encode(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes,
         enum add_special add);
 
+/* As tokenizer_encode; `begins`, as long as `ids`, gets 1 for each token that begins a word, and 0 for each
+ * that goes on with one. A word is what stands between spaces: transformers' offsets have a gap there. Where
+ * tokens have the space before them in their text, a token with a space begins a word, also of tokenizers
+ * whose offsets have no gaps. A character that the normalizer removes, as a lone accent, is no gap here.
+ * ERR_UNSUPPORTED: tokens reach over white space. */
+int tokenizer_encode_words(const struct tokenizer *t, struct token_list *ids, struct token_list *begins,
+        const char *text, size_t len_bytes, enum add_special add);
+
 /* Appends the ids of a text that goes on after another one, which was encoded before. No special tokens come
  * around it, and no space before it: the ids of both decode to the two texts. Tokenizers that put no space
  * before a text give the same ids as tokenizer_encode. */

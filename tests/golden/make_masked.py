@@ -1,5 +1,6 @@
 """Makes tests/golden/masked: small encoders of transformers with heads for masked words, rows, and 12 steps of training
-with the tokens hidden that ferry hides (objective/masked.c), after device/noise.h.
+with the tokens hidden that ferry hides (objective/masked.c), after device/noise.h. Of *_words whole words are hidden, as
+transformers finds them in offsets; some are several tokens.
 
     python tests/golden/make_masked.py [CASE...]        transformers 5
 """
@@ -8,6 +9,7 @@ import pathlib
 import shutil
 import sys
 
+import numpy
 import tokenizers
 import torch
 import transformers
@@ -25,6 +27,7 @@ MODERN = dict(hidden_size=16, num_hidden_layers=4, num_attention_heads=2, interm
               eos_token_id=3, cls_token_id=2, sep_token_id=3)
 CASES = {
     "bert": ("Bert", dict(BERT, hidden_act="gelu_new")),
+    "bert_words": ("Bert", BERT),
     "bert_untied": ("Bert", dict(BERT, tie_word_embeddings=False)),
     "roberta": ("Roberta", dict(BERT, hidden_act="relu", bos_token_id=2, eos_token_id=3)),
     "xlm_roberta": ("XLMRoberta", dict(BERT, bos_token_id=2, eos_token_id=3)),
@@ -61,22 +64,32 @@ def module(name):
     return value
 
 
-def hide(ids, row, epoch, pad):
-    """ids and labels of a row in an epoch."""
+def starts_of(tokenizer, text):
+    """1 for the tokens that begin a word."""
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    special = tokenizer.get_special_tokens_mask(encoded["input_ids"], already_has_special_tokens=True)
+    _, goes_on = transformers.DataCollatorForLanguageModeling._calc_word_ids_and_prob_mask(
+        numpy.array([encoded["offset_mapping"]]), numpy.array([special]))
+    return [not g for g in goes_on[0]]
+
+
+def hide(ids, row, epoch, pad, starts=None):
+    """ids and labels of a row in an epoch; starts: words are hidden."""
     key = mix(mix(SEED) ^ mix((module("masked words") + epoch) & BITS))
     number, seen, labels = 0, list(ids), [-100] * len(ids)
     for t, own in enumerate(ids):
         if own < len(SPECIAL):
             continue
-        token = token_key(key, row, number)
-        number += 1
+        if not starts or starts[t]:
+            token = token_key(key, row, number)
+            number += 1
         if not bits(token, 0) < SHARE * 2 ** 32:
             continue
         labels[t] = own
         of_ten = bits(token, 1) * 10 >> 32
         another = bits(token, 2) * (VOCAB - 1) >> 32
         another += another >= pad  # any but [PAD]
-        seen[t] = SPECIAL.index("[MASK]") if of_ten < 8 else another if of_ten < 9 else own
+        seen[t] = SPECIAL.index("[MASK]") if starts or of_ten < 8 else another if of_ten < 9 else own
     return seen, labels
 
 
@@ -87,10 +100,11 @@ def batch_of(rows, pad):
             "labels": torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])}
 
 
-def tokenizer_make(folder, pad):
+def tokenizer_make(folder, pad, has_words):
     special = list(SPECIAL)
     special[0], special[pad] = special[pad], special[0]
-    words = {word: i for i, word in enumerate(special + [f"w{i}" for i in range(VOCAB - len(SPECIAL))])}
+    words = {word: i for i, word in enumerate(
+        (special + ["-"] * has_words + [f"w{i}" for i in range(VOCAB)])[:VOCAB])}
     t = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     t.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     t.post_processor = tokenizers.processors.TemplateProcessing(
@@ -115,20 +129,24 @@ def make(name):
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    tokenizer = tokenizer_make(folder, config.pad_token_id)
-    texts = [" ".join(f"w{int(i)}" for i in torch.randint(0, VOCAB - 4, (int(n),), generator=generator))
-             for n in torch.randint(3, 20, (ROWS,), generator=generator)]  # w35 is unknown
+    has_words = name.endswith("_words")
+    tokenizer = tokenizer_make(folder, config.pad_token_id, has_words)
+    texts = ["".join(f"w{int(i)}" + " --"[int(i) % 3 * has_words] for i in
+                     torch.randint(0, VOCAB - 4, (int(n),), generator=generator)).strip()
+             for n in torch.randint(3, 12 if has_words else 20, (ROWS,), generator=generator)]  # w35 is unknown
     (folder / "train.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     rows = tokenizer(texts)["input_ids"]
+    starts = [starts_of(tokenizer, text) if has_words else None for text in texts]
+    hidden = lambda row, epoch: hide(rows[row], row, epoch, config.pad_token_id, starts[row])
     model = getattr(transformers, f"{family}ForMaskedLM").from_pretrained(folder, attn_implementation="eager").eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.999), eps=1e-5, weight_decay=0.0)
     steps = [(epoch, list(range(at, min(at + BATCH, ROWS)))) for epoch in range(3) for at in range(0, ROWS, BATCH)]
-    everything = batch_of([hide(ids, row, 0, config.pad_token_id) for row, ids in enumerate(rows)], config.pad_token_id)
+    everything = batch_of([hidden(row, 0) for row in range(ROWS)], config.pad_token_id)
     with torch.no_grad():
         ref = {"eval": model(**everything).loss.item(), "hidden": int((everything["labels"] >= 0).sum()),
                "loss": [], "grad_norm": []}
     for epoch, step in steps[:STEPS]:
-        loss = model(**batch_of([hide(rows[row], row, epoch, config.pad_token_id) for row in step], config.pad_token_id)).loss
+        loss = model(**batch_of([hidden(row, epoch) for row in step], config.pad_token_id)).loss
         optimizer.zero_grad()
         loss.backward()
         grads = [p.grad for p in model.parameters() if p.grad is not None]

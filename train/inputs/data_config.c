@@ -207,6 +207,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = (enum dataset_format)c->data_format,
 	        .pairs = rows,
+	        .has_words = c->whole_word_mask,
 	        .texts = embedding_rows_of(c),
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
