@@ -56,8 +56,7 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 	return 0;
 }
 
-int dataset_split(
-        struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed)
+int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_t seed)
 {
 	int64_t each = dataset_unit_rows(d), count = dataset_unit_count(d);
 	double taken = part < 1 ? ceil(part * (double)count) : part;
@@ -76,8 +75,8 @@ int dataset_split(
 	if (!chosen)
 		return ERR_NOMEM;
 	for (int64_t i = 0; i < (int64_t)taken; i++)
-		memset(chosen + each * permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, count, i),
-		        1, (size_t)each);
+		memset(chosen + each * permutation_at(seed, PERMUTATION_STREAM_EVAL_SPLIT, count, i), 1,
+		        (size_t)each);
 	rc = choose_rows(eval, d, chosen, 1);
 	if (rc == 0)
 		rc = choose_rows(&kept, d, chosen, 0);

@@ -60,8 +60,8 @@ int64_t mix_row(const struct mix *m, int set, int64_t epoch, int64_t nth, enum m
 	int64_t at = (int64_t)(draw % (uint64_t)s->row_count);
 
 	if (order == MIX_ORDER_SHUFFLE)
-		at = permutation_at(SHUFFLE_SWAP_OR_NOT, seed,
-		        PERMUTATION_STREAM_SET * (uint64_t)(set + 1) + pass, s->row_count, at);
+		at = permutation_at(
+		        seed, PERMUTATION_STREAM_SET * (uint64_t)(set + 1) + pass, s->row_count, at);
 	return s->first + at;
 }
 

@@ -1,36 +1,9 @@
-/* Permutations of [0, count) by Feistel networks and by the swap-or-not shuffle. */
+/* Permutations of [0, count) by the swap-or-not shuffle. */
 #include "data/permutation.h"
 
 #include "base/num.h"
 
-enum { FEISTEL_ROUNDS = 4, SWAP_ROUNDS_LEAST = 24, SWAP_ROUNDS_PER_BIT = 4 };
-
-/* One pass of the network over 2 * half_bits bits. */
-static uint64_t feistel(uint64_t seed, uint64_t stream, int half_bits, uint64_t x)
-{
-	uint64_t mask = ((uint64_t)1 << half_bits) - 1;
-	uint64_t left = x >> half_bits, right = x & mask;
-
-	for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
-		uint64_t mixed = left ^ (rng_u64(seed, stream, round << 32 | right) & mask);
-		left = right;
-		right = mixed;
-	}
-	return left << half_bits | right;
-}
-
-static int64_t feistel_at(uint64_t seed, uint64_t stream, int64_t count, int64_t place)
-{
-	int half_bits = 1;
-	uint64_t x = (uint64_t)place;
-
-	while (half_bits < 31 && (uint64_t)count > (uint64_t)1 << (2 * half_bits))
-		half_bits++;
-	do /* a permutation of the larger set, so the walk returns to [0, count) */
-		x = feistel(seed, stream, half_bits, x);
-	while (x >= (uint64_t)count);
-	return (int64_t)x;
-}
+enum { SWAP_ROUNDS_LEAST = 24, SWAP_ROUNDS_PER_BIT = 4 };
 
 /* The output function of splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t mix64(uint64_t x)
@@ -41,7 +14,7 @@ static uint64_t mix64(uint64_t x)
 	return x ^ x >> 31;
 }
 
-static int64_t swap_or_not_at(uint64_t seed, uint64_t stream, int64_t count, int64_t place)
+int64_t permutation_at(uint64_t seed, uint64_t stream, int64_t count, int64_t place)
 {
 	uint64_t key = rng_u64(seed, stream, 0), x = (uint64_t)place, n = (uint64_t)count;
 	int rounds = SWAP_ROUNDS_LEAST;
@@ -58,11 +31,4 @@ static int64_t swap_or_not_at(uint64_t seed, uint64_t stream, int64_t count, int
 			x = partner;
 	}
 	return (int64_t)x;
-}
-
-int64_t permutation_at(
-        enum shuffle_version version, uint64_t seed, uint64_t stream, int64_t count, int64_t place)
-{
-	return version == SHUFFLE_FEISTEL ? feistel_at(seed, stream, count, place)
-	                                  : swap_or_not_at(seed, stream, count, place);
 }

@@ -23,9 +23,6 @@ int sampler_init(struct sampler *s)
 	        __builtin_mul_overflow(s->step_rows, (int64_t)s->world_size, &s->step_rows))
 		return err_set(ERR_RANGE, "a step of %lld x %lld x %d rows is beyond 2^63",
 		        (long long)s->batch_rows, (long long)s->accumulation, s->world_size);
-	if (s->shuffle < SHUFFLE_FEISTEL || s->shuffle > SHUFFLE_NEWEST)
-		return err_set(ERR_RANGE, "shuffle version %d is not supported; supported: 1 to %d",
-		        s->shuffle, SHUFFLE_NEWEST);
 	s->steps_per_epoch = (s->row_count - 1) / s->step_rows + 1;
 	return 0;
 }
@@ -34,7 +31,7 @@ int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place)
 {
 	if (s->order == SAMPLER_ORDER_SHUFFLE)
 		place = permutation_at(
-		        s->shuffle, s->seed, PERMUTATION_STREAM_EPOCH + (uint64_t)epoch, s->row_count, place);
+		        s->seed, PERMUTATION_STREAM_EPOCH + (uint64_t)epoch, s->row_count, place);
 	if (!s->mix)
 		return place;
 	return mix_place(s->mix, epoch, place,

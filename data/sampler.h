@@ -24,7 +24,6 @@ struct sampler {
 	int64_t row_count;     /* of an epoch */
 	const struct mix *mix; /* NULL, or the mix of weighted data sets; row_count is then its epoch_rows */
 	enum sampler_order order;
-	enum shuffle_version shuffle;
 	uint64_t seed;
 	int64_t batch_rows;   /* rows of one micro-batch of one rank */
 	int64_t accumulation; /* micro-batches of one rank in a full step */

@@ -2,11 +2,9 @@
 /* Moments of AdamW in each storage format: they load byte for byte, in any world size. A manifest with planes
  * that do not fit its format is refused. */
 #include "tests/checkpoint_fixture.h"
+#include "tests/manifest_change.h"
 
-#include "base/str.h"
 #include "checkpoint/inspect.h"
-
-#include <xxhash.h>
 
 static char *dir;
 
@@ -149,28 +147,6 @@ static void each_format_comes_back(void **state)
 		mem_free(path);
 		mem_free(out);
 	}
-}
-
-/* Changes `from` to `to` in the manifest, and writes a matching checksum. */
-static void manifest_change(const char *path, const char *from, const char *to)
-{
-	char *file = file_join(path, manifest_name), *text, *at, *cut;
-	size_t len;
-	struct str out = {0};
-
-	check_ok(file_read_all(file, 1 << 20, &text, &len));
-	at = strstr(text, from);
-	cut = strstr(text, " \"checksum\"");
-	assert_true(at && cut && at < cut);
-	str_printf(&out, "%.*s%s%.*s", (int)(at - text), text, to, (int)(cut - at - (int)strlen(from)),
-	        at + strlen(from));
-	str_printf(&out, " \"checksum\": \"xxh3-64:%016llx\"\n}\n",
-	        (unsigned long long)XXH3_64bits(out.data, out.len_bytes));
-	check_ok(str_check(&out));
-	check_ok(file_write_all(file, out.data, out.len_bytes));
-	str_free(&out);
-	mem_free(text);
-	mem_free(file);
 }
 
 static void manifests_that_do_not_fit(void **state)

@@ -65,7 +65,6 @@ static struct sampler make_sampler(int64_t rows, int64_t batch, int64_t accumula
 {
 	struct sampler s = {.row_count = rows,
 	        .order = SAMPLER_ORDER_SHUFFLE,
-	        .shuffle = SHUFFLE_NEWEST,
 	        .seed = 7,
 	        .batch_rows = batch,
 	        .accumulation = accumulation,
@@ -343,7 +342,7 @@ static void test_split(void **state)
 	int64_t next[2] = {0, 0};
 
 	(void)state;
-	assert_int_equal(dataset_split(&eval, d, 0.21, SHUFFLE_NEWEST, 9), 0);
+	assert_int_equal(dataset_split(&eval, d, 0.21, 9), 0);
 	assert_int_equal(eval->row_count, 11);
 	assert_int_equal(d->row_count, 39);
 	assert_int_equal(eval->target_count + d->target_count, whole->target_count);
@@ -351,8 +350,7 @@ static void test_split(void **state)
 		int taken = 0;
 
 		for (int64_t i = 0; i < 11; i++)
-			taken |= permutation_at(SHUFFLE_NEWEST, 9, PERMUTATION_STREAM_EVAL_SPLIT, 50, i) ==
-			         row;
+			taken |= permutation_at(9, PERMUTATION_STREAM_EVAL_SPLIT, 50, i) == row;
 		struct dataset *from = taken ? eval : d;
 		int64_t at = next[taken]++;
 
@@ -363,9 +361,9 @@ static void test_split(void **state)
 		}
 	}
 	dataset_close(eval);
-	assert_int_equal(dataset_split(&eval, d, 39, SHUFFLE_NEWEST, 9), ERR_INPUT);
-	assert_int_equal(dataset_split(&eval, d, 2.5, SHUFFLE_NEWEST, 9), ERR_INPUT);
-	assert_int_equal(dataset_split(&eval, d, 3, SHUFFLE_NEWEST, 9), 0);
+	assert_int_equal(dataset_split(&eval, d, 39, 9), ERR_INPUT);
+	assert_int_equal(dataset_split(&eval, d, 2.5, 9), ERR_INPUT);
+	assert_int_equal(dataset_split(&eval, d, 3, 9), 0);
 	assert_int_equal(d->row_count, 36);
 	dataset_close(eval);
 	dataset_close(d);
@@ -526,7 +524,7 @@ static void test_no_memory(void **state)
 			mem_fault_arm(n, kind ? MEM_FAULT_FOREVER : MEM_FAULT_ONCE);
 			rc = dataset_open(&d, &options);
 			if (rc == 0)
-				rc = dataset_split(&eval, d, 1, SHUFFLE_NEWEST, 3);
+				rc = dataset_split(&eval, d, 1, 3);
 			mem_fault_arm(0, MEM_FAULT_ONCE);
 			dataset_close(eval);
 			dataset_close(d);

@@ -13,7 +13,6 @@ static struct sampler sampler_of(int64_t batch_rows, int64_t accumulation, int w
 {
 	struct sampler s = {.row_count = ROWS,
 	        .order = SAMPLER_ORDER_SHUFFLE,
-	        .shuffle = SHUFFLE_NEWEST,
 	        .seed = 5,
 	        .batch_rows = batch_rows,
 	        .accumulation = accumulation,

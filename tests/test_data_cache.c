@@ -111,8 +111,8 @@ static void test_same_rows(void **state)
 	assert_same_rows(memory, found);
 	assert_int_equal(stat(rows, &after), 0);
 	assert_true(before.st_ino == after.st_ino && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
-	assert_int_equal(dataset_split(&memory_eval, memory, 0.1, SHUFFLE_NEWEST, 3), 0);
-	assert_int_equal(dataset_split(&found_eval, found, 0.1, SHUFFLE_NEWEST, 3), 0);
+	assert_int_equal(dataset_split(&memory_eval, memory, 0.1, 3), 0);
+	assert_int_equal(dataset_split(&found_eval, found, 0.1, 3), 0);
 	assert_same_rows(memory, found);
 	assert_same_rows(memory_eval, found_eval);
 	dataset_close(memory);

@@ -83,7 +83,6 @@ static struct sampler make_sampler(const struct mix *m, enum sampler_order order
 	struct sampler s = {.row_count = m->epoch_rows,
 	        .mix = m,
 	        .order = order,
-	        .shuffle = SHUFFLE_NEWEST,
 	        .seed = 11,
 	        .batch_rows = 2,
 	        .accumulation = 12 / world / 2,

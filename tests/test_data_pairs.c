@@ -43,7 +43,7 @@ static void test_split(void **state)
 		struct dataset *d = many_pairs(20), *eval = NULL;
 		int64_t tokens = d->token_count;
 
-		assert_int_equal(dataset_split(&eval, d, part == 1 ? 0.21 : part, SHUFFLE_NEWEST, 9), 0);
+		assert_int_equal(dataset_split(&eval, d, part == 1 ? 0.21 : part, 9), 0);
 		assert_int_equal(eval->row_count, part == 1 ? 10 : 2 * part);
 		assert_int_equal(eval->row_count + d->row_count, 40);
 		assert_int_equal(eval->token_count + d->token_count, tokens);
@@ -54,7 +54,7 @@ static void test_split(void **state)
 		for (int64_t row = 0; row < eval->row_count; row += 2)
 			check_pair(eval, row);
 		dataset_close(eval);
-		assert_int_equal(dataset_split(&eval, d, 20, SHUFFLE_NEWEST, 9), ERR_INPUT);
+		assert_int_equal(dataset_split(&eval, d, 20, 9), ERR_INPUT);
 		assert_non_null(
 		        strstr(err_text(), " pairs: set a fraction below 1 or a whole number of pairs"));
 		dataset_close(d);
@@ -135,7 +135,6 @@ static void test_batches(void **state)
 			for (int64_t rows = 1; rows <= 3; rows++) {
 				src.sampler = (struct sampler){.row_count = 23,
 				        .order = (enum sampler_order)order,
-				        .shuffle = SHUFFLE_NEWEST,
 				        .seed = 5,
 				        .batch_rows = rows,
 				        .accumulation = 2};
@@ -165,11 +164,7 @@ static void test_own_prompt(void **state)
 	(void)state;
 	assert_int_equal(packing_build_groups(&p, starts, 1, 2), 0);
 	src.packing = p;
-	src.sampler = (struct sampler){.row_count = 1,
-	        .batch_rows = 1,
-	        .accumulation = 1,
-	        .world_size = 1,
-	        .shuffle = SHUFFLE_NEWEST};
+	src.sampler = (struct sampler){.row_count = 1, .batch_rows = 1, .accumulation = 1, .world_size = 1};
 	assert_int_equal(sampler_init(&src.sampler), 0);
 	assert_int_equal(batch_limits_find(&limits, &src, 1), 0);
 	assert_int_equal(micro_batch_alloc(&mb, &limits, &objective_pairs.batch), 0);
@@ -209,7 +204,6 @@ static void test_mix(void **state)
 	src.sampler = (struct sampler){.row_count = mix.epoch_rows,
 	        .mix = &mix,
 	        .order = SAMPLER_ORDER_SHUFFLE,
-	        .shuffle = SHUFFLE_NEWEST,
 	        .seed = 5,
 	        .batch_rows = 2,
 	        .accumulation = 2};

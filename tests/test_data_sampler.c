@@ -11,7 +11,6 @@ static struct sampler make_sampler(int64_t rows, int64_t batch, int64_t accumula
 {
 	struct sampler s = {.row_count = rows,
 	        .order = SAMPLER_ORDER_SHUFFLE,
-	        .shuffle = SHUFFLE_NEWEST,
 	        .seed = 7,
 	        .batch_rows = batch,
 	        .accumulation = accumulation,
@@ -25,31 +24,27 @@ static struct sampler make_sampler(int64_t rows, int64_t batch, int64_t accumula
 static void test_permutation_is_one(void **state)
 {
 	(void)state;
-	for (int version = SHUFFLE_FEISTEL; version <= SHUFFLE_NEWEST; version++)
-		for (int64_t count = 1; count < 300; count += count < 40 ? 1 : 37) {
-			uint8_t seen[300] = {0};
+	for (int64_t count = 1; count < 300; count += count < 40 ? 1 : 37) {
+		uint8_t seen[300] = {0};
 
-			for (int64_t i = 0; i < count; i++) {
-				int64_t x = permutation_at(version, 3, (uint64_t)count, count, i);
+		for (int64_t i = 0; i < count; i++) {
+			int64_t x = permutation_at(3, (uint64_t)count, count, i);
 
-				assert_in_range(x, 0, count - 1);
-				assert_int_equal(seen[x], 0);
-				seen[x] = 1;
-			}
+			assert_in_range(x, 0, count - 1);
+			assert_int_equal(seen[x], 0);
+			seen[x] = 1;
 		}
+	}
 }
 
-/* A checkpoint that names no version, or an old one, goes on in the order that it began with: never change
- * these. */
+/* A resumed run goes on in the order that it began with: another order needs another SHUFFLE_VERSION. */
 static void test_permutation_stays(void **state)
 {
-	static const int64_t wanted[][10] = {{8, 3, 5, 7, 4, 1, 0, 9, 2, 6}, {2, 7, 4, 8, 3, 5, 0, 6, 9, 1}};
+	static const int64_t wanted[] = {2, 7, 4, 8, 3, 5, 0, 6, 9, 1};
 
 	(void)state;
-	for (int version = SHUFFLE_FEISTEL; version <= SHUFFLE_NEWEST; version++)
-		for (int64_t i = 0; i < 10; i++)
-			assert_int_equal(permutation_at(version, 42, PERMUTATION_STREAM_EPOCH, 10, i),
-			        wanted[version - SHUFFLE_FEISTEL][i]);
+	for (int64_t i = 0; i < 10; i++)
+		assert_int_equal(permutation_at(42, PERMUTATION_STREAM_EPOCH, 10, i), wanted[i]);
 }
 
 /* Chi-square of counts that should all be `expected`, in standard deviations from its mean. */
@@ -63,7 +58,7 @@ static double chi_square_z(const int32_t *counts, int64_t cells, double expected
 }
 
 /* Which row stands at each place, and how far each row stands from the one before, over many epochs. The
- * seeds are fixed, so the bound of 4.5 is met or not, always alike; the Feistel shuffle is far beyond it. */
+ * seeds are fixed, so the bound of 4.5 is met or not, always alike. */
 static void uniform_check(int64_t rows, int64_t epochs)
 {
 	struct sampler s = make_sampler(rows, 1, 1, 1, 0);
@@ -126,8 +121,8 @@ static void test_permutation_orders(void **state)
 	assert_true(fabs(chi_square_z(met, ORDERS, EPOCHS / ORDERS, ORDERS - 1)) < 4.5);
 }
 
-/* For many rows: neighbours in the file are neighbours in an epoch twice on average (the Feistel shuffle
- * of 16,384 rows has 2.74). The rows of each eighth of an epoch come evenly from all eighths of the file. */
+/* For many rows: neighbours in the file are neighbours in an epoch twice on average. The rows of each eighth
+ * of an epoch come evenly from all eighths of the file. */
 static void test_permutation_of_many(void **state)
 {
 	static const int64_t rows[] = {1000, 16384, 100000};

@@ -429,11 +429,8 @@ static void test_rows(void **state)
 	check_ok(packing_build_groups(&packing, starts, 1, 2));
 	source.data = d;
 	source.packing = packing;
-	source.sampler = (struct sampler){.row_count = QUERIES,
-	        .shuffle = SHUFFLE_NEWEST,
-	        .batch_rows = QUERIES,
-	        .accumulation = 1,
-	        .world_size = 1};
+	source.sampler = (struct sampler){
+	        .row_count = QUERIES, .batch_rows = QUERIES, .accumulation = 1, .world_size = 1};
 	check_ok(sampler_init(&source.sampler));
 	check_ok(batch_limits_find(&limits, &source, 1));
 	assert_int_equal(limits.targets, QUERIES);

@@ -1,6 +1,7 @@
 /* links: cli */
 /* Resuming with other settings: changes in config.json beyond shapes are refused with both values. Each
  * other change gets one line; unchanged settings get none. */
+#include "tests/manifest_change.h"
 #include "tests/run_fixture.h"
 
 static struct run_model tiny;
@@ -172,6 +173,19 @@ static void test_other_rows(void **state)
 	assert_non_null(strstr(ferry_said(), "ferry export "));
 }
 
+static void test_another_shuffle(void **state)
+{
+	char path[700];
+
+	(void)state;
+	begin_run();
+	snprintf(path, sizeof(path), "%s/out/checkpoint-000004", work_dir);
+	manifest_change(path, "\"shuffle_version\":2", "\"shuffle_version\":1");
+	assert_ferry(2, NULL, same, work_dir, tiny.data, work_dir, 6, path, common, "learning_rate=1e-3");
+	assert_non_null(strstr(ferry_said(), "the checkpoint's rows are in shuffle_version 1, but this ferry "
+	                                     "knows 2; resume with the ferry that began the run"));
+}
+
 static int begin(void **state)
 {
 	(void)state;
@@ -196,6 +210,7 @@ int main(void)
 	        cmocka_unit_test(test_other_settings),
 	        cmocka_unit_test(test_other_rows),
 	        cmocka_unit_test(test_other_tensors),
+	        cmocka_unit_test(test_another_shuffle),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

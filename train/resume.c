@@ -29,15 +29,12 @@ json_t *train_state(const struct trainer *t)
 	char rows[32];
 
 	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
-	/* "mix_version" only with mixed sets: an older ferry refuses such rows, and can still resume
-	 * others */
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:O*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*}", "step",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:O*,s:O*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*}", "step",
 	        (json_int_t)t->step, "update_count", (json_int_t)engine_update_count(t->session.engine),
 	        "skipped_in_row", (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps,
 	        "rows", rows, "step_rows", (json_int_t)t->session.train.source.sampler.step_rows,
-	        "shuffle_version", (json_int_t)t->session.train.source.sampler.shuffle, "mix_version",
-	        t->session.train.mix.set_count ? json_integer(MIX_VERSION_NEWEST) : NULL, "branch",
-	        t->branch.line, "adapter", t->session.adapter.json, "settings", train_settings(t), "base",
+	        "shuffle_version", (json_int_t)SHUFFLE_VERSION, "branch", t->branch.line, "adapter",
+	        t->session.adapter.json, "settings", train_settings(t), "base",
 	        *t->session.base ? json_string(t->session.base) : NULL, SESSION_CARRIED,
 	        *t->session.carried ? json_string(t->session.carried) : NULL, "reference",
 	        *t->session.reference.checksum ? json_string(t->session.reference.checksum) : NULL,
@@ -197,29 +194,19 @@ static int resumed_share(struct trainer *t)
 	return rc;
 }
 
-/* Older checkpoints have no shuffle_version; they used the first. */
-static int shuffle_restore(struct trainer *t)
+static int shuffle_check(struct trainer *t)
 {
-	int64_t version = SHUFFLE_FEISTEL, mix = MIX_VERSION_NEWEST;
-	int rc;
+	int64_t version = 0;
+	int rc = t->resumed ? json_get_int(t->resumed, "the checkpoint's training state", "shuffle_version",
+	                              &version)
+	                    : 0;
 
-	if (!t->resumed)
-		return 0;
-	rc = json_get_int(t->resumed, "the checkpoint's training state", "shuffle_version", &version);
-	if (rc >= 0 && (version < SHUFFLE_FEISTEL || version > SHUFFLE_NEWEST))
-		return err_set(ERR_UNSUPPORTED,
-		        "the checkpoint's rows are in shuffle_version %" PRId64
-		        ", but this ferry knows 1 to %d; resume with a newer ferry",
-		        version, SHUFFLE_NEWEST);
-	if (rc >= 0)
-		rc = json_get_int(t->resumed, "the checkpoint's training state", "mix_version", &mix);
-	if (rc >= 0 && mix != MIX_VERSION_NEWEST)
-		return err_set(ERR_UNSUPPORTED,
-		        "the checkpoint's data sets are mixed by mix_version %" PRId64
-		        ", but this ferry knows %d; resume with a newer ferry",
-		        mix, MIX_VERSION_NEWEST);
-	t->session.shuffle = (enum shuffle_version)version;
-	return rc < 0 ? rc : 0;
+	if (rc < 0 || !t->resumed || version == SHUFFLE_VERSION)
+		return rc < 0 ? rc : 0;
+	return err_set(ERR_UNSUPPORTED,
+	        "the checkpoint's rows are in shuffle_version %" PRId64
+	        ", but this ferry knows %d; resume with the ferry that began the run",
+	        version, SHUFFLE_VERSION);
 }
 
 static int checkpoint_find_and_open(struct trainer *t, int64_t before)
@@ -236,7 +223,7 @@ int train_open_checkpoint(struct trainer *t)
 {
 	int rc = checkpoint_find_and_open(t, INT64_MAX);
 
-	return rc ? rc : shuffle_restore(t);
+	return rc ? rc : shuffle_check(t);
 }
 
 /* Reads the ranges that the checkpoint leaves to the model's files. */
@@ -298,12 +285,10 @@ static void checkpoint_leave(struct trainer *t)
 	run_branch_close(&t->branch);
 }
 
-static int older_check(struct trainer *t, enum shuffle_version shuffle)
+static int older_check(struct trainer *t)
 {
-	int rc = shuffle_restore(t);
+	int rc = shuffle_check(t);
 
-	if (!rc && t->session.shuffle != shuffle)
-		rc = err_set(ERR_INPUT, "the older checkpoint is from a run with another order of rows");
 	if (!rc && t->checkpoint)
 		rc = train_explain_match(t, checkpoint_match(t->checkpoint, t->session.model));
 	if (!rc && t->checkpoint)
@@ -316,7 +301,6 @@ static int older_check(struct trainer *t, enum shuffle_version shuffle)
 /* The newest one opens and cannot be read to its end: auto goes on with the one before it. Collective. */
 static int older_open(struct trainer *t, int damage)
 {
-	enum shuffle_version shuffle = t->session.shuffle;
 	int64_t step = t->step;
 	int rc;
 
@@ -329,7 +313,7 @@ static int older_open(struct trainer *t, int damage)
 		        "output_dir=%s has no older checkpoint; to start anew, set "
 		        "overwrite_output_dir=on instead of resume_from_checkpoint",
 		        t->config->output_dir);
-	return world_agree(rc ? rc : older_check(t, shuffle));
+	return world_agree(rc ? rc : older_check(t));
 }
 
 /* Loads its state and planes. *is_damaged: reading planes failed. Collective. */

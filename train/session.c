@@ -218,17 +218,13 @@ int session_need_tokenizer(struct session *s)
 
 /* ---- rows ---- */
 
-static enum shuffle_version shuffle_of(const struct session *s)
-{
-	return s->shuffle ? s->shuffle : SHUFFLE_NEWEST;
-}
-
 /* Hashes the rows in the order of drawing. Checkpoints store the hash, so its definition must not change. */
 static int rows_hash(struct session_rows *rows)
 {
 	const struct sampler *o = &rows->source.sampler;
 	const int64_t order[] = {
 	        o->row_count, o->order, (int64_t)o->seed, o->batch_rows * o->accumulation * o->world_size};
+	const int32_t version = SHUFFLE_VERSION;
 	uint64_t hash = 0;
 	int rc = dataset_hash(&hash, rows->data);
 
@@ -237,9 +233,8 @@ static int rows_hash(struct session_rows *rows)
 		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
 	if (!rc)
 		rc = dataset_hash_labels(&hash, rows->data);
-	if (o->order == SAMPLER_ORDER_SHUFFLE &&
-	        o->shuffle != SHUFFLE_FEISTEL) /* older checkpoints have no version in the hash */
-		hash = XXH3_64bits_withSeed(&o->shuffle, sizeof(o->shuffle), hash);
+	if (o->order == SAMPLER_ORDER_SHUFFLE)
+		hash = XXH3_64bits_withSeed(&version, sizeof(version), hash);
 	for (int i = 0; i < rows->mix.set_count; i++) {
 		const struct mix_set *m = &rows->mix.sets[i];
 		const int64_t set[] = {m->first, m->row_count, m->draws, MIX_VERSION_NEWEST};
@@ -275,7 +270,6 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	        .row_count = r->mix.set_count ? r->mix.epoch_rows : batch_source_rows(r->data, r->packing),
 	        .mix = r->mix.set_count ? &r->mix : NULL,
 	        .order = order,
-	        .shuffle = shuffle_of(s),
 	        .seed = (uint64_t)c->seed,
 	        .batch_rows = batch_rows,
 	        .accumulation = accumulation,
@@ -414,8 +408,7 @@ int session_open_rows(struct session *s)
 	if (trains && c->eval_data)
 		rc = session_read_rows(s, &s->eval.data, c->eval_data);
 	else if (c->eval_split > 0)
-		rc = data_config_split(
-		        &s->eval.data, trains ? s->train.data : s->eval.data, c, shuffle_of(s));
+		rc = data_config_split(&s->eval.data, trains ? s->train.data : s->eval.data, c);
 	if (!rc)
 		rc = lists_check(s);
 	if (!rc)

@@ -79,7 +79,6 @@ struct session {
 	struct session_rows pass;
 	struct session_rows eval_pass; /* the same of eval's, where weights draw rows again; else empty */
 	int writes_date; /* 1: a template that rows of chats were rendered with may write the date */
-	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;
 	const struct machine *machine; /* the planned machine, borrowed; NULL: this one */
 	struct device *device;

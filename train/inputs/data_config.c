@@ -312,11 +312,10 @@ void data_config_report(const struct config *c, const struct dataset *d)
 		log_info("%s: columns not read: %s", c->data, d->counts.unread_columns);
 }
 
-int data_config_split(
-        struct dataset **held_back, struct dataset *all, const struct config *c, enum shuffle_version shuffle)
+int data_config_split(struct dataset **held_back, struct dataset *all, const struct config *c)
 {
 	int64_t row_count = all->row_count;
-	int rc = dataset_split(held_back, all, c->eval_split, shuffle, (uint64_t)c->seed);
+	int rc = dataset_split(held_back, all, c->eval_split, (uint64_t)c->seed);
 
 	if (rc == ERR_INPUT)
 		return err_reword(rc, "%s=%s %s", config_where(c, "eval_split"), config_said(c, "eval_split"),

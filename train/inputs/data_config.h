@@ -36,8 +36,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 
 /* Takes the rows of eval_split from `all`. The eval command evaluates them alone, so there `all` is closed.
  */
-int data_config_split(struct dataset **held_back, struct dataset *all, const struct config *c,
-        enum shuffle_version shuffle);
+int data_config_split(struct dataset **held_back, struct dataset *all, const struct config *c);
 
 /* Says what became of rows. Warns about keys that were set and that only chats know, if no row is one. Lists
  * columns that no reader used, unless the command does. */
