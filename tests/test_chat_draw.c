@@ -1,6 +1,7 @@
 /* links: data */
-/* Chats that tests/golden/draw_chats.py drew over the templates and tokenizers of ../shared: ids as
- * transformers makes them, and the trained tokens that it compared with the contents of the messages. */
+/* Chats that tests/golden/draw_chats.py drew over the templates of ../shared and tests/golden/templates, and
+ * the tokenizers of ../shared: ids as transformers makes them, and the trained tokens that it compared with
+ * the contents of the messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,10 +67,24 @@ static int says_no(const json_t *record)
 	return 0;
 }
 
+static const char *source_dir(void)
+{
+	const char *source = getenv("FERRY_SOURCE");
+
+	return source ? source : ".";
+}
+
+/* Of ../shared, or of the golden folder where the name has a folder. */
+static char *template_path(const char *name)
+{
+	return strchr(name, '/') ? mem_printf("%s/tests/golden/%s", source_dir(), name)
+	                         : mem_printf("%s/tokenizers/chat-templates/%s", shared_dir(), name);
+}
+
 static void check_row(struct chat_reader *r, const json_t *row, int line)
 {
 	const char *template = json_string_value(json_object_get(row, "template"));
-	char *path = mem_printf("%s/tokenizers/chat-templates/%s", shared_dir(), template), ids[20];
+	char *path = template_path(template), ids[20];
 	const json_t *record = json_object_get(row, "record");
 	enum dataset_turns turns =
 	        json_is_true(json_object_get(row, "last")) ? DATASET_TURNS_LAST : DATASET_TURNS_ALL;
@@ -103,7 +118,6 @@ static void check_row(struct chat_reader *r, const json_t *row, int line)
 
 static void test_draw(void **state)
 {
-	const char *source = getenv("FERRY_SOURCE");
 	char *path;
 	FILE *f;
 	struct chat_reader r = {0};
@@ -117,7 +131,7 @@ static void test_draw(void **state)
 		print_message("SKIPPED test_draw: ../shared absent\n");
 		skip();
 	}
-	path = mem_printf("%s/tests/golden/chat_draw.jsonl", source ? source : ".");
+	path = mem_printf("%s/tests/golden/chat_draw.jsonl", source_dir());
 	f = fopen(path, "r");
 	assert_non_null(f);
 	while ((len = getline(&line, &cap, f)) > 0) {

@@ -109,6 +109,24 @@ static int join_parts(json_t **out, const json_t *parts, const char *where, size
 	return *out ? 0 : err_set(ERR_NOMEM, "out of memory for a chat");
 }
 
+/* Keeps the parts themselves, if templates can read them: objects of the usual form. */
+static int keep_parts(json_t *message, const json_t *parts)
+{
+	const json_t *part;
+	size_t i;
+
+	json_array_foreach(parts, i, part)
+	{
+		const char *type = json_string_value(json_object_get(part, "type"));
+
+		if (!type || strcmp(type, "text") || !json_is_string(json_object_get(part, "text")))
+			return 0;
+	}
+	return json_object_set_new(message, CHAT_PARTS, json_deep_copy(parts))
+	               ? err_set(ERR_NOMEM, "out of memory for a chat")
+	               : 0;
+}
+
 /* ---- messages ---- */
 
 /* Reads a training flag: 0 or 1, as a number or a boolean. */
@@ -184,6 +202,8 @@ static int copy_key(json_t *out, enum chat_train *train, const char *key, const 
 		copy = json_deep_copy(value);
 	if (!rc && json_object_set_new(out, key, copy))
 		return err_set(ERR_NOMEM, "out of memory for a chat");
+	if (!rc && !strcmp(key, "content") && json_is_array(value))
+		return keep_parts(out, value);
 	if (rc)
 		json_decref(copy);
 	return rc;

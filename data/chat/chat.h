@@ -2,9 +2,9 @@
  *
  * Records are OpenAI messages, ShareGPT turns, or lists of prompt and completion. All become a list of
  * {"role", "content", "tool_calls" ...}. row_fields.h has the names of roles and columns; an unknown role of
- * a message reaches the template unchanged. Content parts are joined if all are text. `weight`, `train`,
- * `training` and `loss_weight` of a message say whether to train on it, and do not reach the template. Keys
- * with null are dropped.
+ * a message reaches the template unchanged. Content parts, which must be texts, are joined, and stay as they
+ * are under CHAT_PARTS for templates that read them. `weight`, `train`, `training` and `loss_weight` of a
+ * message say whether to train on it, and do not reach the template. Keys with null are dropped.
  */
 #ifndef FERRY_DATA_CHAT_CHAT_H
 #define FERRY_DATA_CHAT_CHAT_H
@@ -13,6 +13,10 @@
 #include <stdint.h>
 
 #include "data/chat/row_fields.h"
+
+/* The key of a message with its content as it was: a list of {"type": "text", "text"}. No column has this
+ * name, and no template sees it. */
+#define CHAT_PARTS "content\tparts"
 
 enum chat_train { CHAT_TRAIN_UNSAID, CHAT_TRAIN_NO, CHAT_TRAIN_YES };
 

@@ -35,6 +35,27 @@ static json_t *text_inside(const char *text, size_t len_bytes)
 	return made;
 }
 
+/* The same in the longest part. */
+static int change_part(json_t *message)
+{
+	json_t *parts = json_deep_copy(json_object_get(message, CHAT_PARTS)), *longest = NULL, *text;
+	int rc;
+
+	for (size_t i = 0; i < json_array_size(parts); i++) {
+		text = json_object_get(json_array_get(parts, i), "text");
+		if (!longest ||
+		        json_string_length(text) > json_string_length(json_object_get(longest, "text")))
+			longest = json_array_get(parts, i);
+	}
+	text = json_object_get(longest, "text");
+	rc = !text ||
+	     json_object_set_new(
+	             longest, "text", text_inside(json_string_value(text), json_string_length(text))) ||
+	     json_object_set(message, CHAT_PARTS, parts);
+	json_decref(parts);
+	return rc;
+}
+
 /* Adds an argument to each call that has an object of them. */
 static int add_arguments(json_t *message)
 {
@@ -77,6 +98,8 @@ static int change_message(json_t *message, enum chat_change change)
 	case CHAT_CHANGE_INSIDE:
 		if (!len)
 			return 0;
+		if (json_object_get(message, CHAT_PARTS) && change_part(message))
+			return ERR_NOMEM;
 		return json_object_set_new(message, "content", text_inside(all, strlen(all))) ? ERR_NOMEM : 1;
 	case CHAT_CHANGE_WORDS:
 		if (len || !has_calls)
@@ -87,6 +110,7 @@ static int change_message(json_t *message, enum chat_change change)
 			json_object_del(message, "tool_calls");
 		break;
 	}
+	(void)json_object_del(message, CHAT_PARTS);
 	return json_object_set_new(message, "content", json_string(other_text(words, len))) ? ERR_NOMEM : 1;
 }
 

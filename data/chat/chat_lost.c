@@ -74,8 +74,8 @@ static int is_plain(const json_t *message, const char *key)
 {
 	const char *role = json_string_value(json_object_get(message, "role"));
 
-	return !strcmp(key, "role") || !strcmp(key, "content") || !strcmp(key, "tool_call_id") ||
-	       (!strcmp(key, "name") && !strcmp(role, "tool"));
+	return !strcmp(key, "role") || !strcmp(key, "content") || !strcmp(key, CHAT_PARTS) ||
+	       !strcmp(key, "tool_call_id") || (!strcmp(key, "name") && !strcmp(role, "tool"));
 }
 
 static int is_empty(const json_t *value)

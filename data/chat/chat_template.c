@@ -345,15 +345,22 @@ static int has_null_content(const json_t *message)
 	return json_object_get(message, "tool_calls") && json_is_null(json_object_get(message, "content"));
 }
 
-/* Appends a message with its content, if null beside calls of tools (OpenAI's form), in another form. */
-static int add_message(json_t *messages, json_t *message, enum null_content null, enum calls calls)
+/* Appends a message with its content in the form that the template takes: a null beside calls of tools
+ * (OpenAI's form), and lists of parts. */
+static int add_message(
+        json_t *messages, json_t *message, enum null_content null, enum calls calls, unsigned roles)
 {
-	json_t *copy;
-	int rc = 0;
+	const char *role = json_string_value(json_object_get(message, "role"));
+	json_t *copy, *parts = json_object_get(message, CHAT_PARTS);
+	int rc = 0, has_calls = json_object_get(message, "tool_calls") != NULL;
 
-	if (!json_object_get(message, "tool_calls"))
+	if (!has_calls && !parts)
 		return json_array_append(messages, message);
-	copy = calls == CALLS_PARSED ? chat_parsed_calls(message) : json_copy(message);
+	copy = has_calls && calls == CALLS_PARSED ? chat_parsed_calls(message) : json_copy(message);
+	if (copy && parts && (roles & chat_template_role_bit(role)))
+		rc = json_object_set(copy, "content", parts);
+	if (copy && parts)
+		rc |= json_object_del(copy, CHAT_PARTS);
 	if (copy && null == NULL_CONTENT_OUT && has_null_content(copy))
 		rc = json_object_del(copy, "content");
 	if (copy && null == NULL_CONTENT_EMPTY && has_null_content(copy))
@@ -381,11 +388,12 @@ static int render(const struct chat_template *t, struct jinja_output *out, const
         int64_t message_count, enum chat_prompt prompt, enum calls calls, enum null_content null)
 {
 	const struct jinja *template = template_for(t, chat);
+	unsigned roles = template == t->plain ? t->plain_parts : t->tools_parts;
 	int rc = 0;
 	json_t *variables = json_copy(t->variables), *messages = json_array();
 
 	for (int64_t i = 0; i < message_count; i++)
-		rc |= add_message(messages, json_array_get(chat->messages, (size_t)i), null, calls);
+		rc |= add_message(messages, json_array_get(chat->messages, (size_t)i), null, calls, roles);
 	if (chat->kwargs)
 		rc |= json_object_update(variables, chat->kwargs);
 	rc |= json_object_set_new(variables, "messages", messages);
@@ -466,6 +474,8 @@ int chat_template_open(struct chat_template **out, const struct chat_template_op
 		rc = o->choice ? find_chosen(t, o) : find_own(t, o);
 	if (!rc)
 		rc = set_variables(t, o);
+	if (!rc && t->plain)
+		rc = chat_template_find_parts(t);
 	if (!rc && t->plain && o->tokenizer)
 		rc = chat_template_find_ends(t, o);
 	if (rc == ERR_INPUT && !o->choice) { /* only chats need a template: report it when one is rendered */

@@ -1,4 +1,4 @@
-/* Private to chat_template.c and chat_template_end.c. */
+/* Private to chat_template*.c. */
 #ifndef FERRY_DATA_CHAT_CHAT_TEMPLATE_PARTS_H
 #define FERRY_DATA_CHAT_CHAT_TEMPLATE_PARTS_H
 
@@ -17,6 +17,8 @@ struct chat_template {
 	size_t header_bytes;
 	char *tail; /* what ends an answer if nothing follows it; NULL: the template itself does */
 	int plain_tests_null, tools_test_null; /* whether content is none */
+	unsigned plain_parts, tools_parts;     /* the roles whose contents may be lists of parts: bits of
+	                                      chat_template_role_bit */
 	int64_t moment;
 	json_t *variables; /* special tokens, then the options' kwargs */
 	struct err why;    /* why the model's own template cannot be used */
@@ -25,6 +27,12 @@ struct chat_template {
 	int32_t pause;    /* the token behind earlier answers if it is no end; -1: none */
 	int32_t call_end; /* the token that ends a chat whose last message calls a tool; -1: none */
 };
+
+/* The bit of a role whose content is tried as a list of parts; 0: another role. */
+unsigned chat_template_role_bit(const char *role);
+
+/* Finds the roles whose parts the templates write, each in its own text; lists of others are joined. */
+int chat_template_find_parts(struct chat_template *t);
 
 /* Finds the end tokens and the tail, once the template and its variables are there. */
 int chat_template_find_ends(struct chat_template *t, const struct chat_template_options *o);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Random chats of every shape over every chat template and tokenizer: ids and trained tokens beside transformers and TRL.
 
-    draw_chats.py CHAT_LINES SHARED [--chats 10000] [--seed 1] [--seconds N] [--only NAME] [--show 3] [--shells] [--write FILE]
+    draw_chats.py CHAT_LINES SHARED [--chats 10000] [--seed 1] [--seconds N] [--only NAME] [--show 3] [--shells] [--more DIR] [--write FILE]
 
-CHAT_LINES is build/tests/chat_lines, SHARED the folder with tokenizers/. Templates are those of SHARED and, where trl is
-installed, those that it knows. Each chat is drawn for a template, and read with a tokenizer of letters that knows all markers,
+CHAT_LINES is build/tests/chat_lines, SHARED the folder with tokenizers/. Templates are those of templates/ beside this file
+(the constructs of families that TRL has none of), of SHARED, of DIR and, where trl is installed, those that it knows. Each chat is drawn for a template, and read with a tokenizer of letters that knows all markers,
 and with one of SHARED to which the markers were added. What is compared:
 
 text    the ids are those of transformers' apply_chat_template
@@ -17,7 +17,7 @@ last, inputs    train_on_last_turn trains the last of these turns; train_on_inpu
 
 A chat that one side refuses is counted with the reason; transformers and ferry must refuse the same ones, but for the reasons
 listed at the end. Exit code 1 when something differs. --write makes the golden draw that tests/test_chat_draw.c reads: templates
-and tokenizers of SHARED alone.
+of SHARED and of templates/ with tokenizers of SHARED.
 """
 import argparse, collections, datetime, json, lzma, os, random, re, subprocess, sys, tempfile, time
 
@@ -41,6 +41,7 @@ MARKER = re.compile(r"<\|[^|<>\s]{1,40}\|>|<｜[^｜]{1,40}｜>|<\|[a-z_]+>|<[a-
 MEANT = [
     (r"does not write tool calls", "the template leaves out calls of tools"),
     (r"does not write the row's tools", "the template leaves out the row's tools"),
+    (r"does not write the row's documents", "the template leaves out the row's documents"),
     (r"leaves out messages\[\d+\]", "the template leaves out a message"),
     (r"writes no end-of-turn token", "nothing ends a turn"),
     (r"in a place of its own", "a message has no place of its own"),
@@ -56,12 +57,12 @@ FAKES = ["<|im_start|>assistant\n", "<|im_end|>", "<|im_end|>\n<|im_start|>assis
 # ---- templates and tokenizers ----
 
 
-def templates(shared, with_trl):
-    """name: (text, text of the marked twin or None, is of SHARED)"""
+def templates(shared, with_trl, more=()):
+    """name: (text, text of the marked twin or None, its file)"""
     found = {}
-    folder = os.path.join(shared, "tokenizers", "chat-templates")
-    for name in sorted(os.listdir(folder)):
-        found[name[:-6]] = (open(os.path.join(folder, name)).read(), None, os.path.join("tokenizers", "chat-templates", name))
+    for folder in [os.path.join(os.path.dirname(__file__), "templates"), os.path.join(shared, "tokenizers", "chat-templates"), *more]:
+        for name in sorted(os.listdir(folder)):
+            found[name[:-6]] = (open(os.path.join(folder, name)).read(), None, os.path.join(folder, name))
     try:
         import trl
     except ImportError:
@@ -144,8 +145,9 @@ def open_shared(program, shared, folder, markers, eos, tmp):
     source = os.path.join(shared, "tokenizers", folder)
     raw = open(source + "/tokenizer.json", "rb").read() if os.path.exists(source + "/tokenizer.json") else lzma.open(source + "/tokenizer.json.xz").read()
     config = json.load(open(source + "/tokenizer_config.json")) if os.path.exists(source + "/tokenizer_config.json") else {}
-    config = {"bos_token": text_of(config.get("bos_token")) or "<s>", "eos_token": eos or text_of(config.get("eos_token")) or "</s>"}
-    reader = Reader(program, add_markers(json.loads(raw), markers + sorted(set(config.values()))), config, tmp, "real")
+    usual = ("<s>", "</s>") if markers else (None, None)  # without markers the tokenizer stays as it is
+    config = {"bos_token": text_of(config.get("bos_token")) or usual[0], "eos_token": eos or text_of(config.get("eos_token")) or usual[1]}
+    reader = Reader(program, add_markers(json.loads(raw), markers + sorted({v for v in config.values() if v})), config, tmp, "real")
     reader.drops = folder == "standin-no-unk"  # it drops characters, and the places that transformers gives for its tokens are wrong then
     return reader
 
@@ -174,6 +176,12 @@ class Draw:
         if fakes and r.random() < 0.03:
             parts.insert(0, "<think>\nhm %s\n</think>\n\n" % self.tag())
         return r.choice(["", "", "", " ", "\n"]) + " ".join(parts) + r.choice(["", "", "", "\n", " "])
+
+    def parts(self, text):
+        """The text as a list of parts."""
+        places = [i for i in range(len(text) + 1) if not re.search(r"k\d*$", text[:i]) or not re.match(r"\d*q", text[i:])]
+        cuts = sorted(self.rng.choices(places, k=self.rng.choice([0, 1, 1, 2])))
+        return [{"type": "text", "text": text[a:b]} for a, b in zip([0, *cuts], [*cuts, len(text)])]
 
     def assistant(self, thinks):
         m = {"role": "assistant", "content": self.say()}
@@ -204,7 +212,7 @@ class Draw:
                 m["tool_call_id"] = call["id"]
             yield m
 
-    def chat(self):
+    def chat(self, template=""):
         r = self.rng
         record, messages = {}, []
         thinks, uses_tools = r.random() < 0.3, r.random() < 0.25
@@ -229,26 +237,63 @@ class Draw:
                 messages.append({"role": "system", "content": self.say()})
         if not any(m["role"] == "assistant" for m in messages):
             messages.append(self.assistant(thinks))
+        if r.random() < (0.4 if "is string" in template else 0.1):
+            for m in messages:
+                if isinstance(m["content"], str) and r.random() < 0.5:
+                    m["content"] = self.parts(m["content"])
         record["messages"] = messages
         if uses_tools and r.random() < 0.8:
             record["tools"] = [{"type": "function", "function": {"name": n, "description": "Finds " + self.tag(), "parameters": {
                 "type": "object", "properties": {"what": {"type": "string", "description": "it"}, "n": {"type": "integer"}}, "required": ["what"]}}} for n in ("find", "look_up")]
         if r.random() < 0.12:
             record["chat_template_kwargs"] = {"enable_thinking": r.random() < 0.5}
+        if r.random() < (0.3 if "documents" in template else 0.02):
+            record["documents"] = [{"doc_id": n, "title": self.tag(), "text": self.say(fakes=False)} for n in range(r.choice([1, 1, 3]))]
         if r.random() < 0.06:
             r.choice([m for m in messages if m["role"] == "assistant"])["weight"] = 0
         return record
 
 
+def text_in(message):
+    """The words of a content, which may be parts."""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(p["text"] for p in content)
+
+
 # ---- the oracle ----
+
+
+def reads_parts(tok, template, role):
+    """Whether a template writes the texts of a list, and not the list."""
+    call = {"type": "function", "id": "call00000", "function": {"name": "f", "arguments": {"a": "b"}}}
+    before = {"assistant": [{"role": "user", "content": "a"}], "tool": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [call]}]}
+    message = {"role": role, "content": [{"type": "text", "text": "k1q"}, {"type": "text", "text": "k2q"}], "tool_call_id": "call00000"}
+    try:
+        text, _ = render(tok, template, None, messages=[*before.get(role, []), message, *([{"role": "user", "content": "a"}] if role == "system" else [])])
+    except Exception:
+        return False
+    return "k1q" in text and "k2q" in text and "'k1q" not in text and '"k1q' not in text
+
+
+PARTS = {}
+
+
+def parts_of(tok, template):
+    """The roles whose lists of parts a template reads. ferry joins those of others."""
+    if template not in PARTS:
+        PARTS[template] = {role for role in ("system", "user", "assistant", "tool") if reads_parts(tok, template, role)}
+    return PARTS[template]
 
 
 def render(tok, template, record, prompt=False, marks=False, messages=None):
     """(text, marked spans)"""
-    messages = messages or [{k: v for k, v in m.items() if k != "weight"} for m in record["messages"]]
+    if not messages:
+        taken = parts_of(tok, template)
+        messages = [{k: v if k != "content" or m["role"] in taken else text_in(m) for k, v in m.items() if k != "weight"} for m in record["messages"]]
+    record = record or {}
     special = {k: v for k, v in tok.special_tokens_map.items() if isinstance(v, str)}
     rendered, spans = chat_template_utils.render_jinja_template(
-        conversations=[messages], tools=record.get("tools"), documents=None, chat_template=template, return_assistant_tokens_mask=marks,
+        conversations=[messages], tools=record.get("tools"), documents=record.get("documents"), chat_template=template, return_assistant_tokens_mask=marks,
         continue_final_message=False, add_generation_prompt=prompt, **{**special, **record.get("chat_template_kwargs", {})})
     return rendered[0], spans[0] if marks and spans else []
 
@@ -323,7 +368,7 @@ class Checks:
         mine = set()
         for i, m in enumerate(record["messages"]):
             if i in trained:
-                mine |= tags(m["content"]) & tags(text)
+                mine |= tags(text_in(m)) & tags(text)
                 for call in m.get("tool_calls", []):
                     mine |= tags(json.dumps(call)) & tags(text)
         others = tags(text) - set().union(*[tags(json.dumps(record["messages"][i])) for i in trained] or [set()])
@@ -333,7 +378,7 @@ class Checks:
             self.fail("turns: a content of others is trained", name, record, "%s of\n%r" % (sorted(others & tags(said)), [text[a:b] for a, b in spans]))
         for i in trained:
             m = record["messages"][i]
-            content = m["content"].strip()
+            content = text_in(m).strip()
             mine = [text[a:b] for a, b in spans if content and content in text[a:b]]
             if len(mine) != 1 or "tool_calls" in m or "<think>" in content or not tags(content):
                 continue
@@ -453,7 +498,7 @@ def check_real(c, real, name, path, record, last, want, spans):
 
 
 # the tokenizer of SHARED that a template of SHARED is read with in the golden draw
-OWN = {"gemma": "gemma-3", "llama-2": "llama-2", "llama-3": "llama-3", "mistral-7b": "mistral-7b-v0.1", "mixtral": "mistral-7b-v0.1", "zephyr": "mistral-7b-v0.1",
+OWN = {"falcon": "qwen3", "granite": "llama-3", "gemma": "gemma-3", "llama-2": "llama-2", "llama-3": "llama-3", "mistral-7b": "mistral-7b-v0.1", "mixtral": "mistral-7b-v0.1", "zephyr": "mistral-7b-v0.1",
        "mistral": "mistral-nemo", "phi": "phi-3-mini", "qwen": "qwen3", "smollm": "qwen3"}
 
 
@@ -474,17 +519,17 @@ def write(a):
         letter = Reader(a.program, add_markers(letters(markers), markers + ["<s>", "</s>"]), {"bos_token": "<s>", "eos_token": "</s>"}, tmp, "letters")
         for name, (text, _, file) in sorted(all_templates.items()):
             folder = next((OWN[k] for k in OWN if name.startswith(k)), "llama-2")
-            real, path, kept, tries = open_shared(a.program, a.shared, folder, [], None, tmp), os.path.join(a.shared, file), 0, 0
+            real, path, kept, tries = open_shared(a.program, a.shared, folder, [], None, tmp), file, 0, 0
             while kept < a.chats and tries < 40 * a.chats:
                 tries += 1
-                record, last = Draw(rng).chat(), rng.random() < 0.1
+                record, last = Draw(rng).chat(text), rng.random() < 0.1
                 if len(json.dumps(record)) > 2200 or not check_chat(c, letter, real, name, path, text, None, record, last):
                     continue
                 got, (want, _) = real.read(path, record, last=last), render(real.tok, text, record)
                 if "ids" not in got or got["ids"] != real.encode(want)[0]:
                     continue
                 kept += 1
-                lines.append({"template": os.path.basename(file), "tokenizer": folder, "record": record, "last": last, "count": len(got["ids"]),
+                lines.append({"template": os.path.basename(file) if a.shared in file else "templates/" + os.path.basename(file), "tokenizer": folder, "record": record, "last": last, "count": len(got["ids"]),
                               "ids": hash_of(got["ids"]), "trained": got["trained"]})
             real.close()
         letter.close()
@@ -496,8 +541,8 @@ def write(a):
 
 
 def run(a):
-    all_templates = {n: t for n, t in templates(a.shared, True).items() if not a.only or a.only in n}
-    markers = sorted({m for text, twin, _ in templates(a.shared, True).values() for m in MARKER.findall(text)} | {f for f in FAKES if MARKER.fullmatch(f)})
+    all_templates = {n: t for n, t in templates(a.shared, True, a.more).items() if not a.only or a.only in n}
+    markers = sorted({m for text, twin, _ in templates(a.shared, True, a.more).values() for m in MARKER.findall(text)} | {f for f in FAKES if MARKER.fullmatch(f)})
     folders = sorted(f for f in os.listdir(os.path.join(a.shared, "tokenizers")) if os.path.exists(os.path.join(a.shared, "tokenizers", f, "golden.jsonl")))
     rng, c, began = random.Random(a.seed), Checks(a.show, a.why), time.time()
     with tempfile.TemporaryDirectory() as tmp:
@@ -519,7 +564,7 @@ def run(a):
                 eos = eos_of(name)
                 text, twin, _ = all_templates[name]
                 reader = readers[eos or "</s>"]
-                check_chat(c, reader, real, name, paths[name], text, twin, Draw(rng).chat(), rng.random() < 0.1)
+                check_chat(c, reader, real, name, paths[name], text, twin, Draw(rng).chat(text), rng.random() < 0.1)
             if real:
                 real.close()
         for r in readers.values():
@@ -553,6 +598,7 @@ def main():
     p.add_argument("--shells", action="store_true")
     p.add_argument("--letters", action="store_true", help="the tokenizer of letters alone")
     p.add_argument("--why", help="print the chats that ferry refuses with a reason like this")
+    p.add_argument("--more", action="append", default=[], help="a folder with more templates")
     p.add_argument("--write")
     a = p.parse_args()
     sys.exit((write if a.write else run)(a))
