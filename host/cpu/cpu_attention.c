@@ -241,66 +241,97 @@ static void block_store(const struct attention_forward *o, const struct attentio
 	}
 }
 
+/* What a piece keeps while it walks over the keys. Scratch memory of a worker in the order of its fields. */
+struct attention_piece {
+	struct attention_block block;
+	float *scores, *acc, *q, *k, *v;
+	float max[ATTENTION_Q];
+	double sum[ATTENTION_Q];
+};
+
+/* The next keys from k0 on that lie one after the other. */
+static struct attention_tile tile_next(
+        const struct attention_forward *o, struct attention_piece *p, int64_t k0, int64_t k_end)
+{
+	struct attention_tile t = {.block = &p->block,
+	        .scores = p->scores,
+	        .acc = p->acc,
+	        .k0 = k0,
+	        .k_count = min_i64(ATTENTION_K, k_end - k0)};
+
+	t.k_row = attention_key_row(&o->seen, p->block.q0, k0, &t.k_count);
+	return t;
+}
+
+static void piece_walk_bf16(
+        const struct attention_run *run, struct attention_piece *p, int64_t k_first, int64_t k_end)
+{
+	int64_t k0 = run->packed ? k_first / ATTENTION_K * ATTENTION_K : k_first;
+
+	while (k0 < k_end) {
+		struct attention_tile t = tile_next(run->op, p, k0, k_end);
+
+		tile_operands(&t, run, (uint32_t *)p->k);
+		tile_run(run, &t, p->max, p->sum);
+		k0 += t.k_count;
+	}
+}
+
+static void piece_walk_f32(
+        const struct attention_run *run, struct attention_piece *p, int64_t k_first, int64_t k_end)
+{
+	const struct attention_forward *o = run->op;
+	const struct cpu_kernels *k = cpu_kernels();
+	const struct attention_block *b = &p->block;
+	int64_t g = b->h / (o->heads / o->kv_heads), d = o->head_dim, q_stride = 0, k_stride, v_stride;
+	const float *q = attention_load(k, p->q, &q_stride, cpu_ptr(o->q),
+	        b->q0 * o->q_stride + b->h * o->q_head_stride, block_q_stride(o, b), b->count, d, o->dtype);
+
+	while (k_first < k_end) {
+		struct attention_tile t = tile_next(o, p, k_first, k_end);
+		struct attention_rows all = {.count = b->count, .end = t.k_count};
+		int64_t at = t.k_row * o->k_stride + g * o->kv_head_stride;
+		const float *keys = attention_load(
+		        k, p->k, &k_stride, cpu_ptr(o->k), at, o->k_stride, t.k_count, d, o->dtype);
+		const float *values = attention_load(
+		        k, p->v, &v_stride, cpu_ptr(o->v), at, o->k_stride, t.k_count, d, o->dtype);
+
+		cpu_sgemm(p->scores, q, keys, b->count, t.k_count, d, ATTENTION_K, q_stride, k_stride,
+		        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+		tile_softmax(o, &t, &all, p->max, p->sum);
+		cpu_sgemm(p->acc, p->scores, values, b->count, d, t.k_count, d, ATTENTION_K, v_stride,
+		        MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
+		k_first += t.k_count;
+	}
+}
+
 static void attention_piece(void *context, int64_t piece, int worker)
 {
 	const struct attention_run *run = context;
 	const struct attention_forward *o = run->op;
-	const struct attention_keys *seen = &o->seen;
-	const struct cpu_kernels *k = cpu_kernels();
-	struct attention_block b;
-	int is_here = block_find(&b, o, piece);
-	int64_t g = b.h / (o->heads / o->kv_heads), d = o->head_dim, q_stride = 0, k_stride, v_stride;
-	float *scores = run->scratch + run->scratch_count * worker, *acc = scores + ATTENTION_Q * ATTENTION_K;
-	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
-	float *v_buffer = k_buffer + ATTENTION_K * d, max[ATTENTION_Q];
-	double sum[ATTENTION_Q];
-	int64_t k_first = attention_first_key(seen, b.q0),
-	        k_end = attention_key_end(seen, row_query(&b, b.count - 1));
+	int64_t d = o->head_dim, k_first, k_end;
+	struct attention_piece p;
+	struct attention_block *b = &p.block;
 	int has_sink = !dev_is_none(o->sink);
-	const float *q = NULL;
 
-	if (!is_here)
+	if (!block_find(b, o, piece))
 		return;
-	if (!run->bf16)
-		q = attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q),
-		        b.q0 * o->q_stride + b.h * o->q_head_stride, block_q_stride(o, &b), b.count, d,
-		        o->dtype);
-	for (int64_t i = 0; i < b.count; i++) { /* a sink is the first score and has no value */
-		max[i] = has_sink ? attention_sink(k, o->sink, b.h + i * b.next_head, o->dtype) : -INFINITY;
-		sum[i] = has_sink;
+	p.scores = run->scratch + run->scratch_count * worker;
+	p.acc = p.scores + ATTENTION_Q * ATTENTION_K;
+	p.q = p.acc + ATTENTION_Q * d;
+	p.k = p.q + ATTENTION_Q * d;
+	p.v = p.k + ATTENTION_K * d;
+	for (int64_t i = 0; i < b->count; i++) { /* a sink is the first score and has no value */
+		p.max[i] = has_sink
+		                   ? attention_sink(cpu_kernels(), o->sink, b->h + i * b->next_head, o->dtype)
+		                   : -INFINITY;
+		p.sum[i] = has_sink;
 	}
-	memset(acc, 0, (size_t)(b.count * d) * sizeof *acc);
-	for (int64_t k0 = run->packed ? k_first / ATTENTION_K * ATTENTION_K : k_first, k_count; k0 < k_end;
-	        k0 += k_count) {
-		k_count = min_i64(ATTENTION_K, k_end - k0);
-		int64_t k_row = attention_key_row(seen, b.q0, k0, &k_count);
-		int64_t at = k_row * o->k_stride + g * o->kv_head_stride;
-		struct attention_tile t = {.block = &b,
-		        .scores = scores,
-		        .acc = acc,
-		        .k0 = k0,
-		        .k_count = k_count,
-		        .k_row = k_row};
-
-		if (run->bf16) {
-			tile_operands(&t, run, (uint32_t *)k_buffer);
-			tile_run(run, &t, max, sum);
-			continue;
-		}
-
-		struct attention_rows all = {.count = b.count, .end = k_count};
-		const float *keys = attention_load(
-		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
-		const float *values = attention_load(
-		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
-
-		cpu_sgemm(scores, q, keys, b.count, k_count, d, ATTENTION_K, q_stride, k_stride,
-		        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
-		tile_softmax(o, &t, &all, max, sum);
-		cpu_sgemm(acc, scores, values, b.count, d, k_count, d, ATTENTION_K, v_stride, MATMUL_NORMAL,
-		        MATMUL_NORMAL, 1, 1);
-	}
-	block_store(o, &b, acc, max, sum);
+	memset(p.acc, 0, (size_t)(b->count * d) * sizeof *p.acc);
+	k_first = attention_first_key(&o->seen, b->q0);
+	k_end = attention_key_end(&o->seen, row_query(b, b->count - 1));
+	(run->bf16 ? piece_walk_bf16 : piece_walk_f32)(run, &p, k_first, k_end);
+	block_store(o, b, p.acc, p.max, p.sum);
 }
 
 int attention_forward_run(struct cpu_context *cx, const struct attention_forward *o)
