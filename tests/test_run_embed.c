@@ -1,5 +1,6 @@
 /* links: cli */
 /* ferry embed: vectors of texts as the golden data has them, forms of files, refusals. */
+#include "data/source/records.h"
 #include "tests/golden_reference.h"
 #include "tests/run_fixture.h"
 
@@ -107,7 +108,28 @@ static void test_golden(void **state)
 	golden_check(golden, "modern/embed_gemma", "prompt_name=query");
 }
 
-/* Both kinds of files have the same numbers; the first text column is taken. */
+static void parquet_check(const char *name, const float *want, int rows, int width)
+{
+	struct records *records;
+	char path[400];
+	json_t *record;
+	int row = 0;
+
+	path_of(path, name);
+	assert_int_equal(records_open(&records, path), 0);
+	for (; records_next(records, &record) == 1; row++) {
+		const json_t *list = json_object_get(record, "embedding");
+
+		assert_int_equal(json_array_size(list), width);
+		for (int i = 0; i < width; i++)
+			assert_true(number_at(list, (size_t)i) == (double)want[row * width + i]);
+		json_decref(record);
+	}
+	assert_int_equal(row, rows);
+	records_close(records);
+}
+
+/* All kinds of files have the same numbers; the first text column is taken. */
 static void test_forms(void **state)
 {
 	float *npy;
@@ -123,6 +145,9 @@ static void test_forms(void **state)
 	assert_ferry(0, NULL,
 	        "embed model=%s/speaker data=%s/texts.csv output=%s/v.jsonl normalize=on field_text=body "
 	        "per_device_eval_batch_size=1",
+	        work_dir, work_dir, work_dir);
+	assert_ferry(0, NULL,
+	        "embed model=%s/speaker data=%s/texts.csv output=%s/v.parquet normalize=on field_text=body",
 	        work_dir, work_dir, work_dir);
 	npy = npy_read("v.npy", 3, 32);
 	path_of(path, "v.jsonl");
@@ -145,23 +170,22 @@ static void test_forms(void **state)
 		row++;
 	}
 	assert_int_equal(row, 3);
-	mem_free(npy);
 	mem_free(text);
+	parquet_check("v.parquet", npy, 3, 32);
+	mem_free(npy);
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/v.npy", work_dir, work_dir,
 	        work_dir);
 	assert_non_null(strstr(ferry_said(), "exists; choose another name"));
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/v.txt", work_dir, work_dir,
 	        work_dir);
-	assert_non_null(strstr(ferry_said(), "written as .npy or .jsonl"));
+	assert_non_null(strstr(ferry_said(), "written as .npy, .jsonl or .parquet"));
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/v.parquet", work_dir,
 	        work_dir, work_dir);
-	assert_non_null(strstr(ferry_said(), "ferry writes no Parquet; write .npy"));
+	assert_non_null(strstr(ferry_said(), "exists; choose another name"));
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/w.npy field_text=no",
 	        work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "no column \"no\""));
 	path_of(path, "w.npy");
-	assert_int_equal(file_kind_of(path), FILE_NONE);
-	path_of(path, "w.npy.part");
 	assert_int_equal(file_kind_of(path), FILE_NONE);
 	write_file("plain.txt", "one\ntwo\n");
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv:1,%s/texts.csv:1 output=%s/w.npy",
