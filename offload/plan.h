@@ -98,6 +98,7 @@ enum plan_kind {
 	X(COPY, "comm", "own shard of a unit, from one device buffer to another: SRC -> DST")                \
 	X(GATHER, "comm", "all_gather of a unit's plane in place (h2d in a world of one): DST")              \
 	X(EXPAND, "comm", "planes of a unit -> weights in compute_dtype")                                    \
+	X(ROW_NORMS, "compute", "norms of rows, for the magnitudes of a stage (DoRA): DST")                  \
 	X(FORWARD, "compute", "one stage of one micro-batch")                                                \
 	X(HEAD, "compute", "head of one micro-batch: loss and, in training, its backward")                   \
 	X(VECTORS, "compute", "head of one micro-batch: vectors of its documents")                           \
@@ -159,6 +160,7 @@ enum plan_space {
 	ROLE(LOSS, "loss")                                                                                   \
 	ROLE(VECTORS, "vectors")                                                                             \
 	ROLE(TALLY, "tally")                                                                                 \
+	ROLE(ROW_NORMS, "row norms")                                                                         \
 	ROLE(NORM, "norm")                                                                                   \
 	ROLE(CACHE, "cache")                                                                                 \
 	ROLE(VALUE, "value")                                                                                 \
@@ -208,6 +210,7 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(VECTORS, "vectors", ACTIVATIONS)                                                                   \
 	X(CACHE, "cache", CACHE)                                                                             \
 	X(SCRATCH, "scratch", WORKSPACE)                                                                     \
+	X(ROW_NORMS, "row norms", WORKSPACE)                                                                 \
 	X(ROPE_TABLE, "rope table", WORKSPACE)                                                               \
 	X(BATCH, "batch", STAGING)                                                                           \
 	X(LOSS, "loss", STAGING)                                                                             \

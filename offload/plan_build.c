@@ -166,12 +166,13 @@ static int builder_alloc(struct builder *b)
 	b->rows = ints_alloc(tables, -1);
 	b->row_grad = ints_alloc(tables, -1);
 	b->row_grad_host = ints_alloc(tables, -1);
+	b->row_norms = ints_alloc(b->model->stage_count, -1);
 	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
 	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
 	        !b->state.tally || !b->state.tally_host || !b->state.cache || !b->x || !b->spilled ||
 	        !b->acts_kept || !b->acts_spilled || !b->acts || !b->kept || !b->dx || !b->value ||
 	        !b->value_grad || !b->group_acts || !b->rows_host || !b->rows || !b->row_grad ||
-	        !b->row_grad_host || !b->units)
+	        !b->row_grad_host || !b->row_norms || !b->units)
 		return ERR_NOMEM;
 	for (int u = 0; u < units; u++)
 		b->units[u] = (struct unit_listing){
@@ -230,6 +231,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->rows);
 	mem_free(b->row_grad);
 	mem_free(b->row_grad_host);
+	mem_free(b->row_norms);
 	mem_free(b->units);
 	intervals_free(b);
 }

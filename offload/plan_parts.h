@@ -136,6 +136,7 @@ struct builder {
 	int *kept;                /* [micro] those of them that a level keeps apart; -1: none */
 	int *dx;                  /* [micro] */
 	int *value, *value_grad;  /* [value][micro] */
+	int *row_norms;           /* per stage, once listed; -1: none */
 	/* [table][micro] rows that a micro-batch uses, in staging memory and on the device; the gradients of
 	 * its tokens' rows, on the device and in staging memory */
 	int *rows_host, *rows, *row_grad, *row_grad_host;
@@ -178,6 +179,11 @@ void pass_emit(struct builder *b, int m0, int m1);
 /* What the head reads, and the gradient that it writes: buffers. */
 int visit_input(const struct builder *b, int group, int micro);
 int visit_dx(struct builder *b, int micro);
+
+/* Lists the norms of a stage's rows before its first forward in a step. row_norms_arg adds them to what
+ * reads them. */
+void row_norms_emit(struct builder *b, int v, int stage);
+void row_norms_arg(struct builder *b, int stage);
 
 /* plan_vectors.c: the head's visit for an objective over vectors. */
 void visit_vectors(struct builder *b, int v, int m0, int m1, int scratch);

@@ -48,9 +48,10 @@ void plan_time_add(
 	} else if (op->kind == PLAN_OP_RETURN && !op->updates) {
 		t->return_ns += ns;
 	} else if (op->queue == QUEUE_COMPUTE && !op->updates) {
-		*(op->kind == PLAN_OP_FORWARD && (in_forward || !micro_batches_alternate(p))
-		                ? &t->forward_ns
-		                : &t->backward_ns) += ns;
+		int is_forward = op->kind == PLAN_OP_FORWARD || op->kind == PLAN_OP_ROW_NORMS;
+
+		*(is_forward && (in_forward || !micro_batches_alternate(p)) ? &t->forward_ns
+		                                                            : &t->backward_ns) += ns;
 		if (op->kind == PLAN_OP_HEAD && (!t->head_ns || !micro_batches_alternate(p)))
 			t->head_ns += ns;
 	}

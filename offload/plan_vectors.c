@@ -24,8 +24,10 @@ static void vectors_find(struct builder *b, int v, int m, int scratch, int vecto
 {
 	int g = visit_group(b, v), s = group_first(b, g);
 
+	row_norms_emit(b, v, s);
 	plan_add_op(b->p, PLAN_OP_VECTORS, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
+	row_norms_arg(b, s);
 	plan_add_arg(b->p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 	plan_add_arg(b->p, ARG_X, visit_input(b, g, m), ACCESS_READ);
 	plan_add_arg(b->p, ARG_SCRATCH, scratch, ACCESS_BOTH);
@@ -40,6 +42,7 @@ static void head_backward(struct builder *b, int v, int m, int scratch, int vect
 	b->dx[m] = g > b->train_group ? visit_dx(b, m) : -1;
 	plan_add_op(b->p, PLAN_OP_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
+	row_norms_arg(b, s);
 	plan_add_arg(b->p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 	plan_add_arg(b->p, ARG_X, visit_input(b, g, m), ACCESS_READ);
 	plan_add_arg(b->p, ARG_SCRATCH, scratch, ACCESS_BOTH);

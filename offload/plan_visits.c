@@ -94,6 +94,23 @@ static void value_gradients_arg(struct builder *b, int s, int m)
 	}
 }
 
+void row_norms_emit(struct builder *b, int v, int s)
+{
+	int64_t bytes = model_row_norms_bytes(b->model, s);
+
+	if (!bytes || b->row_norms[s] >= 0)
+		return;
+	b->row_norms[s] = device_buffer(b, BUFFER_ROW_NORMS, LAYOUT_STREAM, bytes, -1);
+	plan_add_op(b->p, PLAN_OP_ROW_NORMS, QUEUE_COMPUTE, -1, s, -1);
+	weights_arg(b, v, s);
+	plan_add_arg(b->p, ARG_ROW_NORMS, b->row_norms[s], ACCESS_WRITE);
+}
+
+void row_norms_arg(struct builder *b, int s)
+{
+	plan_add_arg(b->p, ARG_ROW_NORMS, b->row_norms[s], ACCESS_READ);
+}
+
 static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, int micro)
 {
 	return bytes ? device_buffer(b, kind, LAYOUT_WORK, bytes, micro) : -1;
@@ -134,8 +151,10 @@ static void stages_forward(
 	int g = visit_group(b, v);
 
 	for (int s = first; s < end; s++) {
+		row_norms_emit(b, v, s);
 		plan_add_op(p, kind, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
+		row_norms_arg(b, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 		stage_args(b, g, m);
 		values_arg(b, s, m);
@@ -254,8 +273,10 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 		gradients_open(b, s);
 		b->dx[m] = g > b->train_group ? visit_dx(b, m) : -1;
 	}
+	row_norms_emit(b, v, s);
 	plan_add_op(p, logits ? PLAN_OP_LOGITS : PLAN_OP_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
+	row_norms_arg(b, s);
 	plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 	plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
 	plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
@@ -295,6 +316,7 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 		gradients_open(b, s);
 		plan_add_op(p, PLAN_OP_BACKWARD, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
+		row_norms_arg(b, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 		stage_args(b, g, m);
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);

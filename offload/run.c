@@ -373,6 +373,8 @@ static int queue_op(struct run *r, struct stream *q, int index)
 		        r->plan->buffers[dst].dtype);
 	case PLAN_OP_EXPAND:
 		return queue_expand(r, q, op);
+	case PLAN_OP_ROW_NORMS:
+		return run_queue_row_norms(r, q, op);
 	case PLAN_OP_FORWARD:
 	case PLAN_OP_HEAD:
 	case PLAN_OP_VECTORS:

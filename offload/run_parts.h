@@ -58,6 +58,9 @@ int run_show(const struct run *r, int op);
 /* Queue forward, backward, loss or logits of a stage. */
 int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op);
 
+/* Queue the norms of a stage's rows. */
+int run_queue_row_norms(struct run *r, struct stream *q, const struct plan_op *op);
+
 /* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
 int run_queue_work(struct run *r, struct stream *q, int op);
 

@@ -149,6 +149,7 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .loss = run_arg_address(r, op, ARG_LOSS),
 	        .state = run_arg_address(r, op, ARG_CACHE),
 	        .tally = run_arg_address(r, op, ARG_TALLY),
+	        .row_norms = run_arg_address(r, op, ARG_ROW_NORMS),
 	        .balance_share = r->step->micro[op->micro].share,
 	        .cached = r->plan->policy.cache,
 	        .rope_positions = r->plan->policy.rope_positions,
@@ -174,4 +175,15 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 		return model_logits(
 		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);
 	return queue_pass(r, q, op, &memory, &batch);
+}
+
+int run_queue_row_norms(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	const struct stage_memory memory = {.dtype = r->plan->policy.compute_dtype,
+	        .weight = r->weight,
+	        .grad = r->grad,
+	        .row_norms = run_arg_address(r, op, ARG_ROW_NORMS)};
+
+	tensor_addresses(r, op);
+	return model_row_norms(r->plan->map->model, op->stage, q, &memory);
 }

@@ -102,7 +102,7 @@ static void block_lay(struct sample *s)
 {
 	struct block *b = (struct block *)s;
 	enum dtype dtype = b->options->policy.compute_dtype;
-	int64_t element = dtype_bytes(dtype), stream = b->tokens * b->model.config.C * element;
+	int64_t element = dtype_bytes(dtype), stream = b->tokens * b->model.config.C * element, norms = 0;
 
 	s->flops = block_flops(b);
 	for (int t = 0; t < b->model.tensor_count; t++) {
@@ -116,6 +116,9 @@ static void block_lay(struct sample *s)
 	values_lay(b);
 	for (int i = 0; i < 3; i++)
 		b->batch[i] = sample_take(s, b->tokens * 4);
+	for (int i = 0; i < b->model.stage_count; i++)
+		if (b->model.stages[i].layer == 0)
+			norms = max_i64(norms, model_row_norms_bytes(&b->model, i));
 	b->memory = (struct stage_memory){.dtype = dtype,
 	        .weight = b->weight,
 	        .grad = b->grad,
@@ -125,6 +128,7 @@ static void block_lay(struct sample *s)
 	        .dx = sample_take(s, stream),
 	        .acts = sample_take(s, group_bytes(b, 1)),
 	        .scratch = sample_take(s, group_bytes(b, 0)),
+	        .row_norms = sample_take(s, norms),
 	        .rope_table = sample_take(s, 4 * model_rope_table_count(&b->model, b->document_tokens)),
 	        .rope_positions = b->document_tokens,
 	        .grad_scale = 1};

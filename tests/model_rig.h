@@ -88,6 +88,7 @@ struct rig {
 	dev_addr *weight, *grad;
 	dev_addr x[RIG_GROUPS_MAX], acts[RIG_GROUPS_MAX]; /* of each group */
 	struct stage_value *value;
+	dev_addr *row_norms; /* of each stage */
 	dev_addr shared_acts, scratch, head_scratch, embed_scratch, dx, rope, loss, logits, noise, batch[6],
 	        own[BATCH_OWN_MAX];   /* own[0] are the labels */
 	const struct head_pass *head; /* the objective's */
@@ -144,6 +145,8 @@ static inline void rig_take_all(struct rig *r)
 		rig_take(r, &r->value[v].at, r->max_tokens * r->model->values[v].columns * e);
 		rig_take(r, &r->value[v].grad, r->max_tokens * r->model->values[v].columns * 4);
 	}
+	for (int s = 0; s < r->model->stage_count; s++)
+		rig_take(r, &r->row_norms[s], model_row_norms_bytes(r->model, s));
 	rig_take(r, &r->dx, stream);
 	rig_take(r, &r->rope, model_rope_table_count(r->model, r->rope_positions) * 4);
 	rig_take(r, &r->loss, r->max_targets * 4);
@@ -200,6 +203,7 @@ static inline void rig_open_for(struct rig *r, const char *device, const struct 
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
 	r->value = mem_alloc((size_t)model->config.value_count + 1, sizeof(*r->value));
+	r->row_norms = mem_alloc((size_t)model->stage_count, sizeof(*r->row_norms));
 	assert_true(r->buffers && r->weight && r->grad && r->value);
 	device_register(&backend_host);
 	device_register(&backend_meta);
@@ -246,6 +250,7 @@ static inline void rig_close(struct rig *r)
 	mem_free(r->weight);
 	mem_free(r->grad);
 	mem_free(r->value);
+	mem_free(r->row_norms);
 	*r = (struct rig){0};
 }
 
@@ -331,6 +336,7 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .dx = r->dx,
 	        .rope_table = r->rope,
 	        .loss = r->loss,
+	        .row_norms = r->row_norms[r->model->stage_count - 1],
 	        .rope_positions = r->rope_positions,
 	        .head_rows = r->head_rows,
 	        .grad_scale = grad_scale,
@@ -351,10 +357,18 @@ static inline struct stage_memory rig_stage_memory(const struct rig *r, int stag
 	memory.acts = acts == RIG_KEEP ? r->acts[g] : r->shared_acts;
 	memory.kept = r->acts[g];
 	memory.level = acts == RIG_KEEP ? ACTS_ALL : (enum acts_level)(acts - RIG_RECOMPUTE);
+	memory.row_norms = r->row_norms[stage];
 	return memory;
 }
 
-/* Runs forward of all groups but the head. */
+static inline void rig_head_norms(const struct rig *r)
+{
+	struct stage_memory memory = rig_memory(r, 1);
+
+	check_ok(model_row_norms(r->model, r->model->stage_count - 1, r->stream, &memory));
+}
+
+/* Runs forward of all groups but the head, whose norms it makes. */
 static inline void rig_forward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
 {
 	const struct model *model = r->model;
@@ -364,8 +378,10 @@ static inline void rig_forward(struct rig *r, const struct device_batch *batch, 
 
 		if (model_writes_output(model, s))
 			memory.y = r->x[model->stages[s].group + 1];
+		check_ok(model_row_norms(model, s, r->stream, &memory));
 		check_ok(model_forward(model, s, r->stream, &memory, batch));
 	}
+	rig_head_norms(r);
 }
 
 static inline void rig_backward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
@@ -379,10 +395,13 @@ static inline void rig_backward(struct rig *r, const struct device_batch *batch,
 		struct stage_memory memory = rig_stage_memory(r, first, acts);
 
 		memory.recompute = 1;
-		for (int s = first; s < end && g && acts != RIG_KEEP; s++)
+		for (int s = first; s < end && g && acts != RIG_KEEP; s++) {
+			memory.row_norms = r->row_norms[s];
 			check_ok(model_forward(model, s, r->stream, &memory, batch));
+		}
 		memory.recompute = 0;
 		for (int s = end - 1; s >= first; s--) {
+			memory.row_norms = r->row_norms[s];
 			check_ok(model_backward(model, s, r->stream, &memory, batch));
 			for (int i = 0; i < model->stages[s].value_count; i++)
 				r->value[model->stages[s].value[i]].writes_grad = 0;

@@ -83,6 +83,30 @@ static void test_same(void **state)
 	assert_near_losses("one", "ranks", 4, 1e-5, "two ranks");
 }
 
+/* Norms depend on the weights alone: a step finds them once, whatever its micro-batches and their order. */
+static void test_once(void **state)
+{
+	static const char *const ways[] = {"gradient_accumulation_steps=1", "gradient_accumulation_steps=4",
+	        "gradient_accumulation_steps=3 schedule=micro_batch_major"};
+	int counts[3] = {0};
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct str text = {0};
+
+		assert_ferry(0, &text,
+		        "plan model=%s lora_rank=3 use_dora=on max_length=16 device=host "
+		        "activations=recompute cpu_offload=on vram_budget=off %s --explain",
+		        tiny.dir, ways[i]);
+		for (const char *at = text.data; (at = strstr(at, " compute ROW_NORMS ")); at++)
+			counts[i]++;
+		str_free(&text);
+	}
+	assert_true(counts[0] > 0);
+	assert_int_equal(counts[1], counts[0]);
+	assert_int_equal(counts[2], counts[0]);
+}
+
 static void assert_refused(const struct run_model *m, const char *keys, const char *says)
 {
 	assert_ferry(2, NULL, "train model=%s data=%s output_dir=%s/no " DORA "%s", m->dir, m->data, work_dir,
@@ -115,6 +139,7 @@ int main(void)
 	        cmocka_unit_test(test_start),
 	        cmocka_unit_test(test_quantized),
 	        cmocka_unit_test(test_same),
+	        cmocka_unit_test(test_once),
 	        cmocka_unit_test(test_refused),
 	};
 	int failed;

@@ -28,8 +28,7 @@ struct block_scratch {
 	int64_t norm_sink;    /* F32 [norm_sink_count], gradients of frozen norms; no room if all train */
 	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank], s A x and its gradient */
 	int64_t dropped;               /* with dropout: [tokens, widest input of an adapter] */
-	int64_t scaled,
-	        row_norms; /* with magnitudes: [tokens, widest output of an adapter]; F32 [the same] */
+	int64_t scaled;                /* with magnitudes: [tokens, widest output of an adapter] */
 	int64_t bytes;
 };
 
@@ -64,9 +63,6 @@ struct stage_call {
 	/* The keys of noise of the rows that linear layers work on, where these are not the batch's tokens:
 	 * U64 [rows]. DEV_NONE: batch->noise. */
 	dev_addr row_noise;
-	/* The matrix with norms in scratch.row_norms, and its first row there; 0: none. */
-	enum tensor_role normed;
-	int64_t normed_first;
 	struct inner_grad inner_grad;
 	const void *layout;   /* the stage's own, while it works */
 	int writes_gradients; /* 1: products overwrite gradients, 0: they add to them */

@@ -48,6 +48,7 @@ static inline int64_t cache_texts(const struct cache_shape *shape)
  *                   of x after its first; the head writes it, or it is DEV_NONE if nothing below trains;
  *                   embed reads it
  *   loss            F32 [targets], head only
+ *   row_norms       model_row_norms_bytes: of a stage with magnitudes (DoRA), what model_row_norms wrote
  *   grad_scale      multiplies d(sum of what the objective is a mean over)
  *   state           generation: the stage's model_state_bytes, such as keys and values; doc_start and
  *                   doc_end are then those of op_attention_cached. DEV_NONE: tokens see only tokens of their
@@ -75,7 +76,7 @@ struct stage_memory {
 	const dev_addr *weight, *grad;
 	const uint8_t *weight_rows, *grad_rows;
 	const struct stage_value *value;
-	dev_addr x, y, acts, kept, scratch, dx, rope_table, loss, state, vectors, tally;
+	dev_addr x, y, acts, kept, scratch, dx, rope_table, loss, state, vectors, tally, row_norms;
 	int64_t rope_positions, head_rows;
 	struct cache_shape cached;
 	float grad_scale;
@@ -90,6 +91,12 @@ int model_forward(const struct model *model, int stage, struct stream *stream,
 /* Not for the head. */
 int model_backward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch);
+
+/* The norms of rows of W + s B A, for each matrix of the stage with magnitudes. Forward and backward of all
+ * micro-batches read them: they change with the weights only. 0 bytes: there are none. */
+int64_t model_row_norms_bytes(const struct model *model, int stage);
+int model_row_norms(
+        const struct model *model, int stage, struct stream *stream, const struct stage_memory *memory);
 
 /* The last stage: forward, losses and, with HEAD_TRAIN, backward in one call, as an objective does them
  * (objective/objective.h). Without any target a pass writes a dx of 0 and no gradients.

@@ -51,7 +51,6 @@ static struct block_scratch outer_scratch_of(const struct stage_call *call)
 	s.adapter_grad = layout_take(&end, rows * rank, e);
 	s.dropped = layout_take(&end, is_head && c->adapter_dropout > 0 ? rows * c->C : 0, e);
 	s.scaled = layout_take(&end, is_head && c->adapter_magnitudes ? rows * c->V : 0, e);
-	s.row_norms = layout_take(&end, is_head && c->adapter_magnitudes ? c->V : 0, 4);
 	s.bytes = end;
 	return s;
 }
@@ -86,7 +85,6 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);
 	s.dropped = layout_take(&end, c->adapter_dropout > 0 ? tokens * adapter_columns(call, 0) : 0, e);
 	s.scaled = layout_take(&end, c->adapter_magnitudes ? tokens * adapter_columns(call, 1) : 0, e);
-	s.row_norms = layout_take(&end, c->adapter_magnitudes ? adapter_columns(call, 1) : 0, 4);
 	s.bytes = end;
 	return s;
 }

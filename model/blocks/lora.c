@@ -2,13 +2,14 @@
 #include "model/blocks/linear.h"
 
 #include "device/noise.h"
+#include "model/adapter.h"
 
 /* A [rank, in], and the rows of B [out, rank] for this matrix. */
 struct adapter {
 	int64_t rank;
 	double scale;
 	dev_addr a, b, a_grad, b_grad;
-	dev_addr magnitude, magnitude_grad;
+	dev_addr magnitude, magnitude_grad, norm;
 	uint64_t module; /* its number for noise; 0: nothing is dropped */
 };
 
@@ -27,8 +28,30 @@ static int adapter_of(struct adapter *p, const struct stage_call *call, enum ten
 	if (!o)
 		return 0;
 	*p = (struct adapter){o->rank, o->scale, weight_of(call, a), weight_of(call, a + 1), grad_of(call, a),
-	        grad_of(call, a + 1), DEV_NONE, DEV_NONE, 0};
+	        grad_of(call, a + 1), DEV_NONE, DEV_NONE, DEV_NONE, 0};
 	return 1;
+}
+
+/* Where the norms of a stage begin that belong to these magnitudes; ROLE_COUNT: their end. */
+static int64_t norms_offset(const struct model *model, int stage, enum tensor_role magnitude)
+{
+	const struct model_stage *s = &model->stages[stage];
+	int64_t end = 0;
+
+	for (int i = 0; i < s->tensor_count; i++) {
+		const struct model_tensor *t = &model->tensors[s->tensor[i]];
+
+		if (t->role == magnitude)
+			break;
+		if (role_facts[t->role].kind == KIND_MAGNITUDE)
+			layout_take(&end, t->count, 4);
+	}
+	return end;
+}
+
+static dev_addr norms_of(const struct stage_call *call, enum tensor_role magnitude)
+{
+	return dev_at(call->memory->row_norms, norms_offset(call->model, call->stage, magnitude));
 }
 
 static int adapter_find(struct adapter *p, const struct stage_call *call, const struct linear *linear)
@@ -42,6 +65,7 @@ static int adapter_find(struct adapter *p, const struct stage_call *call, const 
 		p->magnitude =
 		        linear_bias_at(linear, weight_of(call, role_magnitude(a)), call->element_bytes);
 		p->magnitude_grad = linear_bias_at(linear, grad_of(call, role_magnitude(a)), 4);
+		p->norm = linear_bias_at(linear, norms_of(call, role_magnitude(a)), 4);
 	}
 	first = linear->first * p->rank;
 	p->b = dev_at(p->b, first * call->element_bytes);
@@ -238,29 +262,58 @@ void adapter_backward_weight(
  *
  * y = W x + bias + (m / n - 1) W x' + m / n s B A x', where x' is what dropout leaves of x. */
 
-/* Finds the adapter, if it has magnitudes, and the norms. Both steps of backward need the same ones. */
-static int magnitudes_find(struct adapter *p, struct stage_call *call, const struct linear *linear)
+/* Norms of all rows of a tensor: matrices that begin at a row of it have theirs there. */
+static void row_norms(struct stage_call *call, enum tensor_role matrix, const struct model_tensor *magnitude)
 {
-	if (!adapter_find(p, call, linear) || dev_is_none(p->magnitude))
-		return 0;
-	if (call->normed == linear->weight && call->normed_first == linear->first)
-		return 1;
-	call->normed = linear->weight;
-	call->normed_first = linear->first;
+	enum tensor_role a = role_adapter(matrix);
+	const struct model *model = call->model;
+	const struct model_tensor *inner = &model->tensors[model_tensor_of(model, a, call->layer)];
+	int64_t out = magnitude->count, in = inner->count / inner->shape[0];
+	int w = model_tensor_of(model, matrix, call->layer), /* a tied head has none of its own */
+	        in_out = w >= 0 && model_matrix_is_turned(model, &model->tensors[w]);
+	struct adapter p;
+
+	if (!adapter_of(&p, call, a))
+		return;
 	call_op(call, &(struct op){.kind = OP_ROW_NORMS,
-	                      .row_norms = {.norm = scratch_at(call, call->scratch.row_norms),
-	                              .w = linear_matrix_at(
-	                                      linear, weight_of(call, linear->weight), call->element_bytes),
-	                              .a = p->a,
-	                              .b = p->b,
-	                              .out = linear->out,
-	                              .in = linear->in,
-	                              .rank = p->rank,
-	                              .w_stride = linear->in_out ? linear->out : linear->in,
-	                              .scale = p->scale,
-	                              .in_out = linear->in_out,
+	                      .row_norms = {.norm = norms_of(call, magnitude->role),
+	                              .w = weight_of(call, matrix),
+	                              .a = p.a,
+	                              .b = p.b,
+	                              .out = out,
+	                              .in = in,
+	                              .rank = p.rank,
+	                              .w_stride = in_out ? out : in,
+	                              .scale = p.scale,
+	                              .in_out = in_out,
 	                              .dtype = call->dtype}});
-	return 1;
+}
+
+int64_t model_row_norms_bytes(const struct model *model, int stage)
+{
+	return norms_offset(model, stage, ROLE_COUNT);
+}
+
+int model_row_norms(
+        const struct model *model, int stage, struct stream *stream, const struct stage_memory *memory)
+{
+	const struct model_stage *s = &model->stages[stage];
+	struct stage_call call = call_shape(model, stage, memory->dtype, 0);
+
+	call.stream = stream;
+	call.memory = memory;
+	for (int i = 0; i < s->tensor_count; i++)
+		for (int role = 0; role < ROLE_COUNT; role++)
+			if (role_magnitude(role_adapter((enum tensor_role)role)) ==
+			        model->tensors[s->tensor[i]].role)
+				row_norms(&call, (enum tensor_role)role, &model->tensors[s->tensor[i]]);
+	return call.err;
+}
+
+/* Finds the adapter, if it has magnitudes. */
+static int magnitudes_find(struct adapter *p, const struct stage_call *call, const struct linear *linear)
+{
+	return adapter_find(p, call, linear) && !dev_is_none(p->magnitude);
 }
 
 static struct rows scaled_rows(const struct stage_call *call, const struct linear *linear, int64_t count)
@@ -283,7 +336,7 @@ static void rescale(struct stage_call *call, const struct linear *linear, const 
 	                      .magnitude = {.dst = to.base,
 	                              .src = from.base,
 	                              .magnitude = p->magnitude,
-	                              .norm = scratch_at(call, call->scratch.row_norms),
+	                              .norm = p->norm,
 	                              .bias = s->bias,
 	                              .rows = from.count,
 	                              .cols = linear->out,
@@ -360,7 +413,7 @@ int magnitudes_backward_weight(
 		                      .magnitude_grad = {.grad = p.magnitude_grad,
 		                              .dy = dy.base,
 		                              .y = part.base,
-		                              .norm = scratch_at(call, call->scratch.row_norms),
+		                              .norm = p.norm,
 		                              .rows = dy.count,
 		                              .cols = linear->out,
 		                              .dy_stride = dy.stride,
