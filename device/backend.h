@@ -84,7 +84,8 @@ struct backend {
 	int (*stream_wait)(struct stream *stream, struct event *event);
 	int (*event_sync)(struct event *event);
 	int (*queue)(struct stream *stream, const struct work *work);
-	int (*repeat)(struct stream *stream, uint64_t name); /* NULL: remembers nothing */
+	int (*repeat)(struct stream *stream, uint64_t name, const dev_addr *bases,
+	        int base_count); /* NULL: remembers nothing */
 	int (*repeat_end)(struct stream *stream);
 	int (*comm_open)(struct comm **comm, struct device *device, const struct comm_group *group);
 	void (*comm_close)(struct comm *comm);

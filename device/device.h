@@ -175,8 +175,10 @@ int stream_call(struct stream *stream, stream_fn *fn, void *context, const struc
 
 /* Queues what was queued under this name before, and returns 1: a device that `remembers` then adds its cost
  * without its ops. Else 0: queue the work, and then call stream_repeat_end, also after an error. The name is
- * a hash of all that decides the cost of the work, which is ops only. Not checked: addresses, races. */
-int stream_repeat(struct stream *stream, uint64_t name);
+ * a hash of all that decides the cost of the work, which is ops only. bases: where the memory begins that the
+ * work uses, as many and in the same order under each name; what it uses behind each base is the same. Not
+ * checked: addresses, races. */
+int stream_repeat(struct stream *stream, uint64_t name, const dev_addr *bases, int base_count);
 int stream_repeat_end(struct stream *stream);
 
 /* On the meta device what follows takes so many times as long, until the next call. Elsewhere: nothing. */

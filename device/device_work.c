@@ -189,11 +189,13 @@ int stream_call(struct stream *stream, stream_fn *fn, void *context, const struc
 	return submit(stream, &work, NULL, 0);
 }
 
-int stream_repeat(struct stream *stream, uint64_t name)
+int stream_repeat(struct stream *stream, uint64_t name, const dev_addr *bases, int base_count)
 {
 	const struct device *device = stream->device;
 
-	return device->race || !device->backend->repeat ? 0 : device->backend->repeat(stream, name);
+	return device->race || !device->backend->repeat
+	               ? 0
+	               : device->backend->repeat(stream, name, bases, base_count);
 }
 
 int stream_repeat_end(struct stream *stream)

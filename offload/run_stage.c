@@ -76,6 +76,8 @@ static void value_addresses(struct run *r, const struct plan_op *op)
 	}
 }
 
+enum { BASES_MOST = 64 /* arguments of an operation that is remembered */ };
+
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
@@ -88,11 +90,12 @@ static uint64_t cost_name(const struct run *r, const struct plan_op *op, const s
         const struct device_batch *batch)
 {
 	const struct model_stage *stage = &r->plan->map->model->stages[op->stage];
-	const int64_t facts[] = {op->kind, op->stage, memory->dtype, memory->level, batch->tokens,
-	        batch->documents, memory->balance_share != 0, memory->cached.rows, memory->cached.text_rows,
+	const int64_t facts[] = {r->plan->kind, op->kind, op->arg_count, op->stage, memory->dtype,
+	        memory->level, batch->tokens, batch->documents, batch->targets, memory->head_rows,
+	        memory->balance_share != 0, memory->cached.rows, memory->cached.text_rows,
 	        memory->cached.pass_tokens, memory->rope_positions, memory->first_gradient};
-	const dev_addr arrays[] = {
-	        memory->x, memory->y, memory->acts, memory->dx, memory->state, memory->tally};
+	const dev_addr arrays[] = {memory->x, memory->y, memory->acts, memory->dx, memory->state,
+	        memory->tally, memory->vectors};
 	uint64_t hash = 0;
 
 	for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
@@ -110,17 +113,51 @@ static uint64_t cost_name(const struct run *r, const struct plan_op *op, const s
 	return hash;
 }
 
+/* The head: loss and, in training, its backward. */
+static int queue_head(struct run *r, struct stream *q, const struct plan_op *op,
+        const struct stage_memory *memory, const struct device_batch *batch)
+{
+	enum head_mode mode = op->kind == PLAN_OP_VECTORS     ? HEAD_VECTORS
+	                      : !dev_is_none(memory->vectors) ? HEAD_GRADIENTS
+	                      : r->plan->kind == PLAN_TRAIN   ? HEAD_TRAIN
+	                                                      : HEAD_LOSS;
+
+	return model_head(r->plan->map->model, objective_type(&r->plan->policy.objective)->head, mode, q,
+	        memory, batch);
+}
+
+/* Finds where the memory of an operation begins. */
+static int bases_find(dev_addr *bases, const struct run *r, const struct plan_op *op)
+{
+	int count = 0;
+
+	for (int i = 0; i < op->arg_count && count < BASES_MOST; i++) {
+		int buffer = r->plan->args[op->first_arg + i].buffer;
+
+		if (r->plan->buffers[buffer].space == SPACE_DEVICE)
+			bases[count++] = run_device_address(r, buffer);
+	}
+	return count;
+}
+
+/* Queues what costs the same as before under its name. */
 static int queue_pass(struct run *r, struct stream *q, const struct plan_op *op,
         const struct stage_memory *memory, const struct device_batch *batch)
 {
 	const struct model *model = r->plan->map->model;
-	int rc = stream_repeat(q, cost_name(r, op, memory, batch)), end;
+	dev_addr bases[BASES_MOST];
+	int count = op->arg_count <= BASES_MOST ? bases_find(bases, r, op) : 0;
+	int rc = count ? stream_repeat(q, cost_name(r, op, memory, batch), bases, count) : 0, end;
 
 	if (rc)
 		return rc < 0 ? rc : 0;
-	rc = op->kind == PLAN_OP_BACKWARD ? model_backward(model, op->stage, q, memory, batch)
-	                                  : model_forward(model, op->stage, q, memory, batch);
-	end = stream_repeat_end(q);
+	if (op->kind == PLAN_OP_HEAD || op->kind == PLAN_OP_VECTORS)
+		rc = queue_head(r, q, op, memory, batch);
+	else if (op->kind == PLAN_OP_BACKWARD)
+		rc = model_backward(model, op->stage, q, memory, batch);
+	else
+		rc = model_forward(model, op->stage, q, memory, batch);
+	end = count ? stream_repeat_end(q) : 0;
 	return rc ? rc : end;
 }
 
@@ -164,13 +201,6 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	batch_addresses(r, op, &batch);
 	tensor_addresses(r, op);
 	value_addresses(r, op);
-	if (op->kind == PLAN_OP_HEAD || op->kind == PLAN_OP_VECTORS)
-		return model_head(model, objective_type(&r->plan->policy.objective)->head,
-		        op->kind == PLAN_OP_VECTORS    ? HEAD_VECTORS
-		        : !dev_is_none(memory.vectors) ? HEAD_GRADIENTS
-		        : r->plan->kind == PLAN_TRAIN  ? HEAD_TRAIN
-		                                       : HEAD_LOSS,
-		        q, &memory, &batch);
 	if (op->kind == PLAN_OP_LOGITS)
 		return model_logits(
 		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);

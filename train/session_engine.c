@@ -27,7 +27,8 @@ static int clock_set(struct session *s, struct engine_options *o)
 {
 	struct device_options d = {.pool = s->pool,
 	        .threads = pool_worker_count(s->pool),
-	        .ranks_per_node = ranks_on_node(s->config, s->machine, world_self(), s->config->ranks)};
+	        .ranks_per_node = ranks_on_node(s->config, s->machine, world_self(), s->config->ranks),
+	        .remembers = 1};
 	int rc = speed_need(s, o);
 
 	if (rc)

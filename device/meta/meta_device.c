@@ -1,6 +1,7 @@
 /* The device without bytes: each piece of work adds its cost to its stream's clock. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "device/backend.h"
 #include "device/meta/meta_clock.h"
 #include "device/meta/meta_memory.h"
@@ -313,28 +314,30 @@ static int meta_queue(struct stream *stream, const struct work *work)
 		return meta_clock_stamp((struct meta_stream *)stream, work->at_ns);
 	if (d->memory)
 		meta_memory_add(d->memory, &load);
+	if (d->memory && work->kind == WORK_OP)
+		meta_memory_touch(d->memory, &work->op);
 	return load_add(stream, &load);
 }
 
-static int meta_repeat(struct stream *stream, uint64_t name)
+static int meta_repeat(struct stream *stream, uint64_t name, const dev_addr *bases, int base_count)
 {
 	struct meta_device *d = (struct meta_device *)stream->device;
-	const struct meta_load *loads;
-	int64_t count;
-	struct meta_tally tally;
+	struct meta_known known;
 	int rc = 0;
 
 	if (!d->memory)
 		return 0;
-	if (!meta_memory_find(d->memory, name, &loads, &count, &tally)) {
-		meta_memory_begin(d->memory, name, &d->tally);
-		return 0;
-	}
-	d->tally.flops += tally.flops;
-	d->tally.bytes += tally.bytes;
-	d->tally.ops += tally.ops;
-	for (int64_t i = 0; i < count && !rc; i++)
-		rc = load_add(stream, &loads[i]);
+	if (!meta_memory_find(d->memory, name, &known) || known.base_count != base_count)
+		return meta_memory_begin(d->memory, name, &d->tally, bases, base_count);
+	d->tally.flops += known.tally.flops;
+	d->tally.bytes += known.tally.bytes;
+	d->tally.ops += known.tally.ops;
+	for (int i = 0; i < base_count; i++)
+		if (known.reach[i])
+			d->stats.arena_touched_bytes = max_i64(d->stats.arena_touched_bytes,
+			        (int64_t)(bases[i].value - ARENA_BASE) + known.reach[i]);
+	for (int64_t i = 0; i < known.count && !rc; i++)
+		rc = load_add(stream, &known.loads[i]);
 	return rc ? rc : 1;
 }
 

@@ -3,11 +3,14 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 
 struct entry {
 	uint64_t name;
 	int64_t first, count; /* of the loads; count < 0: free place */
 	struct meta_tally tally;
+	int64_t first_reach;
+	int base_count;
 };
 
 struct meta_memory {
@@ -15,7 +18,10 @@ struct meta_memory {
 	int64_t table_size, entry_count;
 	struct meta_load *loads;
 	int64_t load_count, load_cap;
-	int is_open, is_full; /* is_full: no memory for the loads of the open entry */
+	int64_t *reach; /* of all entries */
+	int64_t reach_count, reach_cap;
+	const dev_addr *bases; /* of the open entry */
+	int is_open, is_full;  /* is_full: no memory for the loads of the open entry */
 	struct entry open;
 };
 
@@ -51,6 +57,7 @@ void meta_memory_close(struct meta_memory *m)
 		return;
 	mem_free(m->table);
 	mem_free(m->loads);
+	mem_free(m->reach);
 	mem_free(m);
 }
 
@@ -64,24 +71,65 @@ static struct entry *place_of(struct entry *table, int64_t size, uint64_t name)
 	return &table[at];
 }
 
-int meta_memory_find(const struct meta_memory *m, uint64_t name, const struct meta_load **loads,
-        int64_t *count, struct meta_tally *tally)
+int meta_memory_find(const struct meta_memory *m, uint64_t name, struct meta_known *known)
 {
 	const struct entry *e = place_of(m->table, m->table_size, name);
 
 	if (e->count < 0)
 		return 0;
-	*loads = m->loads + e->first;
-	*count = e->count;
-	*tally = e->tally;
+	*known = (struct meta_known){.loads = m->loads + e->first,
+	        .count = e->count,
+	        .tally = e->tally,
+	        .reach = m->reach + e->first_reach,
+	        .base_count = e->base_count};
 	return 1;
 }
 
-void meta_memory_begin(struct meta_memory *m, uint64_t name, const struct meta_tally *tally)
+int meta_memory_begin(struct meta_memory *m, uint64_t name, const struct meta_tally *tally,
+        const dev_addr *bases, int base_count)
 {
+	if (m->reach_count + base_count > m->reach_cap) {
+		int64_t cap = 2 * m->reach_cap + FIRST_SIZE + base_count;
+		int64_t *grown = mem_resize(m->reach, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		m->reach = grown;
+		m->reach_cap = cap;
+	}
 	m->is_open = 1;
 	m->is_full = 0;
-	m->open = (struct entry){.name = name, .first = m->load_count, .tally = *tally};
+	m->bases = bases;
+	m->open = (struct entry){.name = name,
+	        .first = m->load_count,
+	        .tally = *tally,
+	        .first_reach = m->reach_count,
+	        .base_count = base_count};
+	for (int i = 0; i < base_count; i++)
+		m->reach[m->reach_count++] = 0;
+	return 0;
+}
+
+/* What an op uses lies behind the last base before it. */
+void meta_memory_touch(struct meta_memory *m, const struct op *op)
+{
+	struct op_access list[OP_ACCESS_MAX];
+	int count = m->is_open ? op_access_list(op, list) : 0;
+
+	for (int a = 0; a < count; a++) {
+		int at = -1;
+
+		for (int i = 0; i < m->open.base_count; i++)
+			if (m->bases[i].value <= list[a].base.value &&
+			        (at < 0 || m->bases[i].value > m->bases[at].value))
+				at = i;
+		if (at >= 0) {
+			int64_t *reach = &m->reach[m->open.first_reach + at];
+
+			*reach = max_i64(
+			        *reach, (int64_t)(list[a].base.value - m->bases[at].value) + list[a].bytes);
+		}
+	}
 }
 
 /* Joins loads that use nothing shared, as the clock does. */
