@@ -109,6 +109,17 @@ int budget_estimate(struct choice_candidate *k, const struct engine_options *o, 
 	return choice_estimate(k, o, &limits, &freedom, &device->rates.speed);
 }
 
+int budget_fits(int *fits, const struct engine_options *o, const struct config *c,
+        const struct device_memory *device, const struct machine *machine)
+{
+	struct choice_limits limits = limits_find(o, c, device, machine);
+	struct choice_freedom freedom = {0};
+
+	if (budget_is_spent(c, limits.device_bytes))
+		budget_freedom(&freedom, c, o);
+	return choice_fits(fits, o, &limits, &freedom);
+}
+
 int budget_spend(struct choice *choice, struct engine_options *o, const struct config *c,
         struct device_memory *device, const struct machine *machine, enum budget_thoroughness thoroughness)
 {

@@ -40,4 +40,8 @@ enum { BUDGET_MICROS = 8 /* trials of more are estimated */ };
 int budget_estimate(struct choice_candidate *k, const struct engine_options *options, const struct config *c,
         const struct device_memory *device, const struct machine *machine);
 
+/* Whether what budget_try would find surely fits the budgets (choice_fits); *fits 0: not known. */
+int budget_fits(int *fits, const struct engine_options *options, const struct config *c,
+        const struct device_memory *device, const struct machine *machine);
+
 #endif

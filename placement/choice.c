@@ -61,9 +61,7 @@ int choice_keep(struct choice *f, const struct choice_candidate *k)
 	return 0;
 }
 
-/* Finds the shortest step. Among steps equal to a millionth it takes the one with the least traffic, which is
- * better if the real machine differs from the simulated one. */
-static void best_find(struct choice *f)
+void choice_best_find(struct choice *f)
 {
 	double least_ms = INFINITY;
 
@@ -170,7 +168,8 @@ static int fillings_walk(struct chooser *s, const struct choice_candidate *most)
 			return rc;
 		below = k;
 		below.kept--;
-		if (is_worse(s, choice_bound_least_ms(choice_way_of(s, &k)->bound, &below, s->device_bytes)))
+		if (is_worse(s,
+		            choice_bound_least(choice_way_of(s, &k)->bound, &below, s->device_bytes).step_ms))
 			return 0;
 		rc = kept_lower(s, &k);
 	}
@@ -214,11 +213,6 @@ static int way_find(struct chooser *s, int ahead, int spills, const struct choic
 	int rc;
 
 	*way = (struct way){.ahead = ahead, .spills = spills, .states_end = INT_MAX};
-	if (chooser_estimates(s) && s->base->policy.order == ORDER_LAYER_MAJOR) {
-		way->slopes = mem_alloc((size_t)s->blocks + 1, sizeof(*way->slopes));
-		if (!way->slopes)
-			return ERR_NOMEM;
-	}
 	if (spills) {
 		way->weight_bytes = way[-1].weight_bytes;
 		way->state_bytes = way[-1].state_bytes;
@@ -286,11 +280,11 @@ static int all_judge(struct chooser *s)
 	return rc ? rc : choice_keep(s->choice, &k);
 }
 
-/* A budget to fill: a way to stream and a number of states. bound_ms: of all candidates with these. */
+/* A budget to fill: a way to stream and a number of states. Bounds are of all candidates with these. */
 struct filling {
 	struct way *way;
 	int index, states;
-	double bound_ms;
+	struct choice_least least;
 	struct choice_candidate filled; /* device_bytes 0: not filled */
 };
 
@@ -315,7 +309,7 @@ static int filling_add(struct fillings *f, struct chooser *s, struct way *way, i
 	f->list[f->count] = (struct filling){.way = way,
 	        .index = f->count,
 	        .states = states,
-	        .bound_ms = choice_bound_least_ms(way->bound, &k, s->device_bytes)};
+	        .least = choice_bound_least(way->bound, &k, s->device_bytes)};
 	f->count++;
 	return 0;
 }
@@ -324,8 +318,18 @@ static int filling_by_bound(const void *a, const void *b)
 {
 	const struct filling *x = a, *y = b;
 
-	return x->bound_ms != y->bound_ms ? (x->bound_ms > y->bound_ms) - (x->bound_ms < y->bound_ms)
-	                                  : x->index - y->index;
+	if (x->least.step_ms != y->least.step_ms)
+		return x->least.step_ms > y->least.step_ms ? 1 : -1;
+	return x->index - y->index;
+}
+
+static int filling_by_host(const void *a, const void *b)
+{
+	const struct filling *x = a, *y = b;
+
+	if (x->least.host_bytes != y->least.host_bytes)
+		return x->least.host_bytes > y->least.host_bytes ? 1 : -1;
+	return x->index - y->index;
 }
 
 static int filling_by_index(const void *a, const void *b)
@@ -338,7 +342,7 @@ static int filling_judge(struct chooser *s, struct filling *f)
 	struct choice_candidate k = {.ahead = f->way->ahead, .spills = f->way->spills, .states = f->states};
 	int is_fitting, rc;
 
-	if (f->states >= f->way->states_end || is_worse(s, f->bound_ms))
+	if (f->states >= f->way->states_end || is_worse(s, f->least.step_ms))
 		return 0;
 	rc = choice_states_fill(s, &k, &is_fitting);
 	if (rc)
@@ -350,6 +354,26 @@ static int filling_judge(struct chooser *s, struct filling *f)
 	if (!is_fitting && !k.kept && !candidate_fits_device(s, &k))
 		f->way->states_end = f->states;
 	return 0;
+}
+
+static int fits_host(const struct chooser *s, const struct filling *f)
+{
+	return !s->host_bytes || f->least.host_bytes <= s->host_bytes;
+}
+
+/* Where no candidate fits the host: judges those that may need least of it first, and none that needs more
+ * than the least so far. */
+static int least_judge(struct fillings *f, struct chooser *s)
+{
+	const struct choice_candidate *least = &s->choice->least;
+	int rc = 0;
+
+	qsort(f->list, (size_t)f->count, sizeof(*f->list), filling_by_host);
+	for (int i = 0; i < f->count && !rc; i++)
+		if (!fits_host(s, &f->list[i]) &&
+		        (!least->device_bytes || f->list[i].least.host_bytes <= least->host_bytes))
+			rc = filling_judge(s, &f->list[i]);
+	return rc;
 }
 
 /* Fills the budget in each way to stream with each number of states, those first that may be fastest. Leaves
@@ -365,7 +389,9 @@ static int fillings_judge(struct choice *filled, struct chooser *s)
 	if (!rc && f.count)
 		qsort(f.list, (size_t)f.count, sizeof(*f.list), filling_by_bound);
 	for (int i = 0; i < f.count && !rc; i++)
-		rc = filling_judge(s, &f.list[i]);
+		rc = fits_host(s, &f.list[i]) ? filling_judge(s, &f.list[i]) : 0;
+	if (!rc && f.count && !s->choice->count && isinf(s->best_ms))
+		rc = least_judge(&f, s);
 	if (!rc && f.count)
 		qsort(f.list, (size_t)f.count, sizeof(*f.list), filling_by_index);
 	for (int i = 0; i < f.count && !rc; i++)
@@ -470,9 +496,9 @@ static int choose(struct choice *choice, const struct engine_options *o, const s
 		                                           : ways_judge(&s, freedom);
 	if (!rc && !is_estimate && chooser_estimates(&s) && !choice->count && !choice->least.device_bytes)
 		rc = least_choose(&s, freedom);
-	best_find(choice);
+	choice_best_find(choice);
 	if (!rc && freedom->activations)
-		rc = choice_host(choice, o, limits, freedom->residency, speed);
+		rc = choice_host(&s, is_estimate, speed->pin_bytes);
 	for (int i = s.way_count - 1; i >= 0; i--)
 		choice_bound_close(s.ways[i].bound);
 	chooser_close(&s);
@@ -500,6 +526,40 @@ int choice_estimate(struct choice_candidate *k, const struct engine_options *o,
 
 	*k = rc || choice.best < 0 ? choice.least : choice.list[choice.best];
 	choice_free(&choice);
+	return rc;
+}
+
+/* Estimates below a limit by this share fit it. */
+static const double estimate_share = 0.02;
+
+static int64_t surely_within(const struct chooser *s, int64_t limit_bytes)
+{
+	return chooser_estimates(s) ? limit_bytes - (int64_t)(estimate_share * (double)limit_bytes)
+	                            : limit_bytes;
+}
+
+int choice_fits(int *fits, const struct engine_options *o, const struct choice_limits *limits,
+        const struct choice_freedom *freedom)
+{
+	struct device_options meta = {.pool = o->pool};
+	struct choice choice = {0};
+	struct chooser s = {.choice = &choice, .base = o, .limits = limits, .micros = micros_planned(o)};
+	int rc = device_open(&s.meta, "meta", &meta);
+
+	if (!rc)
+		rc = most_find(&s, freedom);
+	s.device_bytes = surely_within(&s, limits->device_bytes);
+	s.host_bytes = surely_within(&s, limits->host_bytes);
+	*fits = 0;
+	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc && !*fits; a++)
+		for (int spills = 0; spills <= freedom->activations && !rc && !*fits; spills++) {
+			struct choice_candidate k = {
+			        .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, .spills = spills};
+
+			rc = candidate_plan(&s, &k);
+			*fits = !rc && candidate_fits(&s, &k);
+		}
+	chooser_close(&s);
 	return rc;
 }
 

@@ -47,15 +47,17 @@ int choice_estimate(struct choice_candidate *k, const struct engine_options *o,
         const struct choice_limits *limits, const struct choice_freedom *freedom,
         const struct device_speed *speed);
 
+/* Whether a plan with nothing resident fits by far, in any way to stream; then a choice fits, and need not be
+ * made to know it. */
+int choice_fits(int *fits, const struct engine_options *o, const struct choice_limits *limits,
+        const struct choice_freedom *freedom);
+
 /* The smallest device budget with a valid plan, over every way to stream with nothing resident, and
  * everything resident; the policy in *o becomes that plan's. The layout leaves gaps, so the plan with the
  * most offload need not be the smallest. Of many micro-batches it is an estimate, unless is_exact.
  * ERR_NOMEM. */
 int choice_find_least(
         int64_t *least_bytes, struct engine_options *o, const struct choice_freedom *freedom, int is_exact);
-
-/* Compares two candidates: the shorter step first, then the fewer bytes on the link. */
-int choice_by_step(const void *a, const void *b);
 
 /* Explains the choice: one line for the best candidate of each way to stream, with its limit. */
 void choice_explain(struct str *out, const struct choice *choice, const struct unit_map *units);

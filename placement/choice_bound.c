@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "offload/plan_time.h"
+#include "placement/host_memory.h"
 #include "placement/simulate.h"
 
 #include <math.h>
@@ -19,6 +20,7 @@ enum { MOMENTS = 32, MOMENTS_AT_HEAD = 16 };
 struct sums {
 	struct plan_time time;
 	int64_t bytes[MOMENTS];
+	int64_t host_bytes; /* of the store, and of staging memory at the end of forward */
 };
 
 struct choice_bound {
@@ -30,6 +32,7 @@ struct choice_bound {
 	struct sums *units[STAYS_COUNT];  /* [unit] */
 	struct sums *groups[KEEPS_COUNT]; /* [group] */
 	struct sums rest, streamed;       /* streamed: of all, with nothing that stays */
+	int64_t other_host_bytes;         /* of a run: what no plan's buffers have */
 	int is_shared;                    /* 1: units other than STAYS_NOTHING are those of another way */
 };
 
@@ -51,6 +54,7 @@ static void sums_add(struct sums *to, const struct sums *from, int sign, int mom
 	t->update_bus_ns += sign * f->update_bus_ns;
 	t->fetch_bus_ns += sign * f->fetch_bus_ns;
 	t->head_ns += sign * f->head_ns;
+	to->host_bytes += sign * from->host_bytes;
 	for (int i = 0; i < moment_count; i++)
 		to->bytes[i] += sign * from->bytes[i];
 }
@@ -78,10 +82,10 @@ struct sample {
 	struct engine *engine;
 	const struct plan *plan;
 	struct run_span *spans;
-	int moments[MOMENTS], moment_count; /* operations */
+	int moments[MOMENTS], moment_count, head; /* operations */
 	/* Of estimates: a plan with one micro-batch fewer, at the same moments. */
 	struct engine *fewer;
-	int fewer_moments[MOMENTS];
+	int fewer_moments[MOMENTS], fewer_head;
 	int64_t growth; /* candidate_growth */
 };
 
@@ -100,14 +104,19 @@ static int is_stage_run(const struct plan_op *op, int last)
 	       (last < 0 || op->micro == last);
 }
 
-/* last: of an estimate the last micro-batch, else -1. Returns the number of moments. */
-static int moments_find(int *moments, const struct plan *p, int last)
+/* last: of an estimate the last micro-batch, else -1. *head_op: the end of forward. Returns the number of
+ * moments. */
+static int moments_find(int *moments, int *head_op, const struct plan *p, int last)
 {
 	int count = 0, head = 0, spread = MOMENTS - MOMENTS_AT_HEAD, n = 0, found = 0;
 
+	*head_op = 0;
 	for (int i = 0; i < p->op_count; i++)
 		if (is_stage_run(&p->ops[i], last)) {
-			head = p->ops[i].kind == PLAN_OP_FORWARD ? count : head;
+			int is_forward = p->ops[i].kind == PLAN_OP_FORWARD;
+
+			head = is_forward ? count : head;
+			*head_op = is_forward ? i : *head_op;
 			count++;
 		}
 	for (int i = 0, run = 0; i < p->op_count && found < MOMENTS; i++) {
@@ -132,8 +141,8 @@ static int fewer_open(struct sample *s, struct chooser *c, const struct choice_c
 	if (rc)
 		return rc;
 	fewer = engine_plan(s->fewer, PLAN_TRAIN);
-	count = moments_find(s->fewer_moments, fewer, fewer->policy.micro_batches - 1);
-	s->moment_count = moments_find(s->moments, s->plan, s->plan->policy.micro_batches - 1);
+	count = moments_find(s->fewer_moments, &s->fewer_head, fewer, fewer->policy.micro_batches - 1);
+	s->moment_count = moments_find(s->moments, &s->head, s->plan, s->plan->policy.micro_batches - 1);
 	s->growth = candidate_growth(c);
 	if (count != s->moment_count)
 		s->moment_count = 0;
@@ -153,7 +162,7 @@ static int sample_open(struct sample *s, struct chooser *c, struct choice_candid
 	rc = s->spans ? engine_start(s->engine) : ERR_NOMEM;
 	if (!rc)
 		rc = simulate_step(&step, s->engine, &o, s->spans);
-	s->moment_count = moments_find(s->moments, s->plan, -1);
+	s->moment_count = moments_find(s->moments, &s->head, s->plan, -1);
 	if (!rc && chooser_estimates(c))
 		rc = fewer_open(s, c, k);
 	return rc;
@@ -191,16 +200,23 @@ static void work_sum(const struct sample *s, const struct sums_to *to)
 	}
 }
 
+static int is_alive(const struct plan_buffer *b, int op)
+{
+	return b->persistent || (b->first_op <= op && op <= b->last_op);
+}
+
 /* A buffer of no unit belongs to the group that uses it last. */
-static void bytes_sum(
-        const struct plan *p, const int *moments, int moment_count, const struct sums_to *to, int64_t times)
+static void bytes_sum(const struct plan *p, const int *moments, int moment_count, int head,
+        const struct sums_to *to, int64_t times)
 {
 	for (int i = 0; i < p->buffer_count; i++) {
 		const struct plan_buffer *b = &p->buffers[i];
 		struct sums *sums = sums_of(to, p, b->unit, b->persistent ? -1 : b->last_op);
 
+		if (sums && (b->space == SPACE_STORE || (b->space == SPACE_STAGING && is_alive(b, head))))
+			sums->host_bytes += times * b->bytes;
 		for (int m = 0; m < moment_count && sums && b->space == SPACE_DEVICE; m++)
-			if (b->persistent || (b->first_op <= moments[m] && moments[m] <= b->last_op))
+			if (is_alive(b, moments[m]))
 				sums->bytes[m] += times * b->bytes;
 	}
 }
@@ -210,10 +226,10 @@ static void sample_sum(const struct sample *s, struct sums *units, struct sums *
 	const struct sums_to to = {units, groups, rest};
 
 	work_sum(s, &to);
-	bytes_sum(s->plan, s->moments, s->moment_count, &to, 1 + s->growth);
+	bytes_sum(s->plan, s->moments, s->moment_count, s->head, &to, 1 + s->growth);
 	if (s->fewer)
-		bytes_sum(engine_plan(s->fewer, PLAN_TRAIN), s->fewer_moments, s->moment_count, &to,
-		        -s->growth);
+		bytes_sum(engine_plan(s->fewer, PLAN_TRAIN), s->fewer_moments, s->moment_count, s->fewer_head,
+		        &to, -s->growth);
 }
 
 /* ---- a way to stream ---- */
@@ -243,6 +259,15 @@ static int has_shared_activations(const struct model *model)
 	return 0;
 }
 
+/* What a run has in host memory beside its planes and staging memory. */
+static int64_t other_host_bytes(const struct sample *sample, const struct chooser *s)
+{
+	struct engine_memory m;
+
+	engine_get_memory(sample->engine, &m);
+	return host_need_bytes(&m, s->limits->load_bytes) - m.store_bytes - m.staging_bytes;
+}
+
 static int streamed_sum(struct choice_bound *b, struct chooser *s, struct choice_candidate *none)
 {
 	struct sample sample = {0};
@@ -251,6 +276,7 @@ static int streamed_sum(struct choice_bound *b, struct chooser *s, struct choice
 	if (!rc) {
 		b->policy = sample.plan->policy;
 		b->moment_count = has_shared_activations(b->model) ? 0 : sample.moment_count;
+		b->other_host_bytes = other_host_bytes(&sample, s);
 		sample_sum(&sample, b->units[STAYS_NOTHING], b->groups[KEEPS_NOTHING], &b->rest);
 	}
 	sample_close(&sample);
@@ -430,6 +456,17 @@ double choice_bound_ms(const struct choice_bound *b, const struct choice_candida
 	return sums_ms(&t.sums, b);
 }
 
+int choice_bound_fits(const struct choice_bound *b, const struct choice_candidate *k, int64_t limit_bytes)
+{
+	struct tally t;
+
+	if (!b)
+		return 1;
+	t = tally_of(b, k);
+	weights_raise(&t, b, k->weights, 0);
+	return sums_fit(&t.sums, b, limit_bytes);
+}
+
 int choice_bound_kept(
         const struct choice_bound *b, const struct choice_candidate *k, int most, int64_t limit_bytes)
 {
@@ -460,21 +497,23 @@ int choice_bound_weights(
 	return t.next < b->unit_count ? t.weights : most;
 }
 
-double choice_bound_least_ms(
+struct choice_least choice_bound_least(
         const struct choice_bound *b, const struct choice_candidate *k, int64_t limit_bytes)
 {
-	double least_ms = INFINITY;
+	struct choice_least least = {.step_ms = INFINITY, .host_bytes = INT64_MAX};
 	struct tally t;
 
 	if (!b)
-		return 0;
+		return (struct choice_least){0};
 	t = tally_of(b, k);
 	for (;;) {
 		weights_raise(&t, b, b->unit_count, limit_bytes);
-		if (sums_fit(&t.sums, b, limit_bytes))
-			least_ms = fmin(least_ms, sums_ms(&t.sums, b));
+		if (sums_fit(&t.sums, b, limit_bytes)) {
+			least.step_ms = fmin(least.step_ms, sums_ms(&t.sums, b));
+			least.host_bytes = min_i64(least.host_bytes, b->other_host_bytes + t.sums.host_bytes);
+		}
 		if (!t.kept)
-			return least_ms;
+			return least;
 		kept_change(&t, b, -1);
 	}
 }

@@ -23,6 +23,10 @@ void choice_bound_close(struct choice_bound *bound);
 /* Without bounds (NULL): 0 ms, and `most`. limit_bytes 0: none. */
 double choice_bound_ms(const struct choice_bound *bound, const struct choice_candidate *k);
 
+/* 0: the candidate does not fit. Without bounds 1. */
+int choice_bound_fits(
+        const struct choice_bound *bound, const struct choice_candidate *k, int64_t limit_bytes);
+
 /* The most kept blocks with k's states and no weights that may fit, up to `most`; -1: not even none. */
 int choice_bound_kept(
         const struct choice_bound *bound, const struct choice_candidate *k, int most, int64_t limit_bytes);
@@ -31,8 +35,14 @@ int choice_bound_kept(
 int choice_bound_weights(
         const struct choice_bound *bound, const struct choice_candidate *k, int most, int64_t limit_bytes);
 
-/* A bound for all candidates with k's states, at most k's kept blocks, and weights that may fit. */
-double choice_bound_least_ms(
+/* Bounds of all candidates with k's states, at most k's kept blocks, and weights that may fit the device. The
+ * host's memory does not count that of the device where both are one. Without bounds 0; infinite where not
+ * even the states may fit. */
+struct choice_least {
+	double step_ms;
+	int64_t host_bytes;
+};
+struct choice_least choice_bound_least(
         const struct choice_bound *bound, const struct choice_candidate *k, int64_t limit_bytes);
 
 #endif

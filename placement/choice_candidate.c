@@ -16,23 +16,23 @@ struct choice_known {
 
 enum { FIRST_CAP = 1024 };
 
-static int is_same(const struct choice_candidate *a, const struct choice_candidate *b)
+int candidate_is_same(const struct choice_candidate *a, const struct choice_candidate *b)
 {
 	return a->ahead == b->ahead && a->spills == b->spills && a->states == b->states &&
-	       a->kept == b->kept && a->weights == b->weights;
+	       a->kept == b->kept && a->weights == b->weights && a->hosted == b->hosted;
 }
 
 /* The slot of the candidate, or the free one where it belongs. A used slot has device memory. */
 static struct choice_known *slot_of(struct choice_known *slots, int cap, const struct choice_candidate *k)
 {
-	const int values[] = {k->ahead, k->spills, k->states, k->kept, k->weights};
+	const int values[] = {k->ahead, k->spills, k->states, k->kept, k->weights, k->hosted};
 	uint64_t hash = 14695981039346656037u; /* FNV-1a */
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
 		hash = (hash ^ (uint64_t)(unsigned)values[i]) * 1099511628211u;
 	hash ^= hash >> 32;
 	while (slots[hash & (uint64_t)(cap - 1)].candidate.device_bytes &&
-	        !is_same(&slots[hash & (uint64_t)(cap - 1)].candidate, k))
+	        !candidate_is_same(&slots[hash & (uint64_t)(cap - 1)].candidate, k))
 		hash++;
 	return &slots[hash & (uint64_t)(cap - 1)];
 }
@@ -194,13 +194,28 @@ int candidate_open_fewer(struct chooser *s, const struct choice_candidate *k, st
 	return fewer_open(s, &fewer, engine);
 }
 
-/* Where the slope of the candidate is remembered; NULL: nowhere. */
+/* Where the slope of the candidate is remembered; NULL: nowhere, or no memory is left. Valid until the next
+ * call. */
 static struct choice_slope *slope_of(struct chooser *s, const struct choice_candidate *k)
 {
-	for (int i = 0; i < s->way_count; i++)
-		if (s->ways[i].slopes && s->ways[i].ahead == k->ahead && s->ways[i].spills == k->spills)
-			return &s->ways[i].slopes[k->kept];
-	return NULL;
+	if (s->base->policy.order != ORDER_LAYER_MAJOR)
+		return NULL;
+	for (int i = 0; i < s->slope_count; i++)
+		if (s->slopes[i].ahead == k->ahead && s->slopes[i].spills == k->spills &&
+		        s->slopes[i].kept == k->kept && s->slopes[i].hosted == k->hosted)
+			return &s->slopes[i];
+	if (s->slope_count == s->slope_cap) {
+		int cap = s->slope_cap ? 2 * s->slope_cap : 64;
+		struct choice_slope *grown = mem_resize(s->slopes, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return NULL;
+		s->slopes = grown;
+		s->slope_cap = cap;
+	}
+	s->slopes[s->slope_count] = (struct choice_slope){
+	        .ahead = k->ahead, .spills = k->spills, .kept = k->kept, .hosted = k->hosted};
+	return &s->slopes[s->slope_count++];
 }
 
 static void slope_free(struct choice_slope *slope)
@@ -367,7 +382,7 @@ static int step_simulate(struct choice_candidate *k, struct engine *engine, cons
 
 static int is_planned(const struct chooser *s, const struct choice_candidate *k)
 {
-	return s->has_planned && is_same(&s->planned, k);
+	return s->has_planned && candidate_is_same(&s->planned, k);
 }
 
 /* Finds the step of a candidate whose memory is known; without training it is 0. */
@@ -433,10 +448,8 @@ void chooser_close(struct chooser *s)
 	engine_close(s->engine);
 	unit_map_close(s->map);
 	mem_free(s->memo.slots);
-	for (int i = 0; i < s->way_count; i++) {
-		for (int kept = 0; kept <= s->blocks && s->ways[i].slopes; kept++)
-			slope_free(&s->ways[i].slopes[kept]);
-		mem_free(s->ways[i].slopes);
-	}
+	for (int i = 0; i < s->slope_count; i++)
+		slope_free(&s->slopes[i]);
+	mem_free(s->slopes);
 	device_close(s->meta);
 }

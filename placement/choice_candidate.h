@@ -11,10 +11,11 @@
  * while they visit no more than CHOICE_VISITS blocks: all of a small model. */
 enum { CHOICE_MICROS = 4, CHOICE_VISITS = 128 };
 
-/* What one more micro-batch adds, in layer-major order by the way to stream and the kept blocks alone: bytes
- * over the link, and in use on the device and in staging memory while each stage works on the first
- * and on the last. */
+/* What one more micro-batch adds, in layer-major order by the way to stream, the kept and the hosted blocks
+ * alone: bytes over the link, and in use on the device and in staging memory while each stage works on the
+ * first and on the last. */
 struct choice_slope {
+	int ahead, spills, kept, hosted;
 	int is_known, count;
 	int64_t link_bytes, *device_bytes, *staging_bytes; /* [count] */
 };
@@ -24,13 +25,12 @@ struct choice_slope {
 struct way {
 	int ahead, spills;
 	double kept_bytes, weight_bytes, state_bytes;
-	struct choice_slope *slopes; /* [kept blocks] of estimates */
-	struct choice_bound *bound;  /* of its candidates (placement/choice_bound.h); NULL: none */
-	int states_end;              /* so many states do not fit the device, even alone */
+	struct choice_bound *bound; /* of its candidates (placement/choice_bound.h); NULL: none */
+	int states_end;             /* so many states do not fit the device, even alone */
 };
 
 /* What is known of the candidates so far, so that none is planned or simulated twice: a hash table with open
- * addressing, by the five values. cap: a power of two. */
+ * addressing, by the six values. cap: a power of two. */
 struct choice_memo {
 	struct choice_known *slots;
 	int count, cap;
@@ -45,6 +45,8 @@ struct chooser {
 	struct device *meta;
 	struct unit_map *map; /* of all candidates */
 	struct choice_memo memo;
+	struct choice_slope *slopes; /* of estimates */
+	int slope_count, slope_cap;
 	int states, units, blocks; /* upper bounds of units with state, units with weights, kept blocks */
 	struct way ways[CHOICE_WAYS];
 	int way_count;
@@ -60,6 +62,16 @@ void chooser_close(struct chooser *s);
 
 /* Adds a candidate to the choice. ERR_NOMEM. */
 int choice_keep(struct choice *choice, const struct choice_candidate *k);
+
+/* Compares two candidates: the shorter step first, then the fewer bytes on the link. */
+int choice_by_step(const void *a, const void *b);
+
+/* Finds the shortest step. Among steps equal to a millionth it takes the one with the least traffic, which is
+ * better if the real machine differs from the simulated one. */
+void choice_best_find(struct choice *choice);
+
+/* Whether the numbers of two candidates are the same. */
+int candidate_is_same(const struct choice_candidate *a, const struct choice_candidate *b);
 
 /* Whether candidates are estimates. */
 int chooser_estimates(const struct chooser *s);

@@ -2,6 +2,7 @@
 #include "placement/choice.h"
 
 #include "base/mem.h"
+#include "placement/choice_candidate.h"
 
 #include <stdlib.h>
 

@@ -1,73 +1,50 @@
 /* Tries activations in host memory. */
 #include "placement/choice_hosted.h"
 
-#include "base/err.h"
+#include "base/mem.h"
 #include "base/size.h"
-#include "placement/choice_candidate.h"
-#include "placement/host_memory.h"
-#include "placement/simulate.h"
+#include "placement/choice_bound.h"
+#include "placement/choice_whole.h"
 
 #include <math.h>
 
-enum { TRIALS = 60, TRIAL_OPS = 300000 /* operations of all plans together */, AHEAD_MOST = 3 };
+enum { TRIALS = 60, AHEAD_MOST = 3 };
 
 struct hoster {
-	const struct engine_options *base;
-	const struct choice_limits *limits;
-	struct device *meta;
-	struct unit_map *map;
-	int blocks, states, units; /* the most of each */
+	struct chooser *s;
 	int trials;
-	int64_t ops;
 };
-
-/* The memory of a candidate, and its step if it fits; else step_ms is 0. */
-static int candidate_try(struct hoster *h, struct choice_candidate *k)
-{
-	struct engine_options o = *h->base;
-	struct engine *engine = NULL;
-	struct engine_memory m;
-	struct simulated step;
-	struct plan_time time;
-	int rc;
-
-	o.device = h->meta;
-	o.units = h->map;
-	o.device_budget_bytes = 0;
-	o.check_plans = 0;
-	candidate_apply(&o.policy, k);
-	k->step_ms = k->bound_ms = 0;
-	h->trials++;
-	rc = engine_open(&engine, &o);
-	if (rc)
-		return rc;
-	engine_get_memory(engine, &m);
-	k->device_bytes = m.device_bytes;
-	k->host_bytes = host_need_bytes(&m, h->limits->load_bytes);
-	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
-	k->weights_stay = m.resident_weights;
-	h->ops += engine_plan(engine, PLAN_TRAIN)->op_count;
-	if (k->device_bytes <= h->limits->device_bytes &&
-	        (!h->limits->host_bytes || k->host_bytes <= h->limits->host_bytes)) {
-		rc = simulate_bound(&step, &time, engine, &o);
-		k->step_ms = rc ? 0 : step.step_ms;
-		k->bound_ms = 1e-6 * (double)time.bound_ns;
-		k->binds = time.binds;
-	}
-	engine_close(engine);
-	return rc;
-}
 
 static int is_over(const struct hoster *h)
 {
-	return h->trials >= TRIALS || h->ops >= TRIAL_OPS;
+	return h->trials >= TRIALS;
+}
+
+/* Whether the candidate may fit and be shorter, by bounds: it takes no less memory on the GPU than without
+ * hosted activations, and no less time than if they stayed there. */
+static int may_be_better(
+        const struct hoster *h, const struct choice_candidate *best, struct choice_candidate k)
+{
+	const struct choice_bound *bound = NULL;
+
+	for (int i = 0; i < h->s->way_count; i++)
+		if (h->s->ways[i].ahead == k.ahead && h->s->ways[i].spills == k.spills)
+			bound = h->s->ways[i].bound;
+	if (!choice_bound_fits(bound, &k, h->s->device_bytes))
+		return 0;
+	k.kept += k.hosted;
+	return choice_bound_ms(bound, &k) < best->step_ms;
 }
 
 /* Takes *k in place of *best if it fits and is shorter. */
 static int try_better(struct hoster *h, struct choice_candidate *best, struct choice_candidate k)
 {
-	int rc = is_over(h) ? 0 : candidate_try(h, &k);
+	int rc;
 
+	if (is_over(h) || !may_be_better(h, best, k))
+		return 0;
+	h->trials++;
+	rc = candidate_judge(h->s, &k);
 	if (!rc && k.step_ms > 0 && k.step_ms < best->step_ms)
 		*best = k;
 	return rc;
@@ -97,7 +74,7 @@ static int climb(struct hoster *h, struct choice_candidate *best, int divisor)
 	int rc = 0;
 
 	while (!rc && best->step_ms < before && !is_over(h)) {
-		const int most[] = {h->blocks, h->states, h->blocks, h->units};
+		const int most[] = {h->s->blocks, h->s->states, h->s->blocks, h->s->units};
 		int number;
 
 		before = best->step_ms;
@@ -111,8 +88,8 @@ static int climb(struct hoster *h, struct choice_candidate *best, int divisor)
 			if (number == *of[i / 2])
 				continue;
 			*of[i / 2] = number;
-			k.hosted = (int)min_i64(k.hosted, h->blocks - k.kept);
-			k.weights = (int)min_i64(k.weights, h->units - k.states);
+			k.hosted = (int)min_i64(k.hosted, h->s->blocks - k.kept);
+			k.weights = (int)min_i64(k.weights, h->s->units - k.states);
 			if (k.hosted > 0)
 				rc = try_better(h, best, k);
 		}
@@ -120,66 +97,81 @@ static int climb(struct hoster *h, struct choice_candidate *best, int divisor)
 	return rc;
 }
 
-/* Where to begin: all, a quarter, or a sixteenth of the blocks that the choice's best candidate computes
- * again are in host memory, if need be with less of the rest on the GPU. */
+/* Begins with a share of the blocks that the choice's best candidate computes again in host memory, with its
+ * block inputs in either memory, and with less and less of the rest on the GPU. */
+static int share_try(
+        struct hoster *h, struct choice_candidate *best, const struct choice_candidate *from, int shift)
+{
+	int rc = 0;
+
+	for (int less = 0; less < 8 && !rc; less++) {
+		struct choice_candidate k = *from;
+
+		k.spills = less % 2 ? !k.spills : k.spills;
+		k.kept = less / 2 >= 2 ? 0 : (int)max_i64(k.kept - less / 2 * 2, 0);
+		k.weights = less / 2 ? 0 : k.weights;
+		k.states = less / 2 == 3 ? k.states * 3 / 4 : k.states;
+		k.hosted = (h->s->blocks - k.kept) >> shift;
+		if (k.hosted > 0)
+			rc = try_better(h, best, k);
+	}
+	return rc;
+}
+
+/* All, or where none of that fits a quarter, or a sixteenth. */
 static int begin(struct hoster *h, struct choice_candidate *best, const struct choice_candidate *from)
 {
 	int rc = 0;
 
-	for (int shift = 0; shift <= 4 && !rc; shift += 2)
-		for (int less = 0; less < 4 && !rc; less++) {
-			struct choice_candidate k = *from;
-			double before = best->step_ms;
-
-			k.kept = less >= 2 ? 0 : (int)max_i64(k.kept - 2 * less, 0);
-			k.weights = less ? 0 : k.weights;
-			k.states = less == 3 ? k.states * 3 / 4 : k.states;
-			k.hosted = (h->blocks - k.kept) >> shift;
-			if (k.hosted > 0)
-				rc = try_better(h, best, k);
-			if (best->step_ms < before)
-				break;
-		}
+	for (int shift = 0; shift <= 4 && !rc && !best->hosted; shift += 2)
+		rc = share_try(h, best, from, shift);
 	return rc;
 }
 
-static int search(struct choice *choice, struct hoster *h)
+/* Keeps the shortest step with hosted activations, beginning at the candidate without. */
+static int search(struct chooser *s, const void *from)
 {
-	struct choice_candidate before = choice->list[choice->best], best = {.step_ms = INFINITY};
-	int rc = begin(h, &best, &before);
+	struct choice_candidate best = {.step_ms = INFINITY};
+	struct hoster h = {.s = s};
+	int rc = begin(&h, &best, from);
 
 	if (!rc && best.hosted)
-		rc = way_change(h, &best);
+		rc = way_change(&h, &best);
 	for (int divisor = 4; divisor <= 64 && !rc && best.hosted; divisor *= 2)
-		rc = climb(h, &best, divisor);
-	if (rc || !(best.step_ms <= (1 - CHOICE_HOSTED_GAIN) * before.step_ms))
-		return rc;
-	rc = choice_keep(choice, &best);
-	if (!rc)
-		choice->best = choice->count - 1;
-	return rc;
+		rc = climb(&h, &best, divisor);
+	return rc || !best.hosted ? rc : choice_keep(s->choice, &best);
 }
 
-int choice_host(struct choice *choice, const struct engine_options *o, const struct choice_limits *limits,
-        int residency, const struct device_speed *speed)
+/* Whether a step is shorter by more than a simulation is worth, and by so much that the memory is pinned
+ * within the time that some steps save. */
+static int is_worth(
+        const struct choice_candidate *hosted, const struct choice_candidate *best, double pin_bytes)
 {
-	struct device_options meta = {.pool = o->pool, .speed = *speed, .remembers = 1};
-	struct hoster h = {.base = o, .limits = limits, .blocks = o->model->block_group_count};
+	double gain_ms = best->step_ms - hosted->step_ms;
+	double pin_ms = pin_bytes > 0 ? 1e3 * (double)(hosted->host_bytes - best->host_bytes) / pin_bytes : 0;
+
+	return gain_ms >= CHOICE_HOSTED_GAIN * best->step_ms && pin_ms <= CHOICE_HOSTED_STEPS * gain_ms;
+}
+
+int choice_host(struct chooser *s, int is_estimate, double pin_bytes)
+{
+	const struct choice_limits *l = s->limits;
+	struct choice *choice = s->choice, hosted = {.best = -1};
+	const struct choice_candidate *best = choice->best < 0 ? NULL : &choice->list[choice->best];
 	int rc;
 
-	if (choice->best < 0 || limits->device_is_host || !limits->device_bytes || o->policy.inference ||
-	        !o->train.max_tokens || choice->list[choice->best].step_ms <= 0 ||
-	        choice->list[choice->best].kept >= h.blocks)
+	if (!best || l->device_is_host || !l->device_bytes || s->base->policy.inference ||
+	        !s->base->train.max_tokens || best->step_ms <= 0 || best->kept >= s->blocks)
 		return 0;
-	rc = device_open(&h.meta, "meta", &meta);
-	if (!rc)
-		rc = engine_units_open(&h.map, o);
-	if (!rc && residency && plan_residency_is_open(&o->policy))
-		h.units = h.states = h.map->unit_count;
-	if (!rc)
-		rc = search(choice, &h);
-	choice->planned_count += h.trials;
-	unit_map_close(h.map);
-	device_close(h.meta);
+	s->choice = &hosted;
+	rc = chooser_estimates(s) && !is_estimate ? choice_whole_find(s, search, best) : search(s, best);
+	s->choice = choice;
+	choice->planned_count += hosted.planned_count;
+	choice_best_find(&hosted);
+	if (!rc && hosted.best >= 0 && is_worth(&hosted.list[hosted.best], best, pin_bytes)) {
+		rc = choice_keep(choice, &hosted.list[hosted.best]);
+		choice->best = rc ? choice->best : choice->count - 1;
+	}
+	mem_free(hosted.list);
 	return rc;
 }

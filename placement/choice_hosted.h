@@ -9,14 +9,15 @@
 #ifndef FERRY_PLACEMENT_CHOICE_HOSTED_H
 #define FERRY_PLACEMENT_CHOICE_HOSTED_H
 
-#include "offload/engine.h"
-#include "placement/choice_kinds.h"
+#include "placement/choice_candidate.h"
 
-/* Adds the best candidate with hosted activations to the list and makes it the best if its step is shorter by
- * CHOICE_HOSTED_GAIN. residency: units may stay on the GPU. Does nothing without a best candidate, and on a
- * host that computes. ERR_NOMEM. */
+/* Adds the best candidate with hosted activations to the choice and makes it the best if its step is shorter
+ * by CHOICE_HOSTED_GAIN, and if pinning its memory at the start of a run takes no longer than
+ * CHOICE_HOSTED_STEPS steps save. is_estimate: candidates may stay estimates. pin_bytes: a second; 0: not
+ * known, and only the gain counts. Does nothing without a best candidate, and on a host that computes.
+ * ERR_NOMEM. */
 #define CHOICE_HOSTED_GAIN 0.02
-int choice_host(struct choice *choice, const struct engine_options *o, const struct choice_limits *limits,
-        int residency, const struct device_speed *speed);
+enum { CHOICE_HOSTED_STEPS = 100 };
+int choice_host(struct chooser *s, int is_estimate, double pin_bytes);
 
 #endif

@@ -1,8 +1,6 @@
 /* Plans the best of many estimated candidates with all of their micro-batches. */
 #include "placement/choice_whole.h"
 
-#include "placement/choice.h"
-
 #include "base/mem.h"
 #include "base/size.h"
 
@@ -18,6 +16,7 @@ static const double unused_share = 1.0 / 512;
 
 struct wholes {
 	struct chooser *s;
+	struct choice judged;               /* all that were planned whole, so that none is twice */
 	struct choice kept;                 /* those that fit */
 	struct choice_candidate least;      /* as in struct choice */
 	int64_t device_missed, host_missed; /* bytes by which estimates were too low; negative: too high */
@@ -28,12 +27,25 @@ static int fits(int64_t bytes, int64_t limit_bytes)
 	return !limit_bytes || bytes <= limit_bytes;
 }
 
+static int judged_find(struct wholes *w, struct choice_candidate *k)
+{
+	int rc;
+
+	for (int i = 0; i < w->judged.count; i++)
+		if (candidate_is_same(&w->judged.list[i], k)) {
+			*k = w->judged.list[i];
+			return 0;
+		}
+	rc = candidate_judge_whole(w->s, k);
+	return rc ? rc : choice_keep(&w->judged, k);
+}
+
 /* Plans a candidate whole, and keeps it. */
 static int whole_judge(struct wholes *w, const struct choice_candidate *estimate)
 {
 	const struct choice_limits *l = w->s->limits;
 	struct choice_candidate k = *estimate;
-	int rc = candidate_judge_whole(w->s, &k);
+	int rc = judged_find(w, &k);
 
 	if (rc)
 		return rc;
@@ -98,12 +110,19 @@ static int round_find(struct wholes *w, choice_search_fn *search, const void *co
 	return rc ? rc : wholes_judge(w, c);
 }
 
+/* Whether estimates have no candidate for the host, and the one that needs least of it is beyond its memory
+ * as a whole plan too. Then none fits: further rounds only have less memory. */
+static int is_hopeless(const struct wholes *w)
+{
+	return !w->s->choice->count && w->least.device_bytes;
+}
+
 int choice_whole_find(struct chooser *s, choice_search_fn *search, const void *context)
 {
 	struct wholes w = {.s = s};
 	int rc = 0;
 
-	for (int round = 0; round < ROUNDS && !rc && !w.kept.count; round++) {
+	for (int round = 0; round < ROUNDS && !rc && !w.kept.count && !is_hopeless(&w); round++) {
 		rc = round_find(&w, search, context);
 		limit_correct(&s->host_bytes, s->limits->host_bytes, w.host_missed);
 		limit_correct(&s->device_bytes, s->limits->device_bytes, w.device_missed);
@@ -112,6 +131,7 @@ int choice_whole_find(struct chooser *s, choice_search_fn *search, const void *c
 		s->device_bytes = s->limits->device_bytes - w.device_missed;
 		rc = round_find(&w, search, context);
 	}
+	mem_free(w.judged.list);
 	mem_free(s->choice->list);
 	s->choice->list = w.kept.list;
 	s->choice->count = w.kept.count;

@@ -384,7 +384,7 @@ int device_search(struct device_found *found, const struct config *c, const stru
 	        .device = device,
 	        .machine = machine,
 	        .best = t};
-	struct device_options o = {.pool = base->pool};
+	struct device_options o = {.pool = base->pool, .remembers = 1};
 	int rc;
 
 	*found = (struct device_found){.bytes = INT64_MAX};

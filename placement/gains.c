@@ -245,7 +245,8 @@ static void best_find(struct gains *g)
 int gains_find(struct gains *gains, const struct gains_from *from)
 {
 	struct search s = {.from = from, .gains = gains, .most = from->now.tokens_per_s};
-	struct device_options o = {.pool = from->asked->pool, .speed = from->device->rates.speed};
+	struct device_options o = {
+	        .pool = from->asked->pool, .speed = from->device->rates.speed, .remembers = 1};
 	int is_worth, rc = device_open(&s.meta, "meta", &o);
 
 	*gains = (struct gains){.now = from->now, .fastest = -1, .smallest = -1, .as_fast = -1};

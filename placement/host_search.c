@@ -6,6 +6,7 @@
 #include "placement/smaller.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/quantity.h"
 
 #include <inttypes.h>
@@ -99,6 +100,15 @@ static int change_make(struct tried *t, enum change change)
 	}
 }
 
+/* What is known of a set of changes at some sizes. */
+struct judged {
+	unsigned changes;
+	struct smaller less;
+	int64_t need_bytes;
+	double step_ms;
+	int fits, rc;
+};
+
 struct host_search {
 	struct host_found *found;
 	const struct config *config;
@@ -109,6 +119,8 @@ struct host_search {
 	struct smaller less;  /* the sizes that are tried */
 	unsigned best, least; /* sets of changes */
 	double best_ms;       /* 0: none fits yet */
+	struct judged *judged;
+	int judged_count, judged_cap;
 };
 
 static int changes_make(struct tried *t, unsigned changes, const struct host_search *s)
@@ -180,26 +192,85 @@ static int tried_measure(
 	return rc;
 }
 
-/* Plans and simulates a set of changes, and keeps it if it is the best. Skips it if the device lacks room. */
+static int is_same(const struct judged *j, unsigned changes, const struct smaller *less)
+{
+	return j->changes == changes && j->less.eval == less->eval && j->less.batch == less->batch &&
+	       j->less.accumulation == less->accumulation && j->less.length == less->length;
+}
+
+static int judged_keep(struct host_search *s, const struct judged *j)
+{
+	if (s->judged_count == s->judged_cap) {
+		int cap = s->judged_cap ? 2 * s->judged_cap : 16;
+		struct judged *grown = mem_resize(s->judged, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		s->judged = grown;
+		s->judged_cap = cap;
+	}
+	s->judged[s->judged_count++] = *j;
+	return 0;
+}
+
+/* Plans and simulates a set of changes at the sizes that are tried, once. j->rc ERR_FIT: the device lacks
+ * room. */
+static int judged_find(struct judged *j, struct host_search *s, unsigned changes)
+{
+	struct host_memory host = {0};
+	struct tried t;
+
+	for (int i = 0; i < s->judged_count; i++)
+		if (is_same(&s->judged[i], changes, &s->less)) {
+			*j = s->judged[i];
+			return 0;
+		}
+	changes_make(&t, changes, s);
+	*j = (struct judged){.changes = changes, .less = s->less};
+	j->rc = tried_measure(&host, &j->step_ms, &t, s);
+	if (j->rc && j->rc != ERR_FIT)
+		return j->rc;
+	j->need_bytes = host.need_bytes;
+	j->fits = host.fits;
+	return judged_keep(s, j);
+}
+
+/* Keeps a set of changes if it is the best. Skips it if the device lacks room. */
 static int changes_judge(struct host_search *s, unsigned changes)
 {
+	struct judged j;
 	struct tried t;
-	struct host_memory host = {0};
-	double step_ms;
 	int rc;
 
 	if (!changes_make(&t, changes, s))
 		return 0;
-	rc = tried_measure(&host, &step_ms, &t, s);
-	if (!rc && host.need_bytes < s->found->least_bytes) {
-		s->found->least_bytes = host.need_bytes;
+	rc = judged_find(&j, s, changes);
+	if (rc || j.rc)
+		return rc;
+	if (j.need_bytes < s->found->least_bytes) {
+		s->found->least_bytes = j.need_bytes;
 		s->least = changes;
 	}
-	if (!rc && host.fits && (!s->best_ms || step_ms < 0.995 * s->best_ms)) {
-		s->best_ms = step_ms;
+	if (j.fits && (!s->best_ms || j.step_ms < 0.995 * s->best_ms)) {
+		s->best_ms = j.step_ms;
 		s->best = changes;
 	}
-	return rc == ERR_FIT ? 0 : rc;
+	return 0;
+}
+
+/* The same where only whether it fits matters: what surely does need not be searched. */
+static int changes_fit(struct host_search *s, unsigned changes)
+{
+	struct tried t;
+	int fits = 0, rc = 0;
+
+	if (!s->base->policy.inference && !s->device->is_host && changes_make(&t, changes, s))
+		rc = budget_fits(&fits, &t.options, &t.config, s->device, s->machine);
+	if (rc || !fits)
+		return rc ? rc : changes_judge(s, changes);
+	s->best_ms = 1;
+	s->best = changes;
+	return 0;
 }
 
 /* Finds the host memory of a run with the best changes. */
@@ -212,10 +283,10 @@ static int best_measure(struct host_search *s)
 
 	changes_make(&t, s->best, s);
 	if (t.options.policy.micro_batches > BUDGET_MICROS) {
-		double step_ms;
+		struct judged j;
 
-		rc = tried_measure(&host, &step_ms, &t, s);
-		s->found->bytes = host.need_bytes;
+		rc = judged_find(&j, s, s->best);
+		s->found->bytes = j.need_bytes;
 		return rc;
 	}
 	rc = tried_plan(&engine, &host, &t, s, BUDGET_AS_A_RUN);
@@ -330,7 +401,7 @@ static int sizes_bisect(struct host_search *s, unsigned changes)
 
 		s->less = sizes_at(s, middle);
 		s->best_ms = 0;
-		rc = changes_judge(s, changes);
+		rc = changes_fit(s, changes);
 		if (s->best_ms)
 			high = middle;
 		else
@@ -346,13 +417,13 @@ static int sizes_bisect(struct host_search *s, unsigned changes)
 static int sizes_judge(struct host_search *s)
 {
 	unsigned most = changes_most(s);
-	int rc = changes_judge(s, most);
+	int rc = changes_fit(s, most);
 
 	if (rc || s->best_ms)
 		return rc;
 	while (smaller_next(&s->less, s->base, s->config, 1))
 		;
-	rc = changes_judge(s, most);
+	rc = changes_fit(s, most);
 	if (rc || !s->best_ms)
 		return rc;
 	return sizes_bisect(s, most);
@@ -370,7 +441,7 @@ static int sizes_raise(struct host_search *s)
 		*divisors[i] = 1;
 		s->best_ms = 0;
 		if (kept > 1)
-			rc = changes_judge(s, s->best);
+			rc = changes_fit(s, s->best);
 		if (kept > 1 && !s->best_ms)
 			*divisors[i] = kept;
 	}
@@ -412,7 +483,7 @@ int host_search(struct host_found *found, const struct config *c, const struct e
 	        .device = device,
 	        .machine = machine,
 	        .less = SMALLER_NONE};
-	struct device_options o = {.pool = base->pool};
+	struct device_options o = {.pool = base->pool, .remembers = 1};
 	int rc;
 
 	*found = (struct host_found){.least_bytes = INT64_MAX};
@@ -432,6 +503,7 @@ int host_search(struct host_found *found, const struct config *c, const struct e
 		smaller_text(&found->settings, &s.less, base, c);
 		rc = str_check(&found->settings);
 	}
+	mem_free(s.judged);
 	device_close(s.meta);
 	return rc;
 }

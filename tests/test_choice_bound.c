@@ -81,7 +81,11 @@ static void candidate_check(struct chooser *s, struct choice_candidate k)
 	if (kept < k.kept || weights < k.weights)
 		fail_msg("states %d, kept %d, weights %d: at most %d and %d said to fit", k.states, k.kept,
 		        k.weights, kept, weights);
-	assert_true(choice_bound_least_ms(bound, &k, k.device_bytes) <= k.step_ms);
+	assert_true(choice_bound_least(bound, &k, k.device_bytes).step_ms <= k.step_ms);
+	if (choice_bound_least(bound, &k, k.device_bytes).host_bytes > k.host_bytes)
+		fail_msg("states %d, kept %d, weights %d: %lld bytes of the host, not %lld", k.states, k.kept,
+		        k.weights, (long long)k.host_bytes,
+		        (long long)choice_bound_least(bound, &k, k.device_bytes).host_bytes);
 	if (!model_experts_part(s->base->model) && k.kept &&
 	        choice_bound_kept(bound, &k, k.kept, k.device_bytes * 2 / 3) == k.kept)
 		fail_msg("states %d, kept %d of %d: all fit two thirds", k.states, k.kept, s->blocks);
@@ -158,7 +162,7 @@ static void test_too_small(void **state)
 	check_ok(candidate_plan(&s, &k));
 	assert_int_equal(choice_bound_kept(s.ways[0].bound, &k, 6, k.device_bytes / 3), -1);
 	assert_true(choice_bound_kept(s.ways[0].bound, &k, 6, k.device_bytes) >= 0);
-	assert_true(isinf(choice_bound_least_ms(s.ways[0].bound, &k, k.device_bytes / 3)));
+	assert_true(isinf(choice_bound_least(s.ways[0].bound, &k, k.device_bytes / 3).step_ms));
 	assert_int_equal(choice_bound_kept(NULL, &k, 6, 1), 6);
 	rig_close(&s);
 	model_close(model);

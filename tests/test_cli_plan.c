@@ -479,10 +479,50 @@ static void test_activations_wait_in_host_memory(void **state)
 	json_decref(recomputed);
 }
 
+/* The more micro-batches a step has, the fewer blocks' activations fit host memory. The choice finds how
+ * many, and fills the host with them. */
+static void test_activations_of_many_micro_batches_wait(void **state)
+{
+	static const struct {
+		int micro_batches, hosted_least;
+	} cases[] = {{16, 60}, {64, 10}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char text[200];
+		json_t *plan;
+
+		snprintf(text, sizeof(text),
+		        "max_length=4096 per_device_train_batch_size=1 lora_rank=16 "
+		        "gradient_accumulation_steps=%d ",
+		        cases[i].micro_batches);
+		plan = plan_of("llama-2-70b", "workstation-rtx-4090", text);
+		assert_true(json_is_true(json_object_get(plan, "fits")));
+		assert_true(real_of(plan, "hosted_blocks") >= cases[i].hosted_least);
+		assert_true(real_of(plan, "host_need_bytes") > 0.9 * real_of(plan, "host_limit_bytes"));
+		json_decref(plan);
+	}
+}
+
+/* Where few weights fit beside activations, the search begins with either place of block inputs: with inputs on
+ * the GPU all activations wait in host memory, though the best plan without that has inputs there too. */
+static void test_hosting_is_found_from_both_sides(void **state)
+{
+	json_t *plan = plan_of(
+	        "llama-2-7b", "workstation-rtx-4090", "vram_budget=3GiB gradient_accumulation_steps=4 ");
+
+	(void)state;
+	assert_int_equal((int)real_of(plan, "hosted_blocks"), 32);
+	assert_true(real_of(plan, "step_ms") < 2950); /* 3060 without */
+	json_decref(plan);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_hosting_is_found_from_both_sides),
 	        cmocka_unit_test(test_every_example_is_planned_for),
+	        cmocka_unit_test(test_activations_of_many_micro_batches_wait),
 	        cmocka_unit_test(test_ranks_share_a_machine),
 	        cmocka_unit_test(test_scaling),
 	        cmocka_unit_test(test_parts_make_the_whole),
