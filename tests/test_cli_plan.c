@@ -504,8 +504,8 @@ static void test_activations_of_many_micro_batches_wait(void **state)
 	}
 }
 
-/* Where few weights fit beside activations, the search begins with either place of block inputs: with inputs on
- * the GPU all activations wait in host memory, though the best plan without that has inputs there too. */
+/* Where few weights fit beside activations, the search begins with either place of block inputs: with inputs
+ * on the GPU all activations wait in host memory, though the best plan without that has inputs there too. */
 static void test_hosting_is_found_from_both_sides(void **state)
 {
 	json_t *plan = plan_of(
