@@ -6,10 +6,12 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/quantity.h"
+#include "base/size.h"
 #include "data/packing.h"
 #include "model/families/open.h"
 #include "train/inputs/data_cache.h"
 #include "train/inputs/data_config.h"
+#include "train/inputs/data_losses.h"
 #include "train/inputs/labels.h"
 #include "train/inputs/sentence.h"
 
@@ -59,6 +61,7 @@ struct shown {
 	const struct packing *packing; /* NULL: no packing */
 	const struct mix *mix;
 	const struct lengths *lengths;
+	const struct data_losses *losses;
 };
 
 /* ---- as text ---- */
@@ -67,10 +70,15 @@ static void show_sets(struct str *out, const struct shown *s)
 {
 	const struct dataset *d = s->d;
 
-	for (int i = 0; d->set_count > 1 && i < d->set_count; i++)
-		str_printf(out, "set %s: %s, %" PRId64 " %s%s\n", d->sets[i].name,
-		        dataset_format_name(d->sets[i].format), d->sets[i].row_count / dataset_unit_rows(d),
-		        dataset_unit(d), plural_s(d->sets[i].row_count / dataset_unit_rows(d)));
+	for (int i = 0; d->set_count > 1 && i < d->set_count; i++) {
+		str_printf(out, "set %s: %s, %" PRId64 " %s%s", d->sets[i].name,
+		        dataset_format_name(d->sets[i].format), dataset_set_unit_count(d, i), dataset_unit(d),
+		        plural_s(dataset_set_unit_count(d, i)));
+		if (i < s->losses->count)
+			str_printf(out, ", %s of embedding_loss=%s", s->losses->sets[i].name,
+			        config_text(s->losses->sets[i].config, "embedding_loss"));
+		str_add(out, "\n");
+	}
 	if (!s->mix->set_count)
 		return;
 	str_add(out, "mix: ");
@@ -143,9 +151,16 @@ static void show_counts(struct str *out, const struct shown *s)
 
 static int64_t rows_shown(const struct shown *s)
 {
-	int64_t units = dataset_unit_count(s->d);
+	const struct dataset *d = s->d;
+	int64_t left = s->c->show_rows, rows = 0;
 
-	return dataset_unit_rows(s->d) * (s->c->show_rows < units ? s->c->show_rows : units);
+	for (int i = 0; i < d->set_count && left > 0; i++) {
+		int64_t units = min_i64(dataset_set_unit_count(d, i), left);
+
+		rows += units * dataset_set_unit_rows(d, i);
+		left -= units;
+	}
+	return rows;
 }
 
 static int show_text(const struct shown *s)
@@ -210,6 +225,11 @@ static json_t *sets_json(const struct shown *s)
 			json_object_set_new(one, "weight", json_real(set->weight));
 			json_object_set_new(one, "epoch_draws", json_integer(s->mix->sets[i].draws));
 		}
+		if (i < s->losses->count) {
+			json_object_set_new(one, "name", json_of_text(s->losses->sets[i].name));
+			json_object_set_new(one, "embedding_loss",
+			        json_of_text(config_text(s->losses->sets[i].config, "embedding_loss")));
+		}
 		json_array_append_new(list, one);
 	}
 	return list;
@@ -269,6 +289,8 @@ struct texts_of_model {
 	struct model *model;
 	struct sentence_dir sentence;
 	struct labels labels;
+	struct data_losses losses;
+	struct dataset_own own[DATA_SETS_MAX];
 };
 
 static int texts_open(struct texts_of_model *t, struct dataset_options *o, const struct config *c)
@@ -285,6 +307,10 @@ static int texts_open(struct texts_of_model *t, struct dataset_options *o, const
 		err = sentence_open(&t->sentence, c, t->model);
 	if (!err && c->embedding_loss)
 		sentence_rows(o, &t->sentence, c);
+	if (!err)
+		err = data_losses_open(&t->losses, c);
+	if (!err)
+		err = data_losses_rows(o, t->own, &t->losses, c, &t->sentence);
 	if (!err && c->objective)
 		err = labels_open(&t->labels, c, t->model);
 	o->labels = t->labels.of;
@@ -293,6 +319,7 @@ static int texts_open(struct texts_of_model *t, struct dataset_options *o, const
 
 static void texts_close(struct texts_of_model *t)
 {
+	data_losses_free(&t->losses);
 	labels_free(&t->labels);
 	sentence_dir_free(&t->sentence);
 	model_close(t->model);
@@ -334,7 +361,7 @@ int cli_data(const struct config *c)
 		err = data_config_pack(&packing, &mix, c, d);
 	if (!err && !packing && c->max_length)
 		err = packing_build(&packing, row_tokens, d->row_count, c->max_length);
-	shown = (struct shown){c, d, tokenizer, packing, &mix, &lengths};
+	shown = (struct shown){c, d, tokenizer, packing, &mix, &lengths, &texts.losses};
 	if (!err)
 		err = c->json ? show_json(&shown) : show_text(&shown);
 	data_cache_free(&cache);

@@ -88,11 +88,10 @@ static int row_losses_lists(json_t **out, const struct row_losses *r)
 	return failed ? err_set(ERR_NOMEM, "out of memory for token losses") : 0;
 }
 
-static int eval_report(
-        const struct config *c, const struct evaluation *e, int64_t row_texts, json_t *token_losses)
+static int eval_report(const struct config *c, const struct evaluation *e, json_t *token_losses)
 {
 	const struct objective *o = objective_of_config(c).type;
-	int64_t rows = o->is_mean_of_rows ? e->rows / max_i64(row_texts, 1) : e->rows;
+	int64_t rows = o->is_mean_of_rows ? e->units : e->rows;
 	struct objective_means means =
 	        objective_means_of(o, e->sums, o->is_mean_of_rows ? rows : e->targets, e->targets);
 	double speed = (double)e->tokens / e->seconds;
@@ -104,7 +103,7 @@ static int eval_report(
 		struct str more = {0};
 
 		if (!o->is_mean_of_entropy)
-			evaluate_say(&more, o, &means);
+			evaluate_say(&more, o, &means, e);
 		if (o->is_mean_of_entropy)
 			cli_tell(c,
 			        "loss %.6f   perplexity %.4f   %lld targets in %lld rows   %.0f tokens/s\n",
@@ -125,9 +124,10 @@ static int eval_report(
 		json_object_set_new(object, o->metrics[i], json_finite(means.metric[i]));
 	for (int i = 0; i < means.scores.count; i++)
 		json_object_set_new(object, means.scores.of[i].name, json_finite(means.scores.of[i].value));
+	rc = evaluate_sets_json(object, "", o, e);
 	if (token_losses)
 		json_object_set(object, "token_losses", token_losses);
-	rc = cli_print_json(object);
+	rc = rc ? rc : cli_print_json(object);
 	json_decref(object);
 	return rc;
 }
@@ -239,7 +239,7 @@ int cli_eval(const struct config *c)
 	if (!rc && !isfinite(result.sums[0]))
 		rc = world_agree(err_set(ERR_NONFINITE, "the loss is not finite (%g)", result.sums[0]));
 	if (!rc)
-		rc = eval_report(c, &result, dataset_unit_rows(s.eval.data), token_losses);
+		rc = eval_report(c, &result, token_losses);
 	json_decref(token_losses);
 	row_losses_free(&rows);
 	if (world_can_free(rc))

@@ -11,6 +11,7 @@
 #include "comm/hosts.h"
 #include "comm/launch.h"
 #include "comm/world.h"
+#include "data/turns.h"
 #include "model/freeze.h"
 #include "placement/host_memory.h"
 #include "train/evaluate.h"
@@ -172,6 +173,23 @@ static void mix_say(const struct config *c, const struct session_rows *rows)
 	str_free(&mixed);
 }
 
+/* Data sets that stay apart. */
+static void sets_say(const struct session *s)
+{
+	const struct session_rows *r = &s->train;
+
+	for (int i = 0; r->turns && i < r->data->set_count; i++) {
+		const struct data_loss *loss = &s->losses.sets[r->loss_of[i]];
+		int64_t rows = dataset_set_unit_count(r->data, i);
+
+		cli_tell(s->config,
+		        "set      %s: %s, %" PRId64 " row%s, %" PRId64 " of the %" PRId64
+		        " steps of an epoch\n",
+		        loss->name, config_text(loss->config, "embedding_loss"), rows, plural_s(rows),
+		        turns_set_steps(r->turns, i), turns_per_epoch(r->turns));
+	}
+}
+
 /* hosts: the ranks of each host, if there are several; else NULL. */
 static void print_head(const struct trainer *t, const char *hosts)
 {
@@ -198,6 +216,7 @@ static void print_head(const struct trainer *t, const char *hosts)
 	        plural_s(dataset_unit_count(rows->data)), rows->data->token_count, rows->data->target_count,
 	        c->packing == CONFIG_PACKING_BFD ? ", packed" : "");
 	mix_say(c, rows);
+	sets_say(s);
 	if (s->eval.data)
 		cli_tell(c, "eval     %s: %" PRId64 " %s%s, %" PRId64 " tokens, %" PRId64 " targets\n",
 		        c->eval_data ? c->eval_data : "held back", dataset_unit_count(s->eval.data),
@@ -376,7 +395,7 @@ static int dry_run_report(struct trainer *t)
 		enum row_style style = isatty(STDOUT_FILENO) ? ROW_STYLE_TERMINAL : ROW_STYLE_PLAIN;
 
 		rc = 0;
-		for (int64_t row = 0; row < dataset_unit_rows(d) && !rc; row++)
+		for (int64_t row = 0; row < dataset_set_unit_rows(d, 0) && !rc; row++)
 			rc = row_show(&text, d, s->tokenizer, row, style);
 		if (!rc)
 			cli_say(t->config, "%s", text.data);

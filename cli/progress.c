@@ -89,6 +89,8 @@ static void line_format(struct str *out, const struct progress_step *step, int64
 	str_printf(out, "step %lld/%lld", (long long)step->step, (long long)total_steps);
 	if (isfinite(step->loss))
 		str_printf(out, "  loss %.4f", step->loss);
+	if (step->row && step->row->data_set)
+		str_printf(out, " (%s)", step->row->data_set);
 	if (step->objective && step->objective->say_step)
 		step->objective->say_step(out, step->means);
 	if (isfinite(step->grad_norm) && detail >= DETAIL_RATES)

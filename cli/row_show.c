@@ -48,10 +48,13 @@ static void drop_last_newline(const char *text, size_t *len_bytes)
 
 static void add_title(struct str *out, const struct dataset *d, int64_t row)
 {
-	int64_t each = dataset_unit_rows(d);
+	int set = dataset_set_of(d, row);
+	int64_t each = dataset_set_unit_rows(d, set), unit = (row - d->sets[set].first_row) / each;
 
+	for (int i = 0; i < set; i++)
+		unit += dataset_set_unit_count(d, i);
 	str_printf(out, "\n%s %" PRId64 "%s: %" PRId64 " token%s, %" PRId64 " target%s\n", dataset_unit(d),
-	        row / each + 1,
+	        unit + 1,
 	        !d->is_paired  ? ""
 	        : row % 2 == 0 ? ", chosen"
 	                       : ", rejected",

@@ -82,6 +82,8 @@ struct config {
 #include "config/keys.inc"
 
 	struct config_origin *origins; /* one per key of the table */
+	struct json_t *data_lines; /* of the file that data_keys is from: lines of "data.0.embedding_loss" and
+	                                  so on; NULL: none */
 };
 
 /* Parses the words after `ferry VERB`. Reads the configuration files among them and resolves keys that depend

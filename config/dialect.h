@@ -72,7 +72,8 @@ struct dialect_state {
 	const struct dialect *layer;    /* of the present layer; NULL: ferry */
 	const struct dialect *file;     /* of the last file, or of a command line without one; NULL: ferry */
 	const char *file_path;          /* the last file; NULL: none */
-	struct dialect_sets sets;       /* of the present layer */
+	struct dialect_sets sets;       /* of the present layer, */
+	struct dialect_sets eval_sets;  /* and those to evaluate on */
 	struct str passed;              /* keys of the present layer without effect */
 	char *paths[DIALECT_PATHS_MAX]; /* of files that the files name */
 	int path_count;

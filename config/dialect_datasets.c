@@ -30,6 +30,32 @@ static int data_set(const struct item *s)
 	return err_set(ERR_INTERNAL, "no meaning for %s", s->name);
 }
 
+/* A part of a set to evaluate on. */
+static int eval_set(const struct item *s)
+{
+	const char *last = strrchr(s->name, '.') + 1;
+
+	if (config_name_equal(last, "name"))
+		return dialect_sets_own(&s->d->eval_sets, s->name, s->text, s->line);
+	return dialect_sets_add(&s->d->eval_sets,
+	        config_name_equal(last, "path") ? DIALECT_SET_PATH : DIALECT_SET_WEIGHT, s->name, s->text,
+	        s->line);
+}
+
+/* Its name, or a key of ferry's that it has of its own. */
+static int own_key(const struct item *s)
+{
+	const char *last = strrchr(s->name, '.') + 1;
+	const struct config_key *key = config_key_find(last);
+
+	if (config_name_equal(last, "name") || (key && key->verbs & VERB_SETTING_OF_SET))
+		return dialect_sets_own(&s->d->sets, s->name, s->text, s->line);
+	return item_refuse(s,
+	        key ? "is a key of all data sets; set it outside of data"
+	            : "of a data set, path, data_files, name, type, split, weight, its columns and the keys "
+	              "of embedding_loss are supported");
+}
+
 /* One split for all sets. */
 static int split(const struct item *s)
 {
@@ -132,7 +158,12 @@ static const struct dialect_key keys[] = {
         PASS("dataset_mixture.datasets.*.columns datasets.*.trust_remote_code datasets.*.preprocess_shards"),
         KEY("dataset_mixture.test_split_size", "eval_split"),
         ONLY("datasets.*.ds_type", "json jsonl text csv parquet", "the file itself says what it is"),
-        ONLY("datasets datasets.* pretraining_dataset.* data.* dataset_mixture.*", ITEM_OFF,
+        CALL("data.*", own_key),
+        CALL("eval_data.*.path eval_data.*.name eval_data.*.weight", eval_set),
+        ONLY("eval_data.*", ITEM_OFF,
+                "of a data set to evaluate on, path, name and weight are supported; it has the keys of the "
+                "set of that name in data"),
+        ONLY("datasets datasets.* pretraining_dataset.* dataset_mixture.*", ITEM_OFF,
                 "of a data set, path, data_files, type, split, weight and its columns are supported"),
         KEYS_END,
 };

@@ -434,6 +434,7 @@ void dialect_state_free(struct dialect_state *d)
 	for (int i = 0; i < d->path_count; i++)
 		mem_free(d->paths[i]);
 	dialect_sets_free(&d->sets);
+	dialect_sets_free(&d->eval_sets);
 	for (int i = 0; i < DIALECT_KEPT_MAX; i++)
 		kept_clear(&d->kept[i]);
 	for (int i = 0; i < d->refusal_count; i++) {

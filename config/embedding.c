@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "config/data_keys.h"
 #include "config/table.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@ static int embedding_refuse(const struct config *c, const char *key, const char 
 static const char *const loss_keys[] = {"embedding_scale", "embedding_margin", "embedding_similarity",
         "embedding_directions", "embedding_partition", "embedding_hardness", "embedding_hardness_strength",
         "matryoshka_dims", "matryoshka_weights", "batch_sampler", "pooling", "query_prompt",
-        "document_prompt"};
+        "document_prompt", "multi_dataset_batch_sampler", "data_keys", "eval_data_names"};
 
 static int similarity_check(const struct config *c)
 {
@@ -139,12 +140,69 @@ static void unused_warn(const struct config *c, const char *key)
 	        config_text(c, "embedding_loss"));
 }
 
+/* Settings of a loss. */
+static int loss_check(const struct config *c)
+{
+	const struct contrast_facts facts = contrast_facts((enum contrast_kind)c->embedding_loss);
+	int rc = similarity_check(c);
+
+	rc = rc ? rc : ranking_check(c);
+	rc = rc ? rc : matryoshka_check(c);
+	if (c->embedding_margin > 0 && facts.margin == 0)
+		unused_warn(c, "embedding_margin");
+	if (!config_is_default(c, "embedding_scale") && !facts.has_scale)
+		unused_warn(c, "embedding_scale");
+	return rc;
+}
+
+/* Values that ferry understands and does not support. */
+static int refused_check(const struct config *c)
+{
+	for (int i = 0; i < config_key_count; i++)
+		if (config_keys[i].verbs & VERB_SETTING_OF_SET && c->origins[i].refusal)
+			return err_set(ERR_UNSUPPORTED, "%s=%s %s", config_where(c, config_keys[i].name),
+			        c->origins[i].shown, c->origins[i].refusal);
+	return 0;
+}
+
+/* The loss of each data set, or the one of all. */
+static int sets_check(const struct config *c)
+{
+	struct data_keys k;
+	int rc = data_keys_read(&k, c);
+
+	for (int i = 0; i < k.count && !rc; i++) {
+		rc = refused_check(&k.sets[i].config);
+		rc = rc ? rc : loss_check(&k.sets[i].config);
+		for (int n = 0; n < i && !rc; n++)
+			if (k.sets[i].name && k.sets[n].name && !strcmp(k.sets[i].name, k.sets[n].name))
+				rc = err_set(ERR_INPUT,
+				        "%s: two data sets have the name %s; name one otherwise",
+				        config_where(c, "data_keys"), k.sets[i].name);
+	}
+	if (!rc && !k.count)
+		rc = loss_check(c);
+	data_keys_free(&k);
+	return rc;
+}
+
+/* A list of keys that is none comes before what follows from it. */
+static int keys_check(const struct config *c)
+{
+	struct data_keys k;
+	int rc = data_keys_read(&k, c);
+
+	data_keys_free(&k);
+	return rc;
+}
+
 /* Settings of an embedder's loss that this run does not compute, or that would change it. */
 int embedding_check(const struct config *c)
 {
-	const struct contrast_facts facts = contrast_facts((enum contrast_kind)c->embedding_loss);
-	int rc;
+	int rc = keys_check(c);
 
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < sizeof(loss_keys) / sizeof(*loss_keys); i++)
 		if (!c->embedding_loss && strcmp(config_text(c, loss_keys[i]),
 		                                  config_key_find(loss_keys[i])->default_text) != 0)
@@ -181,12 +239,5 @@ int embedding_check(const struct config *c)
 		        "ends one micro-batch before the next, but embedding_loss compares all rows of a "
 		        "step; set "
 		        "schedule=layer_major");
-	rc = similarity_check(c);
-	rc = rc ? rc : ranking_check(c);
-	rc = rc ? rc : matryoshka_check(c);
-	if (c->embedding_margin > 0 && facts.margin == 0)
-		unused_warn(c, "embedding_margin");
-	if (!config_is_default(c, "embedding_scale") && !facts.has_scale)
-		unused_warn(c, "embedding_scale");
-	return rc;
+	return sets_check(c);
 }

@@ -376,6 +376,14 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 	return value_setting(p, item);
 }
 
+/* Sets the keys of lists of data sets. */
+static int sets_end(struct parser *p)
+{
+	int err = problem(p, dialect_sets_end(&p->dialects.sets, "data", p->c, &p->layer));
+
+	return err ? err : problem(p, dialect_sets_end(&p->dialects.eval_sets, "eval_data", p->c, &p->layer));
+}
+
 static int read_file(struct parser *p, const char *path)
 {
 	struct yaml_doc doc;
@@ -407,7 +415,7 @@ static int read_file(struct parser *p, const char *path)
 		err = unknowns_report(p);
 	yaml_doc_free(&doc);
 	if (!err)
-		err = problem(p, dialect_sets_end(&p->dialects.sets, p->c, &p->layer));
+		err = sets_end(p);
 	if (!err)
 		err = refusals_report(p, first_problem);
 	if (!err)
@@ -499,7 +507,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 			err = problem(p, argument_setting(p, &list[i]));
 	}
 	if (!err)
-		err = problem(p, dialect_sets_end(&p->dialects.sets, p->c, &p->layer));
+		err = sets_end(p);
 	if (!err)
 		err = refusals_report(p, first_problem);
 	if (!err)
@@ -576,6 +584,7 @@ void config_free(struct config *c)
 	for (int i = 0; c->origins && i < config_key_count; i++)
 		config_origin_free(&c->origins[i]);
 	mem_free(c->origins);
+	json_decref(c->data_lines);
 	memset(c, 0, sizeof(*c));
 }
 

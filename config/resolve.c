@@ -1,4 +1,5 @@
 /* Resolves keys that depend on each other, after all are set. */
+#include "config/data_keys.h"
 #include "config/table.h"
 
 #include "base/err.h"
@@ -73,6 +74,9 @@ int config_resolve(struct config *c)
 {
 	int offloaded = c->cpu_offload != CONFIG_AUTO && (c->cpu_offload & CONFIG_OFFLOAD_ACTIVATIONS);
 	int err = resolve_warmup(c);
+
+	if (!err)
+		err = data_keys_resolve(c);
 
 	if (err)
 		return err;

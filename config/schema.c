@@ -33,6 +33,7 @@
 #define ENGINE (T | E | G | P | W)
 #define ALL ((1u << VERB_COUNT) - 1)
 #define ONCE VERB_SETTING_ONCE
+#define SET VERB_SETTING_OF_SET
 
 #define COUNT_MAX 9e15
 #define YES "true on yes 1"

@@ -36,7 +36,9 @@ static inline int config_type_is_text(enum config_type type)
 	return type == TYPE_TEXT || type == TYPE_PATTERN || type == TYPE_TEXTS;
 }
 
-enum { VERB_SETTING_ONCE = 1 << 16 }; /* flag in config_key.verbs: concerns one call, not the run */
+/* Flags in config_key.verbs: concerns one call, not the run; a data set may have its own
+ * (config/data_keys.h). */
+enum { VERB_SETTING_ONCE = 1 << 16, VERB_SETTING_OF_SET = 1 << 17 };
 
 /* The kind of file or directory that a key names (train/inputs/paths.h resolves relative ones). */
 enum config_path {
@@ -56,7 +58,7 @@ struct config_key {
 	const char *aliases;             /* separated by blanks; NULL = none */
 	const struct config_word *words; /* ends with a NULL name; NULL = none */
 	double min, max;                 /* of a number, inclusive */
-	unsigned verbs;                  /* 1 << VERB_..., and VERB_SETTING_ONCE */
+	unsigned verbs;                  /* 1 << VERB_..., and VERB_SETTING_... */
 	const char *meaning;
 	enum config_path path;
 };

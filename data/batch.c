@@ -133,7 +133,7 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 	int64_t distinct = step_count;
 	int rc = 0;
 
-	if (s->order == SAMPLER_ORDER_FILE && !s->mix && !s->batches && !src->rule->drawn &&
+	if (s->order == SAMPLER_ORDER_FILE && !s->mix && !s->steps && !src->rule->drawn &&
 	        step_count > s->steps_per_epoch)
 		distinct = s->steps_per_epoch; /* every epoch is the same */
 	if (distinct / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
@@ -147,7 +147,7 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 		        "a micro-batch of %lld rows would have %lld tokens; lower "
 		        "per_device_train_batch_size or max_length",
 		        (long long)s->batch_rows, (long long)limits.tokens);
-	if (s->batches) /* others may be fuller than those seen */
+	if (s->steps) /* others may be fuller than those seen */
 		limits.rows = s->batch_rows < s->row_count ? s->batch_rows : s->row_count;
 	limits.vector_count = src->data->vector_count;
 	*out = limits;

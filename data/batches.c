@@ -10,6 +10,7 @@
 enum { TRIES = 16 };
 
 struct batches {
+	struct sampler_steps steps; /* for samplers; the first member */
 	struct sampler sampler;
 	int64_t each, per_epoch;
 	int64_t texts;  /* different ones */
@@ -149,6 +150,33 @@ static void epoch_make(struct batches *b, int64_t epoch)
 	b->epoch = epoch;
 }
 
+/* ---- for samplers ---- */
+
+static int64_t step_rows(struct sampler_steps *s, int64_t epoch, int64_t step)
+{
+	const int64_t *rows;
+
+	return batches_rows((struct batches *)s, &rows, epoch, step);
+}
+
+static int64_t step_row(struct sampler_steps *s, int64_t epoch, int64_t step, int64_t place)
+{
+	const int64_t *rows;
+
+	(void)batches_rows((struct batches *)s, &rows, epoch, step);
+	return rows[place];
+}
+
+static double step_done(struct sampler_steps *s, int64_t epoch, int64_t step)
+{
+	return (double)batches_rows_before((struct batches *)s, epoch, step) / (double)s->epoch_rows;
+}
+
+struct sampler_steps *batches_steps(struct batches *b)
+{
+	return &b->steps;
+}
+
 int batches_open(struct batches **out, const struct sampler *s, const uint64_t *text, int64_t each)
 {
 	struct batches *b = mem_alloc(1, sizeof(*b));
@@ -172,6 +200,11 @@ int batches_open(struct batches **out, const struct sampler *s, const uint64_t *
 		return ERR_NOMEM;
 	}
 	b->per_epoch = rows_place(b, 0);
+	b->steps = (struct sampler_steps){.per_epoch = b->per_epoch,
+	        .epoch_rows = s->row_count,
+	        .rows = step_rows,
+	        .row = step_row,
+	        .done = step_done};
 	*out = b;
 	return 0;
 }

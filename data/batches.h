@@ -10,9 +10,14 @@
 
 #include "data/sampler.h"
 
+struct batches;
+
 /* text[row_count * each]: equal numbers are equal texts. The sampler is copied, and has no mix. ERR_NOMEM. */
 int batches_open(struct batches **b, const struct sampler *s, const uint64_t *text, int64_t each);
 void batches_close(struct batches *b);
+
+/* For sampler_use. */
+struct sampler_steps *batches_steps(struct batches *b);
 
 int64_t batches_per_epoch(const struct batches *b);
 

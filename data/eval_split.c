@@ -56,28 +56,42 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 	return 0;
 }
 
-int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_t seed)
+/* Marks the rows to take of units [first_row + each * unit]. */
+static int choose_part(uint8_t *chosen, const struct dataset *d, int64_t first_row, int64_t each,
+        int64_t count, double part, uint64_t seed)
 {
-	int64_t each = dataset_unit_rows(d), count = dataset_unit_count(d);
 	double taken = part < 1 ? ceil(part * (double)count) : part;
-	struct dataset *kept = NULL, old;
 	const char *what = dataset_unit(d);
-	uint8_t *chosen = NULL;
-	int rc;
 
-	*eval = NULL;
 	if (!(part > 0) || taken != floor(taken) || !(taken < (double)count))
 		return err_set(ERR_INPUT,
 		        "of %" PRId64
 		        " %ss: set a fraction below 1 or a whole number of %ss, and leave %ss to train on",
 		        count, what, what, what);
-	chosen = mem_alloc((size_t)d->row_count, 1);
-	if (!chosen)
-		return ERR_NOMEM;
 	for (int64_t i = 0; i < (int64_t)taken; i++)
-		memset(chosen + each * permutation_at(seed, PERMUTATION_STREAM_EVAL_SPLIT, count, i), 1,
-		        (size_t)each);
-	rc = choose_rows(eval, d, chosen, 1);
+		memset(chosen + first_row +
+		                each * permutation_at(seed, PERMUTATION_STREAM_EVAL_SPLIT, count, i),
+		        1, (size_t)each);
+	return 0;
+}
+
+int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_t seed)
+{
+	uint8_t *chosen = mem_alloc((size_t)d->row_count, 1);
+	struct dataset *kept = NULL, old;
+	int rc = chosen ? 0 : ERR_NOMEM;
+
+	*eval = NULL;
+	if (!rc && !d->is_apart)
+		rc = choose_part(
+		        chosen, d, 0, dataset_set_unit_rows(d, 0), dataset_unit_count(d), part, seed);
+	for (int i = 0; d->is_apart && i < d->set_count && !rc; i++) {
+		rc = choose_part(chosen, d, d->sets[i].first_row, dataset_set_unit_rows(d, i),
+		        dataset_set_unit_count(d, i), part, seed);
+		rc = rc ? err_note(rc, "%s", d->sets[i].name) : 0;
+	}
+	if (rc == 0)
+		rc = choose_rows(eval, d, chosen, 1);
 	if (rc == 0)
 		rc = choose_rows(&kept, d, chosen, 0);
 	if (rc == 0) { /* the caller keeps its pointer: put the kept rows there */

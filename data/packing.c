@@ -205,21 +205,22 @@ int packing_build_parts(
 	return 0;
 }
 
-int packing_build_groups(struct packing **out, int64_t *starts, int part_count, int64_t each)
+int packing_build_group_parts(struct packing **out, int64_t *starts, int part_count, const int64_t *each)
 {
-	int64_t row_count = starts[part_count];
+	int64_t row_count = starts[part_count], bins = 0, first = starts[0];
 	struct packing *p;
 
 	*out = NULL;
-	for (int i = 0; i <= part_count; i++)
-		if (starts[i] % each)
+	for (int i = 0; i < part_count; i++)
+		if ((starts[i + 1] - starts[i]) % each[i])
 			return err_set(ERR_RANGE, "%s is torn at row %lld",
-			        each == 2 ? "a pair" : "a row of texts", (long long)starts[i]);
+			        each[i] == 2 ? "a pair" : "a row of texts", (long long)starts[i + 1]);
 	p = mem_alloc(1, sizeof(*p));
 	if (!p)
 		return ERR_NOMEM;
 	p->row_count = row_count;
-	p->bin_count = row_count / each;
+	for (int i = 0; i < part_count; i++)
+		p->bin_count += (starts[i + 1] - starts[i]) / each[i];
 	p->bin_start = mem_alloc((size_t)p->bin_count + 1, sizeof(*p->bin_start));
 	p->rows = mem_alloc((size_t)row_count, sizeof(*p->rows));
 	if (!p->bin_start || !p->rows) {
@@ -228,12 +229,30 @@ int packing_build_groups(struct packing **out, int64_t *starts, int part_count, 
 	}
 	for (int64_t i = 0; i < row_count; i++)
 		p->rows[i] = i;
-	for (int64_t i = 0; i <= p->bin_count; i++)
-		p->bin_start[i] = each * i;
-	for (int i = 0; i <= part_count; i++)
-		starts[i] /= each;
+	for (int i = 0; i < part_count; i++) {
+		int64_t end = starts[i + 1];
+
+		starts[i] = bins;
+		for (; first < end; first += each[i])
+			p->bin_start[bins++] = first;
+	}
+	p->bin_start[bins] = row_count;
+	starts[part_count] = bins;
 	*out = p;
 	return 0;
+}
+
+int packing_build_groups(struct packing **out, int64_t *starts, int part_count, int64_t each)
+{
+	int64_t *same = mem_alloc((size_t)part_count, sizeof(*same));
+	int rc = same ? 0 : ERR_NOMEM;
+
+	*out = NULL;
+	for (int i = 0; i < part_count && !rc; i++)
+		same[i] = each;
+	rc = rc ? rc : packing_build_group_parts(out, starts, part_count, same);
+	mem_free(same);
+	return rc;
 }
 
 void packing_free(struct packing *p)

@@ -27,6 +27,8 @@ int packing_build_parts(
 /* The same interface for rows that stay together: bin b holds rows each * b up to each * (b + 1). The parts
  * have a multiple of that number of rows, else ERR_RANGE. */
 int packing_build_groups(struct packing **p, int64_t *starts, int part_count, int64_t each);
+/* The same where each part has a number of its own, each[part_count]. */
+int packing_build_group_parts(struct packing **p, int64_t *starts, int part_count, const int64_t *each);
 void packing_free(struct packing *p);
 
 #endif

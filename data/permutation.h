@@ -22,5 +22,9 @@ enum permutation_stream {
 };
 /* The stream of a mixed data set: this value times the set's number (from 1), plus its completed passes. */
 #define PERMUTATION_STREAM_SET ((uint64_t)1 << 48)
+/* The streams of data sets that stay apart (data/turns.h), plus the epoch: the order of turns, and the
+ * rows of a set by its number (from 0). */
+#define PERMUTATION_STREAM_TURNS ((uint64_t)1 << 60)
+#define PERMUTATION_STREAM_APART(set) (((uint64_t)1 << 61) + ((uint64_t)(set) << 48))
 
 #endif

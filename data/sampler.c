@@ -5,7 +5,6 @@
 
 #include "base/err.h"
 #include "base/size.h"
-#include "data/batches.h"
 
 int sampler_init(struct sampler *s)
 {
@@ -30,8 +29,9 @@ int sampler_init(struct sampler *s)
 int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place)
 {
 	if (s->order == SAMPLER_ORDER_SHUFFLE)
-		place = permutation_at(
-		        s->seed, PERMUTATION_STREAM_EPOCH + (uint64_t)epoch, s->row_count, place);
+		place = permutation_at(s->seed,
+		        (s->stream ? s->stream : PERMUTATION_STREAM_EPOCH) + (uint64_t)epoch, s->row_count,
+		        place);
 	if (!s->mix)
 		return place;
 	return mix_place(s->mix, epoch, place,
@@ -57,31 +57,35 @@ int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epoch
 	return 0;
 }
 
-void sampler_use(struct sampler *s, struct batches *b)
+void sampler_use(struct sampler *s, struct sampler_steps *steps)
 {
-	s->batches = b;
-	s->steps_per_epoch = batches_per_epoch(b);
+	s->steps = steps;
+	s->steps_per_epoch = steps->per_epoch;
+	s->row_count = steps->epoch_rows;
+}
+
+int sampler_step_set(const struct sampler *s, int64_t step)
+{
+	return s->steps && s->steps->set
+	               ? s->steps->set(s->steps, step / s->steps_per_epoch, step % s->steps_per_epoch)
+	               : 0;
 }
 
 /* Fewer than step_rows at the end of an epoch. */
 int64_t sampler_step_rows(const struct sampler *s, int64_t step)
 {
-	const int64_t *rows;
+	int64_t epoch = step / s->steps_per_epoch, at = step % s->steps_per_epoch;
 
-	if (s->batches)
-		return batches_rows(s->batches, &rows, step / s->steps_per_epoch, step % s->steps_per_epoch);
-	return min_i64(s->row_count - step % s->steps_per_epoch * s->step_rows, s->step_rows);
+	return s->steps ? s->steps->rows(s->steps, epoch, at)
+	                : min_i64(s->row_count - at * s->step_rows, s->step_rows);
 }
 
 int64_t sampler_step_row(const struct sampler *s, int64_t step, int64_t place)
 {
 	int64_t epoch = step / s->steps_per_epoch, at = step % s->steps_per_epoch;
-	const int64_t *rows;
 
-	if (!s->batches)
-		return sampler_draw(s, epoch, at * s->step_rows + place);
-	(void)batches_rows(s->batches, &rows, epoch, at);
-	return rows[place];
+	return s->steps ? s->steps->row(s->steps, epoch, at, place)
+	                : sampler_draw(s, epoch, at * s->step_rows + place);
 }
 
 int64_t sampler_micro_most(const struct sampler *s)
@@ -106,8 +110,8 @@ int64_t sampler_rows(const struct sampler *s, int64_t *rows, int64_t step, int64
 
 double sampler_epochs_done(const struct sampler *s, int64_t step_count)
 {
-	int64_t epoch = step_count / s->steps_per_epoch, rest = step_count % s->steps_per_epoch,
-	        rows = s->batches ? batches_rows_before(s->batches, epoch, rest) : rest * s->step_rows;
+	int64_t epoch = step_count / s->steps_per_epoch, rest = step_count % s->steps_per_epoch;
 
-	return (double)epoch + (double)rows / (double)s->row_count;
+	return (double)epoch + (s->steps ? s->steps->done(s->steps, epoch, rest)
+	                                 : (double)(rest * s->step_rows) / (double)s->row_count);
 }

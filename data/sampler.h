@@ -7,7 +7,7 @@
  * * batch_rows, + batch_rows): the rows of a step do not depend on the number of ranks. Steps count from 0
  * and continue over epochs.
  *
- * Plain values without memory or state: copy freely, use in any thread; with `batches` in one at a time.
+ * Plain values without memory or state: copy freely, use in any thread; with `steps` in one at a time.
  */
 #ifndef FERRY_DATA_SAMPLER_H
 #define FERRY_DATA_SAMPLER_H
@@ -19,17 +19,28 @@
 
 enum sampler_order { SAMPLER_ORDER_FILE, SAMPLER_ORDER_SHUFFLE };
 
-struct batches;
+/* Steps that are not made of an epoch's places in order; their maker embeds it (data/batches.h,
+ * data/turns.h). */
+struct sampler_steps {
+	int64_t per_epoch, epoch_rows;
+	int64_t (*rows)(struct sampler_steps *s, int64_t epoch, int64_t step); /* how many a step has */
+	int64_t (*row)(struct sampler_steps *s, int64_t epoch, int64_t step, int64_t place);
+	double (*done)(
+	        struct sampler_steps *s, int64_t epoch, int64_t step);    /* share of the epoch before it */
+	int (*set)(struct sampler_steps *s, int64_t epoch, int64_t step); /* NULL: always 0 */
+};
+
 struct sampler {
 	int64_t row_count;     /* of an epoch */
 	const struct mix *mix; /* NULL, or the mix of weighted data sets; row_count is then its epoch_rows */
 	enum sampler_order order;
 	uint64_t seed;
+	uint64_t stream;      /* of the permutation of the first epoch; 0: PERMUTATION_STREAM_EPOCH */
 	int64_t batch_rows;   /* rows of one micro-batch of one rank */
 	int64_t accumulation; /* micro-batches of one rank in a full step */
 	int world_size, rank;
 	int64_t step_rows, steps_per_epoch; /* derived by sampler_init */
-	struct batches *batches; /* the rows of each step (data/batches.h); NULL: by their places */
+	struct sampler_steps *steps;        /* the rows of each step; NULL: by their places */
 };
 
 /* Checks the fields and fills in the two derived ones. ERR_RANGE names the invalid field. */
@@ -39,8 +50,11 @@ int sampler_init(struct sampler *s);
  * data sets see data/mix.h. */
 int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place);
 
-/* Steps have the rows of `b` from now on. */
-void sampler_use(struct sampler *s, struct batches *b);
+/* Steps are these from now on. */
+void sampler_use(struct sampler *s, struct sampler_steps *steps);
+
+/* The set of a step; 0: there is one. */
+int sampler_step_set(const struct sampler *s, int64_t step);
 
 /* Rows of a step on all ranks, and the row at a place of it. */
 int64_t sampler_step_rows(const struct sampler *s, int64_t step);

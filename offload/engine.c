@@ -412,8 +412,9 @@ static void losses_sum(
 	for (int m = 0; m < micro_count; m++) {
 		result->targets += micro[m].targets;
 		if (micro[m].targets && device_has_bytes(e->dock.device))
-			objective_type(use)->sums_add(
-			        result->sums, use->settings, &micro[m], run_losses(e->runs[PLAN_TRAIN], m));
+			objective_type(use)->sums_add(result->sums,
+			        micro[m].use ? micro[m].use->settings : use->settings, &micro[m],
+			        run_losses(e->runs[PLAN_TRAIN], m));
 	}
 	result->loss_sum = result->sums[0];
 }

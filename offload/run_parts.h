@@ -29,6 +29,9 @@ struct run {
 	const struct run_step *step;
 };
 
+/* The objective with the settings of the step's rows: all its micro-batches have the same. */
+const struct objective_use *run_use(const struct run *r);
+
 /* Finds the buffers with results. */
 void run_results_find(struct run *r);
 

@@ -161,6 +161,13 @@ static int queue_pass(struct run *r, struct stream *q, const struct plan_op *op,
 	return rc ? rc : end;
 }
 
+const struct objective_use *run_use(const struct run *r)
+{
+	const struct objective_use *own = r->step->micro_count ? r->step->micro[0].use : NULL;
+
+	return own ? own : &r->plan->policy.objective;
+}
+
 int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	const struct model *model = r->plan->map->model;
@@ -195,7 +202,7 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
 	        .first_gradient = op->first,
 	        .neftune_alpha = r->plan->policy.neftune_alpha,
-	        .settings = r->plan->policy.objective.settings,
+	        .settings = run_use(r)->settings,
 	};
 
 	batch_addresses(r, op, &batch);

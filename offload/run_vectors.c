@@ -130,8 +130,8 @@ static int judge_run(void *context)
 	const struct objective *objective = objective_type(&o->objective);
 	int buffer = run_arg(r, call->op, ARG_VECTORS), trains = r->plan->kind == PLAN_TRAIN, rc;
 	int64_t stride = plan_vector_stride(r->plan), most = r->plan->buffers[buffer].bytes / (4 * stride);
-	struct judgement j = {.settings = o->objective.settings,
-	        .lists = o->objective.lists,
+	struct judgement j = {.settings = run_use(r)->settings,
+	        .lists = run_use(r)->lists,
 	        .model = r->plan->map->model,
 	        .width = stride - VECTOR_FACTS,
 	        .grad_scale = (double)r->step->grad_scale,

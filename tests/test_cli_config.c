@@ -401,9 +401,10 @@ static const char *beside(const char *key)
 {
 	if (!strcmp(key, "merge_base") || (!strncmp(key, "lora_", 5) && strcmp(key, "lora_rank")))
 		return "lora_rank=1";
-	if (!strcmp(key, "matryoshka_weights"))
-		return "embedding_loss=mnrl matryoshka_dims=8";
-	return strstr(key, "_prompt") || strstr(key, "matryoshka") ? "embedding_loss=mnrl" : "";
+	return !strcmp(key, "matryoshka_weights") ? "embedding_loss=mnrl matryoshka_dims=8"
+	       : strstr(key, "_prompt") || strstr(key, "matryoshka") || strstr(key, "data_")
+	               ? "embedding_loss=mnrl"
+	               : "";
 }
 
 /* A command of train is one of plan with another verb; keys of other verbs are still refused. */
@@ -415,9 +416,10 @@ static void test_plan_takes_keys_of_train(void **state)
 	(void)state;
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
-		const char *text = strstr(key->name, "_date")        ? "2026-11-27"
-		                   : strstr(key->name, "matryoshka") ? "8"
-		                                                     : "test";
+		const char *text = strstr(key->name, "_date") ? "2026-11-27"
+		                   : strstr("matryoshka_dims matryoshka_weights data_keys", key->name)
+		                           ? "[]"
+		                           : "test";
 		const char *value = *key->default_text ? key->default_text : text;
 		int is_known = (key->verbs >> VERB_TRAIN & 1) || (key->verbs >> VERB_PLAN & 1), err;
 
@@ -578,23 +580,13 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_good),
-	        cmocka_unit_test(test_bad),
-	        cmocka_unit_test(test_end_of_options),
-	        cmocka_unit_test(test_many_unknown),
-	        cmocka_unit_test(test_checks),
-	        cmocka_unit_test(test_several_ranks),
-	        cmocka_unit_test(test_table),
-	        cmocka_unit_test(test_plan_takes_keys_of_train),
-	        cmocka_unit_test(test_yaml_round_trip),
-	        cmocka_unit_test(test_yaml_texts),
-	        cmocka_unit_test(test_where),
-	        cmocka_unit_test(test_steps),
-	        cmocka_unit_test(test_help),
-	        cmocka_unit_test(test_documentation_is_current),
-	        cmocka_unit_test(test_no_memory),
-	};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_bad),
+	        cmocka_unit_test(test_end_of_options), cmocka_unit_test(test_many_unknown),
+	        cmocka_unit_test(test_checks), cmocka_unit_test(test_several_ranks),
+	        cmocka_unit_test(test_table), cmocka_unit_test(test_plan_takes_keys_of_train),
+	        cmocka_unit_test(test_yaml_round_trip), cmocka_unit_test(test_yaml_texts),
+	        cmocka_unit_test(test_where), cmocka_unit_test(test_steps), cmocka_unit_test(test_help),
+	        cmocka_unit_test(test_documentation_is_current), cmocka_unit_test(test_no_memory)};
 
 	return parse_run_tests(tests);
 }

@@ -97,10 +97,10 @@ static void test_ranks(void **state)
 	(void)state;
 	texts_make(text, 20, ROWS);
 	check_ok(batches_open(&b[0], &one, text, EACH));
-	sampler_use(&one, b[0]);
+	sampler_use(&one, batches_steps(b[0]));
 	for (int r = 0; r < 2; r++) {
 		check_ok(batches_open(&b[1 + r], &two[r], text, EACH));
-		sampler_use(&two[r], b[1 + r]);
+		sampler_use(&two[r], batches_steps(b[1 + r]));
 	}
 	for (int64_t step = 3 * one.steps_per_epoch - 1; step >= 0; step--) {
 		int64_t all = sampler_step_rows(&one, step), got = 0;

@@ -36,11 +36,13 @@ static int ends_with(const char *text, const char *end)
 /* The metrics of this run's evaluations. */
 static json_t *metrics_sample(const struct trainer *t)
 {
-	struct metrics_eval row = {.objective = objective_of_config(t->config).type};
+	struct evaluation e;
+	struct metrics_eval row = {.objective = objective_of_config(t->config).type, .sets = &e};
 
-	return evaluate_scores_names(&row.means.scores, &t->session, &t->session.eval)
-	               ? NULL
-	               : metrics_eval_row(&row);
+	if (evaluate_names(&e, &t->session, &t->session.eval))
+		return NULL;
+	row.means.scores = e.scores;
+	return metrics_eval_row(&row);
 }
 
 static int is_metric(const char *name)

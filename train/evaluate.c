@@ -1,5 +1,6 @@
 /* Computes the loss over the rows of an open session. */
 #include "train/evaluate.h"
+#include "train/metrics.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -50,14 +51,23 @@ static int batch_rows_report(const struct micro_batch *mb, const struct vectors_
 /* Sums over all ranks; each has run its rows. */
 static int evaluate_sum(struct evaluation *result)
 {
-	double counts[] = {(double)result->targets, (double)result->tokens, (double)result->rows};
-	int rc = world_sum(counts, 3);
+	double counts[] = {
+	        (double)result->targets, (double)result->tokens, (double)result->rows, (double)result->units};
+	int rc = world_sum(counts, 4);
 
 	if (!rc)
 		rc = world_sum(result->sums, OBJECTIVE_SUMS_MAX);
+	for (int i = 0; i < result->set_count && !rc; i++) {
+		double units = (double)result->sets[i].units;
+
+		rc = world_sum(result->sets[i].sums, OBJECTIVE_SUMS_MAX);
+		rc = rc ? rc : world_sum(&units, 1);
+		result->sets[i].units = (int64_t)units;
+	}
 	result->targets = (int64_t)counts[0];
 	result->tokens = (int64_t)counts[1];
 	result->rows = (int64_t)counts[2];
+	result->units = (int64_t)counts[3];
 	return rc;
 }
 
@@ -68,43 +78,99 @@ static int64_t scored_width(const struct session *s, const struct objective *o)
 	return o->vectors && s->model ? o->vectors->width(s->model) : 0;
 }
 
-static struct scored scored_of(const struct session *s, const struct session_rows *rows)
+static struct scored scored_of(const struct session *s, const struct session_rows *rows, int set)
 {
 	int64_t width = scored_width(s, objective_of_config(s->config).type);
 
-	return (struct scored){.each = max_i64(dataset_unit_rows(rows->data), 1),
+	return (struct scored){.each = dataset_set_unit_rows(rows->data, set),
 	        .width = width,
 	        .stride = width + VECTOR_FACTS,
 	        .pool = s->pool,
 	        .each_task = pool_run};
 }
 
-int evaluate_scores_names(struct scores *out, const struct session *s, const struct session_rows *rows)
+/* The settings of a set that stays apart. */
+static const struct objective_use *use_of(const struct session *s, const struct session_rows *rows, int set)
 {
-	const struct objective_use use = objective_of_config(s->config);
-	const struct scored none = scored_of(s, rows);
-
-	out->count = 0;
-	if (use.type->scores_of_sums)
-		use.type->scores_of_sums(out, (double[OBJECTIVE_SUMS_MAX]){0}, s->labels.tag);
-	return use.type->scores_find ? use.type->scores_find(out, &none, use.settings) : 0;
+	return &s->losses.sets[rows->loss_of[set]].use;
 }
 
-void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means)
+/* Names the sets that are evaluated by themselves. */
+static void sets_begin(struct evaluation *out, const struct session *s, const struct session_rows *rows)
+{
+	*out = (struct evaluation){.set_count = rows->turns ? rows->data->set_count : 0};
+	for (int i = 0; i < out->set_count; i++)
+		out->sets[i].name = s->losses.sets[rows->loss_of[i]].name;
+}
+
+int evaluate_names(struct evaluation *out, const struct session *s, const struct session_rows *rows)
+{
+	const struct objective_use use = objective_of_config(s->config);
+	const struct scored none = scored_of(s, rows, 0);
+	int rc = 0;
+
+	sets_begin(out, s, rows);
+	if (use.type->scores_of_sums)
+		use.type->scores_of_sums(&out->scores, (double[OBJECTIVE_SUMS_MAX]){0}, s->labels.tag);
+	if (!use.type->scores_find)
+		return 0;
+	for (int i = 0; i < out->set_count && !rc; i++) {
+		const struct scored set = scored_of(s, rows, i);
+
+		rc = use.type->scores_find(&out->sets[i].scores, &set, use_of(s, rows, i)->settings);
+	}
+	return out->set_count ? rc : use.type->scores_find(&out->scores, &none, use.settings);
+}
+
+static void scores_say(struct str *out, const struct scores *scores)
+{
+	for (int i = 0; i < scores->count; i++)
+		if (isnan(scores->of[i].value))
+			str_printf(out, ", %s undefined", scores->of[i].name);
+		else
+			str_printf(out, ", %s %.4f", scores->of[i].name, scores->of[i].value);
+}
+
+void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means,
+        const struct evaluation *e)
 {
 	if (o->say_evaluation)
 		o->say_evaluation(out, means);
-	for (int i = 0; i < means->scores.count; i++)
-		if (isnan(means->scores.of[i].value))
-			str_printf(out, ", %s undefined", means->scores.of[i].name);
-		else
-			str_printf(out, ", %s %.4f", means->scores.of[i].name, means->scores.of[i].value);
+	scores_say(out, &means->scores);
+	for (int i = 0; i < e->set_count; i++) {
+		const struct evaluated_set *set = &e->sets[i];
+
+		str_printf(out, "; %s: loss %.4f", set->name, set->sums[0] / (double)set->units);
+		scores_say(out, &set->scores);
+	}
+}
+
+int evaluate_sets_json(json_t *row, const char *prefix, const struct objective *o, const struct evaluation *e)
+{
+	struct str name = {0};
+	int rc = 0;
+
+	for (int i = 0; i < e->set_count && !rc; i++) {
+		const struct evaluated_set *set = &e->sets[i];
+		struct objective_means means = objective_means_of(o, set->sums, set->units, set->units);
+
+		means.scores = set->scores;
+		str_free(&name);
+		str_printf(&name, "%s%s_", prefix, set->name);
+		rc = str_check(&name);
+		rc = rc ? rc : metrics_means_add(row, name.data, o, &means);
+		str_add(&name, "loss");
+		if (!rc && json_object_set_new(row, name.data, json_finite(means.loss)))
+			rc = ERR_NOMEM;
+	}
+	str_free(&name);
+	return rc;
 }
 
 static int64_t vectors_bytes(const struct session *s, const struct session_rows *rows)
 {
 	return objective_of_config(s->config).type->scores_find
-	               ? rows->data->row_count * scored_of(s, rows).stride * (int64_t)sizeof(float)
+	               ? rows->data->row_count * scored_of(s, rows, 0).stride * (int64_t)sizeof(float)
 	               : 0;
 }
 
@@ -168,26 +234,24 @@ static int by_hash(const void *one, const void *other)
 	return a->row < b->row ? -1 : a->row > b->row;
 }
 
-/* The first row with the same ids, of each row. */
-static int texts_find(int64_t *text, const struct dataset *data)
+/* The first of the rows with the same ids, of each. */
+static int texts_find(int64_t *text, const uint64_t *hash, int64_t count)
 {
-	uint64_t *hash = mem_alloc((size_t)data->row_count, sizeof(*hash));
-	struct text_key *key = mem_alloc((size_t)data->row_count, sizeof(*key));
-	int rc = hash && key ? session_texts_hash(hash, data) : ERR_NOMEM;
+	struct text_key *key = mem_alloc((size_t)count, sizeof(*key));
 
-	for (int64_t row = 0; row < data->row_count && !rc; row++)
+	if (!key)
+		return ERR_NOMEM;
+	for (int64_t row = 0; row < count; row++)
 		key[row] = (struct text_key){hash[row], row};
-	if (!rc)
-		qsort(key, (size_t)data->row_count, sizeof(*key), by_hash);
-	for (int64_t i = 0; i < data->row_count && !rc; i++)
+	qsort(key, (size_t)count, sizeof(*key), by_hash);
+	for (int64_t i = 0; i < count; i++)
 		text[key[i].row] = i && key[i].hash == key[i - 1].hash ? text[key[i - 1].row] : key[i].row;
 	mem_free(key);
-	mem_free(hash);
-	return rc;
+	return 0;
 }
 
 /* Leaves out rows that were not evaluated. Of mixed sets several ranks may have a row: divides the sum. */
-static int64_t vectors_pack(float *vectors, int64_t *text, const struct scored *of, int64_t rows)
+static int64_t vectors_pack(float *vectors, uint64_t *hash, const struct scored *of, int64_t rows)
 {
 	int64_t kept = 0;
 
@@ -199,55 +263,85 @@ static int64_t vectors_pack(float *vectors, int64_t *text, const struct scored *
 			continue;
 		for (int64_t i = 0; i < of->stride; i++)
 			vectors[kept * of->stride + i] = from[i] / ranks;
-		text[kept++] = text[row];
+		hash[kept++] = hash[row];
 	}
 	return kept;
 }
 
-static int scores_find(struct scores *out, float *vectors, struct session *s, const struct session_rows *rows)
+/* Scores of `count` rows, with their hashes. */
+static int rows_score(struct scores *out, const struct objective_use *use, struct scored *of, float *vectors,
+        uint64_t *hash, int64_t count)
+{
+	int64_t *text = mem_alloc((size_t)count, sizeof(*text));
+	int rc = text ? 0 : ERR_NOMEM;
+
+	of->rows = vectors_pack(vectors, hash, of, count);
+	of->row = vectors;
+	of->text = text;
+	if (!rc && of->each > 1)
+		rc = texts_find(text, hash, of->rows);
+	if (!rc)
+		rc = use->type->scores_find(out, of, use->settings);
+	mem_free(text);
+	return rc;
+}
+
+static int scores_find(
+        struct evaluation *result, float *vectors, struct session *s, const struct session_rows *rows)
 {
 	const struct objective_use use = objective_of_config(s->config);
-	struct scored of = scored_of(s, rows);
-	int64_t count = rows->data->row_count, *text;
+	const struct dataset *d = rows->data;
+	struct scored all = scored_of(s, rows, 0);
+	uint64_t *hash;
 	int rc;
 
 	if (!vectors)
 		return 0;
-	rc = vectors_share(vectors, count * of.stride);
+	rc = vectors_share(vectors, d->row_count * all.stride);
 	if (rc)
 		return rc;
-	text = mem_alloc((size_t)count, sizeof(*text));
-	rc = text ? 0 : ERR_NOMEM;
-	if (!rc && of.each > 1)
-		rc = texts_find(text, rows->data);
-	if (!rc) {
-		of.rows = vectors_pack(vectors, text, &of, count);
-		of.row = vectors;
-		of.text = text;
-		rc = use.type->scores_find(out, &of, use.settings);
+	hash = mem_alloc((size_t)d->row_count, sizeof(*hash));
+	rc = hash ? 0 : ERR_NOMEM;
+	if (!rc && dataset_unit_count(d) < d->row_count)
+		rc = session_texts_hash(hash, d);
+	if (!rc && !result->set_count)
+		rc = rows_score(&result->scores, &use, &all, vectors, hash, d->row_count);
+	for (int i = 0; i < result->set_count && !rc; i++) {
+		struct scored of = scored_of(s, rows, i);
+		int64_t first = d->sets[i].first_row;
+
+		rc = rows_score(&result->sets[i].scores, use_of(s, rows, i), &of, vectors + first * of.stride,
+		        hash + first, d->sets[i].row_count);
 	}
-	mem_free(text);
+	mem_free(hash);
 	return world_agree(rc);
 }
 
-/* The built micro-batch of the rows. */
-static int micro_evaluate(struct session *s, const struct session_rows *rows, struct evaluation *result,
-        float *vectors, evaluate_row_fn *row_fn, void *context)
+/* The built micro-batch of a step of the rows. */
+static int micro_evaluate(struct session *s, const struct session_rows *rows, int64_t step,
+        struct evaluation *result, float *vectors, evaluate_row_fn *row_fn, void *context)
 {
 	const struct micro_batch *mb = rows->micro[0];
-	const struct objective_use use = objective_of_config(s->config);
+	const struct objective_use *own = session_rows_use(s, rows, step),
+	                           use = objective_of_config(s->config);
+	struct evaluated_set *set = &result->sets[sampler_step_set(&rows->source.sampler, step)];
 	struct host_batch batch;
 	const float *losses;
 	int rc;
 
 	host_batch_of(&batch, mb);
 	batch.tag = s->labels.tag;
+	batch.use = own;
 	rc = engine_eval(s->engine, &losses, &batch);
 	if (rc)
 		return rc;
 	if (vectors)
 		vectors_keep(vectors, s, mb);
-	use.type->sums_add(result->sums, use.settings, &batch, losses);
+	use.type->sums_add(result->sums, own ? own->settings : use.settings, &batch, losses);
+	if (own)
+		use.type->sums_add(set->sums, own->settings, &batch, losses);
+	set->units += own ? mb->row_count : 0;
+	result->units += mb->row_count;
 	result->targets += mb->target_count;
 	result->tokens += mb->token_count;
 	result->rows += mb->doc_count;
@@ -286,13 +380,13 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 	float *vectors;
 	int rc = world_agree(vectors_open(&vectors, s, rows));
 
-	*result = (struct evaluation){0};
+	sets_begin(result, s, rows);
 	work_begin("evaluating", micro_total(sampler));
 	for (int64_t step = 0; step < sampler->steps_per_epoch && !rc; step++)
 		for (int64_t m = 0; m < sampler_micro_count(sampler, step) && !rc; m++) {
 			rc = batch_build(mb, &rows->source, step, m);
 			if (!rc)
-				rc = micro_evaluate(s, rows, result, vectors, row_fn, context);
+				rc = micro_evaluate(s, rows, step, result, vectors, row_fn, context);
 			work_add(1);
 			if (!rc)
 				rc = stop_check(s);
@@ -305,7 +399,7 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 		objective_of_config(s->config).type->scores_of_sums(
 		        &result->scores, result->sums, s->labels.tag);
 	if (!rc)
-		rc = scores_find(&result->scores, vectors, s, rows);
+		rc = scores_find(result, vectors, s, rows);
 	mem_free(vectors);
 	return rc;
 }

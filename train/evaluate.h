@@ -10,11 +10,19 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from);
 /* Computes the loss over all of these rows, s->eval or a pass of s (with mixed sets over those of the first
  * epoch), summed in double, in order. Calls row_fn for each row if not NULL. Collective: each rank runs its
  * rows, and all get the sums. ERR_STOPPED: s->is_stopped saw a signal, on any rank. */
-struct evaluation {
+struct evaluated_set {
+	const char *name;                /* as in session.losses */
 	double sums[OBJECTIVE_SUMS_MAX]; /* the objective's; the first is of the loss */
-	int64_t targets, tokens, rows;   /* rows of the data: documents */
-	double seconds;
+	int64_t units;                   /* rows as they are drawn: of several texts, whole bins */
 	struct scores scores;
+};
+struct evaluation {
+	double sums[OBJECTIVE_SUMS_MAX];
+	int64_t targets, tokens, rows, units; /* rows of the data: documents */
+	double seconds;
+	struct scores scores; /* of all rows; none where sets stay apart */
+	int set_count;        /* of data sets that stay apart, each by itself; else 0 */
+	struct evaluated_set sets[DATA_SETS_MAX];
 };
 typedef int evaluate_row_fn(void *context, int64_t row, const float *losses, int64_t count);
 int evaluate(struct session *s, struct session_rows *rows, struct evaluation *result, evaluate_row_fn *row_fn,
@@ -23,10 +31,15 @@ int evaluate(struct session *s, struct session_rows *rows, struct evaluation *re
 /* Bytes of the vectors of all rows that evaluations of s->eval keep for scores; each rank has all. */
 int64_t evaluate_bytes(const struct session *s);
 
-/* What these rows' evaluations will measure over all of them, each NaN. ERR_NOMEM. */
-int evaluate_scores_names(struct scores *out, const struct session *s, const struct session_rows *rows);
+/* What these rows' evaluations will measure: names, with NaN. ERR_NOMEM. */
+int evaluate_names(struct evaluation *out, const struct session *s, const struct session_rows *rows);
 
-/* Text behind "loss 1.234": what the objective says, and the scores. */
-void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means);
+/* Text behind "loss 1.234": what the objective says, and the scores; then those of each set. */
+void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means,
+        const struct evaluation *e);
+
+/* Adds the numbers of each set: PREFIX, its name, "_loss" and so on. ERR_NOMEM. */
+int evaluate_sets_json(
+        json_t *row, const char *prefix, const struct objective *o, const struct evaluation *e);
 
 #endif

@@ -85,6 +85,7 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	for (int m = 0; m < micro_count && !rc; m++) {
 		host_batch_of(&micro[m], rows->micro[m]);
 		micro[m].share = share;
+		micro[m].use = session_rows_use(&t->session, rows, t->step);
 		micro[m].noise = rng_u64((uint64_t)t->config->seed, NOISE_STREAM, (uint64_t)t->step);
 	}
 	if (!rc)
@@ -161,6 +162,7 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	};
 	double waited = 0;
 
+	row.data_set = session_rows_set(&t->session, &t->session.train, t->step - 1);
 	row.loss = row.means.loss + t->session.model->config.balance * result->balance;
 	row.aux_loss = result->balance;
 	row.expert_load = result->expert_load;
@@ -204,12 +206,13 @@ static int rows_evaluate(struct trainer *t)
 		return t->evaluation_due ? 0 : rc;
 	row.epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step);
 	row.tokens = e.targets;
-	count = row.objective->is_mean_of_rows ? e.rows / dataset_unit_rows(t->session.eval.data) : e.targets;
+	count = row.objective->is_mean_of_rows ? e.units : e.targets;
 	row.means = objective_means_of(row.objective, e.sums, count, e.targets);
 	row.means.scores = e.scores;
 	row.loss = row.means.loss;
 	row.perplexity = exp(row.loss);
-	evaluate_say(&more, row.objective, &row.means);
+	row.sets = &e;
+	evaluate_say(&more, row.objective, &row.means, &e);
 	log_info("step %" PRId64 ": eval loss %.4f%s", t->step, row.loss, more.data ? more.data : "");
 	str_free(&more);
 	if (!world_self()->rank) {
@@ -486,8 +489,9 @@ int train_run(struct trainer *t)
 	}
 	if (!rc)
 		rc = skipped_end(t, &trend, result.nonfinite);
-	/* means of a few rows differ more than those of all their tokens */
-	if (!rc && (!objective_of(t)->is_mean_of_rows || trend.count >= TREND_LOSSES))
+	/* means of a few rows differ more than those of all their tokens, and several losses more still */
+	if (!rc && !t->session.train.turns &&
+	        (!objective_of(t)->is_mean_of_rows || trend.count >= TREND_LOSSES))
 		diverged_warn(&trend);
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
 		rc = evaluate_and_look(t);

@@ -1,5 +1,6 @@
 /* Writes metrics.jsonl. */
 #include "train/metrics.h"
+#include "train/evaluate.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -215,11 +216,10 @@ static json_t *wait_object(const struct metrics_step *s)
 	        json_finite(s->wait_ms[QUEUE_CPU]), "disk", json_finite(s->disk_wait_ms));
 }
 
-/* Adds the objective's metrics under their names behind `prefix`. ERR_NOMEM. */
-static int means_add(
+int metrics_means_add(
         json_t *row, const char *prefix, const struct objective *o, const struct objective_means *means)
 {
-	char name[64];
+	char name[160];
 
 	for (int i = 0; o && i < OBJECTIVE_METRICS_MAX && o->metrics[i]; i++) {
 		snprintf(name, sizeof(name), "%s%s", prefix, o->metrics[i]);
@@ -297,6 +297,10 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 	        "device_peak_bytes", (json_int_t)s->device_peak_bytes, "skipped", s->skipped, "wait_ms",
 	        wait_object(s));
 
+	if (row && s->data_set && json_object_set_new(row, "data_set", json_of_text(s->data_set))) {
+		json_decref(row);
+		row = NULL;
+	}
 	if (row && (s->sent_node_bytes || s->sent_network_bytes) &&
 	        (json_object_set_new(row, "sent_node_bytes", json_integer(s->sent_node_bytes)) ||
 	                json_object_set_new(
@@ -304,7 +308,8 @@ void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 		json_decref(row);
 		row = NULL;
 	}
-	if (row && (means_add(row, "", s->objective, &s->means) || experts_add(row, s) || gpu_add(row, s))) {
+	if (row && (metrics_means_add(row, "", s->objective, &s->means) || experts_add(row, s) ||
+	                   gpu_add(row, s))) {
 		json_decref(row);
 		row = NULL;
 	}
@@ -318,7 +323,8 @@ json_t *metrics_eval_row(const struct metrics_eval *e)
 	        json_finite(e->epoch), "eval_loss", json_finite(e->loss), "eval_perplexity",
 	        has_perplexity ? json_finite(e->perplexity) : NULL, "eval_tokens", (json_int_t)e->tokens);
 
-	if (row && means_add(row, "eval_", e->objective, &e->means)) {
+	if (row && (metrics_means_add(row, "eval_", e->objective, &e->means) ||
+	                   (e->sets && evaluate_sets_json(row, "eval_", e->objective, e->sets)))) {
 		json_decref(row);
 		row = NULL;
 	}

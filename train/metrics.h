@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct metrics;
+struct evaluation; /* train/evaluate.h */
 
 struct metrics_step {
 	int64_t step;
@@ -32,6 +33,7 @@ struct metrics_step {
 	        [QUEUE_COUNT]; /* time that compute waited for each queue; [QUEUE_COMPUTE] is not written */
 	const struct objective *objective; /* its metrics are written; NULL: none */
 	struct objective_means means;
+	const char *data_set; /* whose rows the step has; NULL: those of all, not written */
 	/* Of a model with experts: the loss of even use without its coefficient, and struct engine_result's
 	 * numbers; 0: not written. */
 	double aux_loss, expert_load, experts_used;
@@ -48,6 +50,7 @@ struct metrics_eval {
 	const struct objective
 	        *objective; /* its metrics are written; without an entropy no perplexity; NULL: none */
 	struct objective_means means;
+	const struct evaluation *sets; /* numbers of each of its data sets are written too; NULL: none */
 };
 
 /* Opens `path` to append. First removes rows after after_step and torn lines; all rows if after_step is below
@@ -57,6 +60,10 @@ int metrics_open(struct metrics **m, const char *path, int64_t after_step);
  * warning reports the failure, and one line reports when writing works again. */
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
+
+/* Adds the objective's numbers under their names behind `prefix`. ERR_NOMEM. */
+int metrics_means_add(
+        json_t *row, const char *prefix, const struct objective *o, const struct objective_means *means);
 
 /* Appends what slowed the GPU: "power limit, heat"; nothing if nothing did. */
 void metrics_slowed(struct str *out, const struct device_condition *condition);

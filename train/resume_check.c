@@ -93,7 +93,8 @@ static const char embedders[] = "embedders and classifiers"; /* a group of keys 
 /* Keys that make the rows or their order; paths are left out, as the same file may have another one. */
 static int makes_rows(const struct config_key *key)
 {
-	if (config_name_in(key->name, "seed batch_sampler query_prompt document_prompt"))
+	if (config_name_in(key->name,
+	            "seed batch_sampler multi_dataset_batch_sampler data_keys query_prompt document_prompt"))
 		return 1;
 	if (key->verbs >> VERB_TRAIN & 1 && !strcmp(key->group, embedders) &&
 	        !strncmp(key->name, "field_", 6))

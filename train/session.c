@@ -19,6 +19,7 @@
 #include "checkpoint/fresh_weights.h"
 #include "comm/world.h"
 #include "data/batches.h"
+#include "data/turns.h"
 #include "host/pool.h"
 #include "host/topology.h"
 #include "model/families/open.h"
@@ -64,8 +65,9 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	int rc;
 
 	s->config = c;
-	if (!ranks_reads_files(c, world_self()))
-		return 0; /* ranks_share_model does it */
+	rc = data_losses_open(&s->losses, c);
+	if (rc || !ranks_reads_files(c, world_self()))
+		return rc; /* ranks_share_model does the rest */
 	s->model_dir = model_dir_of(c->model);
 	if (!s->model_dir)
 		return ERR_NOMEM;
@@ -241,7 +243,13 @@ static int rows_hash(struct session_rows *rows)
 
 		hash = XXH3_64bits_withSeed(set, sizeof(set), hash);
 	}
-	if (rows->batches)
+	for (int i = 0; i < rows->data->set_count && rows->turns; i++) {
+		const int64_t set[] = {rows->data->sets[i].first_row, rows->data->sets[i].row_count,
+		        turns_set_steps(rows->turns, i), turns_per_epoch(rows->turns)};
+
+		hash = XXH3_64bits_withSeed(set, sizeof(set), hash);
+	}
+	if (rows->batches || rows->set_batches[0])
 		hash = XXH3_64bits_withSeed("no_duplicates", strlen("no_duplicates"), hash);
 	rows->hash = XXH3_64bits_withSeed(order, sizeof(order), hash);
 	return rc;
@@ -277,8 +285,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	        .rank = world_self()->rank,
 	};
 	rc = sampler_init(&r->source.sampler);
-	if (!rc && r == &s->train && c->batch_sampler == CONFIG_BATCH_SAMPLER_NO_DUPLICATES)
-		rc = session_rows_group(r, c);
+	if (!rc)
+		rc = session_rows_steps(r, s);
 	if (!rc)
 		rc = sampler_run_steps(&r->step_count, &r->source.sampler, epochs, max_steps);
 	if (!rc)
@@ -305,41 +313,6 @@ static void untrained_report(const struct session_rows *r, const struct config *
 		log_warn("%s: %" PRId64 " of %" PRId64
 		         " steps have only rows without a token to train on; they are skipped",
 		        c->data, count, r->step_count);
-}
-
-/* Warns of steps of one row whose loss compares rows, and finds no other text to compare. */
-static void lone_rows_report(const struct session_rows *r, const struct config *c)
-{
-	const struct sampler *s = &r->source.sampler;
-	int64_t lone = 0;
-
-	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
-	        dataset_unit_rows(r->data) > 2)
-		return;
-	for (int64_t step = 0; r->batches && step < s->steps_per_epoch; step++)
-		lone += sampler_step_rows(s, step) == 1;
-	if (lone && s->step_rows > 1)
-		log_warn("batch_sampler=no_duplicates: %" PRId64 " of %" PRId64
-		         " steps of an epoch have one row: their loss is 0 and nothing is learned there; "
-		         "remove rows with equal texts",
-		        lone, s->steps_per_epoch);
-	if (s->step_rows > 1)
-		return;
-	log_warn("%s=%s compares the rows of a step, and each step has one: the loss is 0 and nothing is "
-	         "learned; set gradient_accumulation_steps=16 or more",
-	        config_where(c, "embedding_loss"), config_said(c, "embedding_loss"));
-}
-
-/* The same of micro-batches of an evaluation, which compares no further. */
-static void lone_evaluated_report(const struct session_rows *r, const struct config *c)
-{
-	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
-	        c->per_device_eval_batch_size > 1 || dataset_unit_rows(r->data) != 2)
-		return;
-	log_warn("%s=%s compares the rows of a micro-batch, and a micro-batch of the evaluation has one row, "
-	         "so "
-	         "its loss is 0; set per_device_eval_batch_size=16 or more",
-	        config_where(c, "embedding_loss"), config_said(c, "embedding_loss"));
 }
 
 /* Refuses a split that leaves one side without a target. */
@@ -418,10 +391,8 @@ int session_open_rows(struct session *s)
 		        c->gradient_accumulation_steps,
 		        c->shuffle ? SAMPLER_ORDER_SHUFFLE : SAMPLER_ORDER_FILE, c->num_train_epochs,
 		        c->max_steps);
-	if (!rc && trains) {
+	if (!rc && trains)
 		untrained_report(&s->train, c);
-		lone_rows_report(&s->train, c);
-	}
 	if (!rc && trains && objective_of_config(c).type->reads_values)
 		rc = references_make(s);
 	if (!rc && s->pass.data)
@@ -435,8 +406,8 @@ int session_open_rows(struct session *s)
 		rc = rows_prepare(
 		        &s->eval_pass, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
 	}
-	if (!rc && s->eval.data && c->verb != VERB_EMBED)
-		lone_evaluated_report(&s->eval, c);
+	if (!rc)
+		session_warn_lone(s);
 	return rc;
 }
 
@@ -548,7 +519,10 @@ static void rows_close(struct session_rows *r)
 		micro_batch_free(r->micro[m]);
 	mem_free(r->micro);
 	packing_free(r->packing);
+	turns_close(r->turns);
 	batches_close(r->batches);
+	for (int i = 0; i < DATA_SETS_MAX; i++)
+		batches_close(r->set_batches[i]);
 	mem_free(r->reference);
 	dataset_close(r->data);
 }
@@ -568,6 +542,7 @@ void session_close(struct session *s)
 	hf_chat_free(&s->chat);
 	side_files_free(&s->side);
 	sentence_dir_free(&s->sentence);
+	data_losses_free(&s->losses);
 	hf_import_close(s->values);
 	labels_free(&s->labels);
 	hf_import_close(s->import);

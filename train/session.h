@@ -20,6 +20,7 @@
 #include "placement/choice.h"
 #include "placement/device_memory.h"
 #include "placement/machine.h"
+#include "train/inputs/data_losses.h"
 #include "train/inputs/labels.h"
 #include "train/ranks/ranks_compare.h"
 
@@ -36,6 +37,9 @@ struct session_rows {
 	int64_t step_count; /* of the run, or of one pass */
 	int micro_count;
 	struct batches *batches; /* of batch_sampler=no_duplicates; NULL: by their places */
+	struct turns *turns;     /* of data sets that stay apart; NULL: there is one order of rows */
+	struct batches *set_batches[DATA_SETS_MAX]; /* as `batches`, of each such set */
+	int loss_of[DATA_SETS_MAX];                 /* the number in session.losses of each such set */
 	double *reference; /* [data->row_count] where the objective reads one: log probabilities (train/reference.h) */
 };
 
@@ -67,6 +71,7 @@ struct session {
 	int keeps_base;              /* 1: checkpoints have the frozen weights, as the one that was resumed */
 	struct labels labels;        /* with `objective`; else empty */
 	struct sentence_dir sentence; /* of an embedder; empty without embedding_loss */
+	struct data_losses losses;    /* of data sets that stay apart; else empty */
 	struct hf_chat chat;          /* of the training chats; copied into the result */
 	struct side_files side;       /* files of checkpoints and result beside the weights; rank 0 */
 	struct reference_facts reference;
@@ -114,8 +119,18 @@ int session_open_rows(struct session *s);
 /* A number for the tokens of each row of the data. */
 int session_texts_hash(uint64_t *text, const struct dataset *d);
 
-/* Groups the rows of training into steps without duplicates; the sampler is ready but for it. */
-int session_rows_group(struct session_rows *r, const struct config *c);
+/* Makes steps of the rows' sampler, which is ready but for it: without duplicates, of one data set each. */
+int session_rows_steps(struct session_rows *r, const struct session *s);
+
+/* The settings of the objective in a step of these rows; NULL: those of the run. */
+const struct objective_use *session_rows_use(
+        const struct session *s, const struct session_rows *r, int64_t step);
+
+/* The name of the data set whose rows a step has; NULL: those of all. */
+const char *session_rows_set(const struct session *s, const struct session_rows *r, int64_t step);
+
+/* Warns of steps whose loss compares rows, and finds no others; the same of an evaluation's micro-batches. */
+void session_warn_lone(const struct session *s);
 
 /* Reads one data set, which takes several ranks; mends damaged files of rows later. */
 int session_read_rows(struct session *s, struct dataset **data, const char *path);

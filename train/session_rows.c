@@ -11,8 +11,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "comm/world.h"
 #include "data/batches.h"
+#include "data/turns.h"
 #include "placement/options.h"
 #include "placement/ranks.h"
 
@@ -27,6 +29,7 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	const struct config *c = s->config;
 	struct chat_template *chat_template = NULL;
 	struct data_cache cache = {0};
+	struct dataset_own own[DATA_SETS_MAX];
 	struct dataset_options o;
 	struct err why = {0};
 	int is_copied = c->data_format == DATASET_FORMAT_TOKENS &&
@@ -46,10 +49,12 @@ static int read_own(struct session *s, struct dataset **data, const char *path, 
 	o.labels = s->labels.of;
 	if (c->embedding_loss)
 		sentence_rows(&o, &s->sentence, c);
+	rc = data_losses_rows(&o, own, &s->losses, c, &s->sentence);
 	o.no_tokenizer = &why;
 	o.refused = s->model->replaced;
 	o.refused_count = TEXT_PART_REPLACED;
-	rc = data_cache_set(&cache, &o, c, s->model_dir, s->model->parameter_count);
+	if (!rc)
+		rc = data_cache_set(&cache, &o, c, s->model_dir, s->model->parameter_count);
 	if (place == ROWS_IN_FILES)
 		o.memory_bytes = 1;
 	if (!rc)
@@ -139,28 +144,171 @@ int session_texts_hash(uint64_t *text, const struct dataset *d)
 	return rc;
 }
 
-int session_rows_group(struct session_rows *r, const struct config *c)
+static int batches_make(struct batches **b, struct sampler *s, const struct session_rows *r, int set)
 {
+	const struct dataset_set *of = &r->data->sets[set];
+	int64_t first = r->data->is_apart ? of->first_row : 0;
 	uint64_t *text = mem_alloc((size_t)r->data->row_count, sizeof(*text));
+	int rc = text ? session_texts_hash(text, r->data) : ERR_NOMEM;
+
+	if (!rc)
+		rc = batches_open(b, s, text + first, dataset_set_unit_rows(r->data, set));
+	if (!rc)
+		sampler_use(s, batches_steps(*b));
+	mem_free(text);
+	return rc;
+}
+
+/* Groups all rows into steps without duplicates. */
+static int rows_group(struct session_rows *r, const struct config *c)
+{
 	struct sampler *s = &r->source.sampler;
 	int64_t wanted = s->steps_per_epoch;
-	int rc = text ? 0 : ERR_NOMEM;
+	int rc;
 
 	if (r->mix.set_count)
-		rc = err_set(ERR_UNSUPPORTED,
+		return err_set(ERR_UNSUPPORTED,
 		        "%s=no_duplicates does not work with weights of data sets yet; leave the weights out "
 		        "of data",
 		        config_where(c, "batch_sampler"));
-	if (!rc)
-		rc = session_texts_hash(text, r->data);
-	if (!rc)
-		rc = batches_open(&r->batches, s, text, dataset_unit_rows(r->data));
-	if (!rc)
-		sampler_use(s, r->batches);
+	rc = batches_make(&r->batches, s, r, 0);
 	if (!rc && s->steps_per_epoch > wanted)
 		log_warn("%s=no_duplicates: an epoch has %" PRId64 " steps, not %" PRId64
 		         ": texts that occur often leave some steps short",
 		        config_where(c, "batch_sampler"), s->steps_per_epoch, wanted);
-	mem_free(text);
 	return rc;
+}
+
+/* ---- steps of one data set each ---- */
+
+static int is_grouped(const struct session_rows *r, const struct session *s)
+{
+	return r == &s->train && s->config->batch_sampler == CONFIG_BATCH_SAMPLER_NO_DUPLICATES;
+}
+
+/* The sampler of a set: that of all rows, with fewer of them. */
+static int set_make(
+        struct turns_set *to, struct session_rows *r, const struct session *s, int set, int64_t first)
+{
+	const struct config *c = s->config;
+	int64_t units = dataset_set_unit_count(r->data, set);
+	int rc;
+
+	*to = (struct turns_set){r->source.sampler, first};
+	to->sampler.row_count = units;
+	to->sampler.stream = PERMUTATION_STREAM_APART(set);
+	if (r == &s->train && units < to->sampler.step_rows)
+		return err_set(ERR_INPUT,
+		        "%s: the data set has %" PRId64 " row%s, too few for a step of %" PRId64
+		        ", which has rows of one data set; lower per_device_train_batch_size or "
+		        "gradient_accumulation_steps%s",
+		        r->data->sets[set].name, units, plural_s(units), to->sampler.step_rows,
+		        c->eval_split > 0 ? ", or eval_split" : "");
+	rc = units ? sampler_init(&to->sampler)
+	           : err_set(ERR_INPUT, "%s: none of its rows are left", r->data->sets[set].name);
+	return !rc && is_grouped(r, s) ? batches_make(&r->set_batches[set], &to->sampler, r, set) : rc;
+}
+
+static int turns_make(struct session_rows *r, const struct session *s)
+{
+	const struct config *c = s->config;
+	enum turns_order order =
+	        r != &s->train ? TURNS_FILE
+	        : c->multi_dataset_batch_sampler == CONFIG_MULTI_DATASET_BATCH_SAMPLER_ROUND_ROBIN
+	                ? TURNS_ROUND_ROBIN
+	                : TURNS_PROPORTIONAL;
+	struct turns_set *sets = mem_alloc((size_t)r->data->set_count, sizeof(*sets));
+	const char *path = r == &s->eval && s->train.data && c->eval_data ? c->eval_data : c->data;
+	int64_t first = 0;
+	int rc = sets ? data_losses_of(r->loss_of, &s->losses, c, path) : ERR_NOMEM;
+
+	for (int i = 0; i < r->data->set_count && !rc; i++) {
+		rc = set_make(&sets[i], r, s, i, first);
+		first += dataset_set_unit_count(r->data, i);
+	}
+	if (!rc)
+		rc = turns_open(&r->turns, sets, r->data->set_count, order, (uint64_t)c->seed);
+	if (!rc)
+		sampler_use(&r->source.sampler, turns_steps(r->turns));
+	mem_free(sets);
+	return rc;
+}
+
+int session_rows_steps(struct session_rows *r, const struct session *s)
+{
+	return r->data->is_apart ? turns_make(r, s) : is_grouped(r, s) ? rows_group(r, s->config) : 0;
+}
+
+/* What the rows of a step are trained for, where sets stay apart. */
+static const struct data_loss *loss_of(const struct session *s, const struct session_rows *r, int64_t step)
+{
+	return r->turns ? &s->losses.sets[r->loss_of[sampler_step_set(&r->source.sampler, step)]] : NULL;
+}
+
+const struct objective_use *session_rows_use(
+        const struct session *s, const struct session_rows *r, int64_t step)
+{
+	const struct data_loss *loss = loss_of(s, r, step);
+
+	return loss ? &loss->use : NULL;
+}
+
+const char *session_rows_set(const struct session *s, const struct session_rows *r, int64_t step)
+{
+	const struct data_loss *loss = loss_of(s, r, step);
+
+	return loss ? loss->name : NULL;
+}
+
+/* ---- losses without effect ---- */
+
+/* Warns of steps of one row whose loss compares rows, and finds no other text to compare. */
+static void lone_rows_report(const struct session_rows *r, const struct config *c, int set)
+{
+	const struct sampler *s = &r->source.sampler;
+	int64_t lone = 0;
+
+	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
+	        dataset_set_unit_rows(r->data, set) > 2)
+		return;
+	for (int64_t step = 0; r->batches && step < s->steps_per_epoch; step++)
+		lone += sampler_step_rows(s, step) == 1;
+	if (lone && s->step_rows > 1)
+		log_warn("batch_sampler=no_duplicates: %" PRId64 " of %" PRId64
+		         " steps of an epoch have one row: their loss is 0 and nothing is learned there; "
+		         "remove rows with equal texts",
+		        lone, s->steps_per_epoch);
+	if (s->step_rows > 1)
+		return;
+	log_warn("%s=%s compares the rows of a step, and each step has one: the loss is 0 and nothing is "
+	         "learned; set gradient_accumulation_steps=16 or more",
+	        config_where(c, "embedding_loss"), config_said(c, "embedding_loss"));
+}
+
+/* The same of micro-batches of an evaluation, which compares no further. */
+static void lone_evaluated_report(const struct session_rows *r, const struct config *c, int set)
+{
+	if (!contrast_facts((enum contrast_kind)c->embedding_loss).compares_rows ||
+	        c->per_device_eval_batch_size > 1 || dataset_set_unit_rows(r->data, set) != 2)
+		return;
+	log_warn("%s=%s compares the rows of a micro-batch, and a micro-batch of the evaluation has one row, "
+	         "so "
+	         "its loss is 0; set per_device_eval_batch_size=16 or more",
+	        config_where(c, "embedding_loss"), config_said(c, "embedding_loss"));
+}
+
+/* The configuration that a set of the rows is trained by. */
+static const struct config *config_of(const struct session *s, const struct session_rows *r, int set)
+{
+	return r->turns ? s->losses.sets[r->loss_of[set]].config : s->config;
+}
+
+void session_warn_lone(const struct session *s)
+{
+	int embeds = s->config->verb == VERB_EMBED;
+
+	for (int i = 0; s->train.data && i < (s->train.turns ? s->train.data->set_count : 1); i++)
+		lone_rows_report(&s->train, config_of(s, &s->train, i), i);
+	for (int i = 0; s->eval.data && !embeds && i < (s->eval.turns ? s->eval.data->set_count : 1); i++)
+		lone_evaluated_report(&s->eval, config_of(s, &s->eval, i), i);
 }

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/str.h"
 #include "data/rows/dataset_build.h"
 #include "data/source/records.h"
@@ -223,6 +224,16 @@ static void name_set(struct dataset_set *set, const char *path)
 		snprintf(set->name, sizeof(set->name), "...%s", path + len - room + 3);
 }
 
+/* Begins a set that has texts and columns of its own. */
+static void own_begin(struct dataset_builder *b, const struct dataset_own *own)
+{
+	b->texts = &own->texts;
+	b->names = &own->names;
+	b->d->texts = 0;
+	b->d->is_apart = 1;
+	b->seen = 0;
+}
+
 static int read_set(struct dataset_builder *b, const struct data_set *from)
 {
 	const struct dataset_options *o = b->options;
@@ -239,6 +250,8 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 	set->weight = from->weight;
 	set->first_row = d->row_count;
 	d->format = o->format;
+	if (o->own)
+		own_begin(b, &o->own[set - d->sets]);
 	b->path = b->where = from->path;
 	b->records_before = d->counts.records;
 	b->first_columns[0] = 0;
@@ -252,7 +265,10 @@ static int read_set(struct dataset_builder *b, const struct data_set *from)
 	if (rc == 0 && o->pairs == DATASET_JUDGED_ONLY)
 		rc = row_judged_flush(b);
 	row_columns_end(b);
+	if (rc == 0 && o->own)
+		rc = dataset_builder_check_seen(b);
 	set->format = d->format;
+	set->texts = d->texts;
 	d->is_judged = o->pairs == DATASET_JUDGED_ONLY;
 	d->is_paired = d->format == DATASET_FORMAT_PREFERENCE;
 	if (rc == 0 && d->is_paired != (d->sets[0].format == DATASET_FORMAT_PREFERENCE))
@@ -282,6 +298,21 @@ static int add_file(struct str *text, int *is_pipe, int64_t *all_bytes, const ch
 	return 0;
 }
 
+static void recipe_add_own(struct str *text, const struct dataset_texts *texts, const struct row_names *names)
+{
+	str_printf(text, "texts %d %d %d\n%s\n%s\n", texts->least,
+	        texts->needs_score + 2 * texts->scores_negatives + 4 * texts->scores_sides +
+	                8 * texts->is_alone + 16 * texts->has_vectors,
+	        texts->may_lack_score, texts->prompt[0] ? texts->prompt[0] : "",
+	        texts->prompt[1] ? texts->prompt[1] : "");
+	for (int i = 0; i < ROW_FIELD_COUNT; i++)
+		str_printf(text, "%s=%s\n", row_field_key((enum row_field)i),
+		        names->fields[i] ? names->fields[i] : "");
+	for (int i = 0; i < ROW_ROLE_COUNT; i++)
+		str_printf(text, "%s=%s\n", row_role_name((enum row_role)i),
+		        names->roles[i] ? names->roles[i] : "");
+}
+
 /* The recipe of the rows: the input files with their size and time, and every option. b->recipe stays NULL if
  * one input is a pipe, or if no cache is wanted. */
 static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
@@ -305,17 +336,9 @@ static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 		str_printf(&text, "judged %" PRId64 "\n", o->judged_group);
 	for (int64_t i = 0; i < o->labels.count && o->labels.names; i++)
 		str_printf(&text, "%s\n", o->labels.names[i] ? o->labels.names[i] : "");
-	str_printf(&text, "texts %d %d %d\n%s\n%s\n", o->texts.least,
-	        o->texts.needs_score + 2 * o->texts.scores_negatives + 4 * o->texts.scores_sides +
-	                8 * o->texts.is_alone + 16 * o->texts.has_vectors,
-	        o->texts.may_lack_score, o->texts.prompt[0] ? o->texts.prompt[0] : "",
-	        o->texts.prompt[1] ? o->texts.prompt[1] : "");
-	for (int i = 0; i < ROW_FIELD_COUNT; i++)
-		str_printf(&text, "%s=%s\n", row_field_key((enum row_field)i),
-		        o->names.fields[i] ? o->names.fields[i] : "");
-	for (int i = 0; i < ROW_ROLE_COUNT; i++)
-		str_printf(&text, "%s=%s\n", row_role_name((enum row_role)i),
-		        o->names.roles[i] ? o->names.roles[i] : "");
+	recipe_add_own(&text, &o->texts, &o->names);
+	for (int i = 0; o->own && i < o->own_count; i++)
+		recipe_add_own(&text, &o->own[i].texts, &o->own[i].names);
 	rc = 0;
 	for (int i = 0; rc == 0 && i < sets->count; i++) {
 		struct files files = {0};
@@ -339,6 +362,9 @@ static int read_sets(struct dataset_builder *b, const struct data_sets *sets)
 	int rc = 0;
 
 	b->set_count = sets->count;
+	if (b->options->own && b->options->own_count != sets->count)
+		return err_set(ERR_INPUT, "%s: there are %d data sets and settings for %d", b->options->path,
+		        sets->count, b->options->own_count);
 	for (int i = 0; rc == 0 && i < sets->count; i++)
 		rc = read_set(b, &sets->sets[i]);
 	if (rc || b->is_made)
@@ -348,6 +374,7 @@ static int read_sets(struct dataset_builder *b, const struct data_sets *sets)
 		rc = check_result(b);
 	if (rc == 0) {
 		b->d->format = b->d->sets[0].format;
+		b->d->texts = b->d->sets[0].texts;
 		b->d->is_weighted = sets->is_weighted;
 		rc = dataset_builder_end(b);
 	}
@@ -383,12 +410,15 @@ int dataset_open(struct dataset **out, const struct dataset_options *options)
 	if (rc < 0)
 		return rc;
 	b.names = &options->names;
+	b.texts = &options->texts;
 	b.vocab_count = options->vocab_count;
 	if (b.vocab_count == 0 && options->tokenizer)
 		b.vocab_count = tokenizer_vocab_count(options->tokenizer);
 	rc = dataset_builder_begin(&b);
 	if (!rc && options->pairs == DATASET_HIDDEN_ONLY)
 		rc = row_hidden_begin(&b);
+	for (int i = 0; rc == 0 && options->own && i < options->own_count; i++)
+		b.d->vector_count = max_i64(b.d->vector_count, options->own[i].texts.vector_count);
 	if (rc == 0)
 		rc = data_sets_parse(&sets, options->path);
 	if (rc == 0)

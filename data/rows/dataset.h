@@ -100,6 +100,12 @@ struct dataset_labels {
 	int is_share;             /* from 0 to 1 */
 };
 
+/* What a data set has of its own. */
+struct dataset_own {
+	struct dataset_texts texts;
+	struct row_names names;
+};
+
 struct dataset_options {
 	const char *path;  /* one or several sets: data/source/sets.h */
 	const char *split; /* of a folder, maybe with a part: data/source/split_part.h; NULL = train */
@@ -111,6 +117,8 @@ struct dataset_options {
 	struct dataset_labels labels;      /* with DATASET_LABELS_ONLY */
 	int64_t judged_group;              /* with DATASET_JUDGED_ONLY: rows that exchange answers */
 	struct row_names names;            /* of columns and roles if not the usual ones */
+	const struct dataset_own *own;     /* of each set, instead of texts and names; NULL: one for all */
+	int own_count;                     /* of sets; another number of them is an error */
 	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
 	const struct err *no_tokenizer;    /* the reason; NULL: not searched */
 	int64_t vocab_count;               /* ids and labels must be below; 0 = the tokenizer's */
@@ -138,6 +146,7 @@ struct dataset_set {
 	double weight;                     /* 0 = none */
 	enum dataset_format format;
 	int64_t first_row, row_count;
+	int64_t texts; /* as in struct dataset */
 };
 
 struct dataset_counts {
@@ -166,10 +175,11 @@ struct dataset_counts {
 
 struct dataset {
 	enum dataset_format format; /* the format of the first set */
-	int64_t texts;              /* of a record, each a row; 0: records are no lists of texts */
-	int64_t vector_count;       /* numbers of a teacher's vector that each row has; 0: none has one */
-	int is_paired;              /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
-	int has_words;              /* of these: labels say where words begin (DATASET_GOES_ON) */
+	int64_t texts;        /* of a record of the first set, each a row; 0: records are no lists of texts */
+	int is_apart;         /* 1: sets have texts of their own, and no step has rows of two */
+	int64_t vector_count; /* numbers of a teacher's vector that each row has; 0: none has one */
+	int is_paired;        /* rows 2i and 2i + 1 are the chosen and the rejected one of a pair */
+	int has_words;        /* of these: labels say where words begin (DATASET_GOES_ON) */
 	int32_t mask_id, mask_pad_id,
 	        hidden_ids; /* with DATASET_HIDDEN_ONLY: the mask, padding or -1, one past the last id */
 	int is_judged;      /* row 2i is a prompt with its answer, 2i + 1 the same with another's */
@@ -190,10 +200,11 @@ struct dataset {
 int dataset_open(struct dataset **d, const struct dataset_options *options);
 void dataset_close(struct dataset *d);
 
-/* What stays together: a pair of rows, or a row; and its word for messages. */
-static inline int64_t dataset_unit_rows(const struct dataset *d)
+/* What stays together: a pair of rows, the texts of a record, or a row. How many rows that are in a set; and
+ * its word for messages. */
+static inline int64_t dataset_set_unit_rows(const struct dataset *d, int set)
 {
-	return d->is_paired || d->is_judged ? 2 : d->texts ? d->texts : 1;
+	return d->is_paired || d->is_judged ? 2 : d->sets[set].texts ? d->sets[set].texts : 1;
 }
 
 static inline const char *dataset_unit(const struct dataset *d)
@@ -201,9 +212,28 @@ static inline const char *dataset_unit(const struct dataset *d)
 	return d->is_paired ? "pair" : "row"; /* of texts: a row of them */
 }
 
+static inline int64_t dataset_set_unit_count(const struct dataset *d, int set)
+{
+	return d->sets[set].row_count / dataset_set_unit_rows(d, set);
+}
+
 static inline int64_t dataset_unit_count(const struct dataset *d)
 {
-	return d->row_count / dataset_unit_rows(d);
+	int64_t count = 0;
+
+	for (int i = 0; i < d->set_count; i++)
+		count += dataset_set_unit_count(d, i);
+	return count;
+}
+
+/* The set of a row. */
+static inline int dataset_set_of(const struct dataset *d, int64_t row)
+{
+	int set = 0;
+
+	while (set + 1 < d->set_count && row >= d->sets[set + 1].first_row)
+		set++;
+	return set;
 }
 
 static inline int64_t dataset_row_tokens(const struct dataset *d, int64_t row)

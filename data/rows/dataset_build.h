@@ -20,7 +20,8 @@ struct dataset_builder {
 	const float *vector; /* [d->vector_count] of the next row */
 	struct dataset *d;
 	const struct dataset_options *options;
-	const struct row_names *names;
+	const struct row_names *names;     /* of the set being read, */
+	const struct dataset_texts *texts; /* as these */
 	int is_other_role_told;
 	int is_nulls_told;
 	const char *path; /* of the set being read */

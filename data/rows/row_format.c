@@ -175,7 +175,7 @@ int dataset_builder_check_pairs(const struct dataset_builder *b)
 	if (!is_texts && b->options->pairs == DATASET_TEXTS_ONLY)
 		return err_set(ERR_INPUT,
 		        "%s: rows of the format %s; %s needs rows of texts; leave data_format out", b->where,
-		        dataset_format_name(b->d->format), b->options->texts.wanted_by);
+		        dataset_format_name(b->d->format), b->texts->wanted_by);
 	if (!is_labels && b->options->pairs == DATASET_LABELS_ONLY)
 		return err_set(ERR_INPUT,
 		        "%s: rows of the format %s; a classifier needs a text and a label; leave data_format "
@@ -231,14 +231,13 @@ int dataset_builder_missing(const struct dataset_builder *b, const json_t *recor
 {
 	const char *list = row_field_names(b->names, field), *key = row_field_key(field);
 	char columns[ROW_COLUMNS_BYTES];
+	int is_shared = b->set_count > 1 && !b->options->own;
 
 	row_columns(columns, record);
 	if (b->names->fields[field])
 		return err_set(ERR_INPUT, "%s: no column \"%s\" (set by %s); the row has %s%s%s%s", b->where,
-		        list, key, columns,
-		        b->set_count > 1 ? "; columns hold for all data sets, so set " : "",
-		        b->set_count > 1 ? key : "",
-		        b->set_count > 1 ? " to the names of each, separated by commas" : "");
+		        list, key, columns, is_shared ? "; columns hold for all data sets, so set " : "",
+		        is_shared ? key : "", is_shared ? " to the names of each, separated by commas" : "");
 	if (b->options->pairs == DATASET_TEXTS_ONLY || b->options->pairs == DATASET_LABELS_ONLY)
 		return err_set(ERR_INPUT,
 		        "%s: \"%.*s\" is missing; the row has %s; set %s to the column that holds it",

@@ -75,14 +75,14 @@ static int texts_find(struct texts_record *r, struct dataset_builder *b, const j
 	const json_t *value;
 	int rc = 0;
 
-	if (b->options->texts.is_alone)
+	if (b->texts->is_alone)
 		return only_find(r, b, record);
 	r->score = row_field(b->names, record, ROW_FIELD_SCORE, &r->score_key);
 	if (named[ROW_FIELD_SCORE] && !r->score)
 		return dataset_builder_missing(b, record, ROW_FIELD_SCORE);
 	if (named[ROW_FIELD_ANCHOR] || named[ROW_FIELD_POSITIVE] || named[ROW_FIELD_NEGATIVE]) {
 		rc = take_field(r, b, record, ROW_FIELD_ANCHOR);
-		if (!rc && (named[ROW_FIELD_POSITIVE] || b->options->texts.least > 1))
+		if (!rc && (named[ROW_FIELD_POSITIVE] || b->texts->least > 1))
 			rc = take_field(r, b, record, ROW_FIELD_POSITIVE);
 		if (!rc && named[ROW_FIELD_NEGATIVE])
 			rc = take_field(r, b, record, ROW_FIELD_NEGATIVE);
@@ -101,17 +101,17 @@ static int texts_check(const struct texts_record *r, struct dataset_builder *b, 
 	char columns[ROW_COLUMNS_BYTES];
 
 	row_columns(columns, record);
-	if (r->count < b->options->texts.least && b->options->texts.least == 1)
+	if (r->count < b->texts->least && b->texts->least == 1)
 		return err_set(ERR_INPUT,
 		        "%s: %s needs a text in a row; the row has %s; name it with field_anchor", b->where,
-		        b->options->texts.wanted_by, columns);
-	if (r->count < b->options->texts.least)
+		        b->texts->wanted_by, columns);
+	if (r->count < b->texts->least)
 		return err_set(ERR_INPUT,
 		        "%s: %s needs %d texts in a row, an anchor, a positive%s; the row has %s; name them "
 		        "with "
 		        "field_anchor, field_positive and field_negative",
-		        b->where, b->options->texts.wanted_by, b->options->texts.least,
-		        b->options->texts.least > 2 ? " and a negative" : "", columns);
+		        b->where, b->texts->wanted_by, b->texts->least,
+		        b->texts->least > 2 ? " and a negative" : "", columns);
 	for (int64_t i = 0; i < r->count; i++)
 		if (!json_is_string(r->text[i]))
 			return err_set(ERR_INPUT,
@@ -123,12 +123,12 @@ static int texts_check(const struct texts_record *r, struct dataset_builder *b, 
 		return err_set(ERR_INPUT,
 		        "%s: the row has %lld texts and earlier rows have %lld; all must have the same",
 		        b->where, (long long)r->count, (long long)b->d->texts);
-	if (b->options->texts.needs_score && !r->score && !(b->options->texts.may_lack_score && r->count > 2))
+	if (b->texts->needs_score && !r->score && !(b->texts->may_lack_score && r->count > 2))
 		return err_set(ERR_INPUT,
 		        "%s: %s needs a %s in each row; the row has %s; set field_score to the column "
 		        "that holds it",
-		        b->where, b->options->texts.wanted_by,
-		        b->options->texts.has_vectors ? "teacher's vector" : "score", columns);
+		        b->where, b->texts->wanted_by, b->texts->has_vectors ? "teacher's vector" : "score",
+		        columns);
 	return 0;
 }
 
@@ -163,7 +163,7 @@ static int margins_read(float *score, const struct texts_record *r, const struct
 static int vector_read(
         float *vector, int64_t *count, const struct dataset_builder *b, const char *key, const json_t *value)
 {
-	int64_t found = (int64_t)json_array_size(value), wanted = b->options->texts.vector_count;
+	int64_t found = (int64_t)json_array_size(value), wanted = b->texts->vector_count;
 	int rc = 0;
 
 	if (!json_is_array(value) || (!found && !wanted))
@@ -233,16 +233,16 @@ static int scores_read(float *score, const struct texts_record *r, const struct 
 {
 	int rc;
 
-	if (!b->options->texts.needs_score || b->options->texts.has_vectors)
+	if (!b->texts->needs_score || b->texts->has_vectors)
 		return 0;
 	if (!r->score) {
 		score[0] = 1; /* texts_check has seen that it may be missing */
 		return 0;
 	}
-	if (b->options->texts.scores_negatives)
+	if (b->texts->scores_negatives)
 		return margins_read(score, r, b);
 	rc = row_number_read(&score[0], b, r->score_key, r->score);
-	if (!rc && b->options->texts.scores_sides && score[0] != 0 && score[0] != 1)
+	if (!rc && b->texts->scores_sides && score[0] != 0 && score[0] != 1)
 		return row_value_refuse(b, r->score_key, r->score, "0 or 1");
 	return rc;
 }
@@ -279,13 +279,13 @@ static int texts_add(struct dataset_builder *b, const struct texts_record *r, co
 
 	for (int64_t i = 0; i < r->count && !rc; i++) {
 		dataset_builder_note_read(b, r->key[i]);
-		rc = encode(b, b->ids, r->text[i], b->options->texts.prompt[i > 0]);
+		rc = encode(b, b->ids, r->text[i], b->texts->prompt[i > 0]);
 		end[i + 1] = b->ids->count;
 		if (!rc && end[i + 1] == end[i])
 			rc = err_set(
 			        ERR_INPUT, "%s: \"%s\" has no tokens; remove the row", b->where, r->key[i]);
 	}
-	if (r->score && b->options->texts.needs_score)
+	if (r->score && b->texts->needs_score)
 		dataset_builder_note_read(b, r->score_key);
 	if (rc || b->d->counts.dropped > dropped) {
 		b->d->counts.dropped = dropped + (b->d->counts.dropped > dropped);
@@ -313,7 +313,7 @@ int row_texts_read(struct dataset_builder *b, const json_t *record)
 		rc = texts_find(&r, b, record);
 	if (!rc)
 		rc = texts_check(&r, b, record);
-	if (!rc && b->options->texts.has_vectors)
+	if (!rc && b->texts->has_vectors)
 		rc = vectors_read(&vectors, b, &r);
 	if (!rc)
 		rc = texts_add(b, &r, vectors);

@@ -24,6 +24,7 @@ struct device_batch {
 };
 
 /* The same in host memory. tokens 0: an empty micro-batch. */
+struct objective_use; /* objective/objective.h */
 struct host_batch {
 	int64_t tokens, targets, documents;
 	const int32_t *id, *position, *doc_start, *doc_end, *target_row;
@@ -32,8 +33,9 @@ struct host_batch {
 	double share; /* 1 / the step's micro-batches with tokens, on all ranks; 0: unknown */
 	/* The keys of noise follow from a number of the step and the data's row of each document. */
 	uint64_t noise;
-	const int64_t *row;          /* [documents]; NULL: all 0 */
-	const struct label_tag *tag; /* of each class, in evaluations of classes of words; else NULL */
+	const int64_t *row;              /* [documents]; NULL: all 0 */
+	const struct objective_use *use; /* settings of the objective that count for it; NULL: the plan's */
+	const struct label_tag *tag;     /* of each class, in evaluations of classes of words; else NULL */
 };
 
 #endif

@@ -25,7 +25,7 @@ static void dataset_check(const struct dataset *d, const struct dataset_options 
 {
 	int64_t tokens = 0, targets = 0, summed = 0;
 
-	fuzz_require(d->row_count > 0 && d->row_count % dataset_unit_rows(d) == 0);
+	fuzz_require(d->row_count > 0 && d->row_count % dataset_set_unit_rows(d, 0) == 0);
 	for (int64_t row = 0; row < d->row_count; row++) {
 		fuzz_require(!d->is_paired || dataset_row_targets(d, row) > 0);
 		tokens += dataset_row_tokens(d, row);

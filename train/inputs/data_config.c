@@ -183,6 +183,11 @@ static enum dataset_pairs rows_of(const struct config *c)
 	                                         : rows;
 }
 
+struct row_names data_config_names(const struct config *c)
+{
+	return (struct row_names){.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}};
+}
+
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count)
 {
@@ -209,7 +214,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .pairs = rows,
 	        .has_words = c->whole_word_mask,
 	        .texts = embedding_rows_of(c),
-	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
+	        .names = data_config_names(c),
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,
 	        .max_length_tokens = c->max_length,
@@ -346,22 +351,31 @@ static void mix_begin(struct mix *mix, const struct config *c, const struct data
 		        .weight = d->sets[i].weight};
 }
 
+/* Whether some rows stay together. */
+static int has_units(const struct dataset *d)
+{
+	return dataset_unit_count(d) < d->row_count;
+}
+
 /* With mixed sets each bin has rows of one set, and the mix draws bins. */
 static int pack(struct packing **packing, struct mix *mix, const struct config *c, const struct dataset *d)
 {
 	int64_t *lengths = mem_alloc((size_t)d->row_count, sizeof(*lengths));
-	int64_t starts[DATA_SETS_MAX + 1] = {0, d->row_count};
+	int64_t starts[DATA_SETS_MAX + 1] = {0, d->row_count},
+	                               each[DATA_SETS_MAX] = {dataset_set_unit_rows(d, 0)};
 	int parts = 1, rc;
 
 	if (!lengths)
 		return ERR_NOMEM;
 	for (int64_t i = 0; i < d->row_count; i++)
 		lengths[i] = dataset_row_tokens(d, i);
-	if (mix && mix->set_count)
-		for (parts = 0; parts < mix->set_count; parts++)
-			starts[parts + 1] = starts[parts] + mix->sets[parts].row_count;
-	rc = dataset_unit_rows(d) > 1 ? packing_build_groups(packing, starts, parts, dataset_unit_rows(d))
-	                              : packing_build_parts(packing, lengths, starts, parts, c->max_length);
+	if ((mix && mix->set_count) || d->is_apart)
+		for (parts = 0; parts < d->set_count; parts++) {
+			starts[parts + 1] = starts[parts] + d->sets[parts].row_count;
+			each[parts] = dataset_set_unit_rows(d, parts);
+		}
+	rc = has_units(d) ? packing_build_group_parts(packing, starts, parts, each)
+	                  : packing_build_parts(packing, lengths, starts, parts, c->max_length);
 	mem_free(lengths);
 	for (int i = 0; !rc && mix && i < mix->set_count; i++) {
 		mix->sets[i].first = starts[i];
@@ -381,13 +395,13 @@ int data_config_pack(
 		if (!d->sets[i].row_count)
 			return err_set(
 			        ERR_INPUT, "%s has a weight, but none of its rows are left", d->sets[i].name);
-	if (c->packing == CONFIG_PACKING_BFD && dataset_unit_rows(d) > 1)
+	if (c->packing == CONFIG_PACKING_BFD && has_units(d))
 		return err_set(ERR_UNSUPPORTED, "%s=%s: %s are not packed; set packing=off",
 		        config_where(c, "packing"), config_said(c, "packing"),
 		        d->is_paired   ? "pairs"
 		        : d->is_judged ? "rows of preference_loss=kto"
 		                       : "texts of embedding_loss");
-	if (c->packing == CONFIG_PACKING_BFD || dataset_unit_rows(d) > 1)
+	if (c->packing == CONFIG_PACKING_BFD || has_units(d))
 		rc = pack(packing, mix, c, d);
 	if (!rc && mix && mix->set_count && (rc = mix_make(mix, &bad)))
 		rc = err_note(rc, "%s", d->sets[bad].name);

@@ -30,6 +30,9 @@ void data_config_template_report(const struct config *c, const struct chat_templ
 /* The form of alpaca rows by the keys. */
 enum dataset_alpaca data_config_alpaca(const struct config *c);
 
+/* The columns and roles that the keys name. */
+struct row_names data_config_names(const struct config *c);
+
 /* The options for a file from the data keys. vocab_count: bound of ids; 0 = the tokenizer's. */
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count);

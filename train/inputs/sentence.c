@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "config/data_keys.h"
 #include "config/embedding.h"
 
 static int pooling_find(struct sentence_dir *s, const struct config *c, enum pool_mode otherwise)
@@ -45,11 +46,14 @@ static int lengths_find(struct sentence_dir *s, const struct config *c)
 	return 0;
 }
 
-static void prompt_warn(
-        const struct sentence_dir *s, const struct config *c, const char *key, const char *name)
+static void prompt_warn(const struct sentence_dir *s, const struct config *c, const struct data_keys *k,
+        const char *key, const char *name)
 {
 	const char *prompt = sentence_dir_prompt(s, name);
 
+	for (int i = 0; i < k->count; i++)
+		if (config_was_set(&k->sets[i].config, key))
+			return;
 	if (prompt && *prompt && !config_was_set(c, key))
 		log_warn("%s has a prompt \"%s\", which texts of this run do not have; set %s=%s to use it",
 		        c->model, name, key, name);
@@ -78,22 +82,11 @@ static int dims_check(const struct config *c, const struct pooling *pooling, int
 	return 0;
 }
 
-int sentence_open(struct sentence_dir *s, const struct config *c, const struct model *model)
+/* What keys of the run or of one data set ask of the model. */
+static int keys_check(const struct sentence_dir *s, const struct config *c, const struct model *model)
 {
-	char *dir = file_kind_of(c->model) == FILE_DIR ? mem_strdup(c->model) : file_dir_of(c->model);
-	int rc = dir ? sentence_dir_read(s, dir, model->config.C) : ERR_NOMEM;
+	int rc = dims_check(c, &s->pooling, model->config.C);
 
-	mem_free(dir);
-	if (!rc)
-		rc = pooling_find(s, c, model->config.is_encoder ? POOL_MEAN : POOL_LASTTOKEN);
-	if (!rc)
-		rc = dims_check(c, &s->pooling, model->config.C);
-	if (!rc)
-		rc = lengths_find(s, c);
-	if (!rc && c->verb == VERB_TRAIN) {
-		prompt_warn(s, c, "query_prompt", "query");
-		prompt_warn(s, c, "document_prompt", "document");
-	}
 	if (!rc && s->leaves_prompt_out && (c->query_prompt || c->document_prompt))
 		return err_set(ERR_UNSUPPORTED,
 		        "%s: its pooling leaves prompts out (include_prompt), which is not supported yet; "
@@ -105,14 +98,43 @@ int sentence_open(struct sentence_dir *s, const struct config *c, const struct m
 	return rc;
 }
 
-void sentence_rows(struct dataset_options *o, const struct sentence_dir *s, const struct config *c)
+int sentence_open(struct sentence_dir *s, const struct config *c, const struct model *model)
+{
+	char *dir = file_kind_of(c->model) == FILE_DIR ? mem_strdup(c->model) : file_dir_of(c->model);
+	int rc = dir ? sentence_dir_read(s, dir, model->config.C) : ERR_NOMEM;
+	struct data_keys k;
+
+	mem_free(dir);
+	if (!rc)
+		rc = pooling_find(s, c, model->config.is_encoder ? POOL_MEAN : POOL_LASTTOKEN);
+	if (rc)
+		return rc;
+	rc = data_keys_read(&k, c);
+	if (!rc && c->verb == VERB_TRAIN) {
+		prompt_warn(s, c, &k, "query_prompt", "query");
+		prompt_warn(s, c, &k, "document_prompt", "document");
+	}
+	for (int i = 0; i < k.count && !rc; i++)
+		rc = keys_check(s, &k.sets[i].config, model);
+	if (!rc && !k.count)
+		rc = keys_check(s, c, model);
+	data_keys_free(&k);
+	return rc ? rc : lengths_find(s, c);
+}
+
+void sentence_texts(struct dataset_texts *texts, const struct sentence_dir *s)
 {
 	for (int i = 0; i < 2; i++) {
-		const char *named = o->texts.prompt[i] ? sentence_dir_prompt(s, o->texts.prompt[i]) : NULL;
+		const char *named = texts->prompt[i] ? sentence_dir_prompt(s, texts->prompt[i]) : NULL;
 
-		o->texts.prompt[i] = named ? named : o->texts.prompt[i];
+		texts->prompt[i] = named ? named : texts->prompt[i];
 	}
-	o->texts.vector_count = o->texts.has_vectors ? s->width : 0;
+	texts->vector_count = texts->has_vectors ? s->width : 0;
+}
+
+void sentence_rows(struct dataset_options *o, const struct sentence_dir *s, const struct config *c)
+{
+	sentence_texts(&o->texts, s);
 	if (s->max_tokens < 1 || (o->max_length_tokens && o->max_length_tokens <= s->max_tokens))
 		return;
 	if (config_was_set(c, "max_length") && c->verb == VERB_TRAIN)

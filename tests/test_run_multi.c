@@ -1,0 +1,301 @@
+/* links: cli */
+/* Several data sets with an embedding loss each, through the commands: beside runs of
+ * sentence-transformers' trainer, on ranks, in pieces, resumed, with offload, freeze and LoRA; evaluation
+ * of each set; refusals. */
+#include "tests/golden_trace.h"
+
+static void test_golden(void **state)
+{
+	const char *golden = golden_dir("test_run_multi, test_golden"), *name;
+	char *path, *source = mem_printf("%s/tests/golden/multi_runs", getenv("FERRY_SOURCE"));
+	json_t *runs = NULL, *run;
+
+	(void)state;
+	if (!golden) {
+		mem_free(source);
+		skip();
+	}
+	path = mem_printf("%s/runs.json", source);
+	assert_int_equal(json_read_file(&runs, path, 1 << 24), 0);
+	assert_true(json_object_size(runs) == 3);
+	json_object_foreach(runs, name, run)
+	{
+		double epoch_steps = json_number_value(json_object_get(run, "epoch_steps"));
+
+		for (int pieces = 0; pieces < 2; pieces++) {
+			char *dir = mem_printf("%s%s", name, pieces ? "_pieces" : ""), key[80];
+			const char *set;
+			json_t *loss;
+
+			assert_ferry(0, NULL,
+			        "train %s/%s.yaml model=%s/embeddings/bert/model output_dir=%s/%s " TRACE_KEYS
+			        " per_device_eval_batch_size=8 %s",
+			        source, name, golden, work_dir, dir,
+			        pieces ? "per_device_train_batch_size=2 gradient_accumulation_steps=2 ranks=2"
+			               : "per_device_train_batch_size=8");
+			trace_check(dir, run, NULL);
+			assert_relative(metric_of(dir, 20, "epoch"), 20 / epoch_steps, 1e-12, dir);
+			json_object_foreach(json_object_get(run, "eval_loss"), set, loss)
+			{
+				snprintf(key, sizeof(key), "eval_%s_loss", set);
+				assert_relative(metric_of(dir, 20, key), json_number_value(loss), 1e-5, key);
+			}
+			mem_free(dir);
+		}
+	}
+	json_decref(runs);
+	mem_free(path);
+	mem_free(source);
+}
+
+/* Rows of two kinds, and a file that trains on both. */
+static void rows_make(void)
+{
+	struct str rows = {0}, pairs = {0};
+
+	for (int i = 0; i < 22; i++)
+		str_printf(
+		        &rows, "{\"a\":\"q %d\",\"b\":\"p %d of\",\"c\":\"n %d\"}\n", i % 9, i, i * 7 % 22);
+	for (int i = 0; i < 13; i++)
+		str_printf(
+		        &pairs, "{\"one\":\"x %d\",\"other\":\"y %d\",\"how\":%d}\n", i, i * 5 % 13, i % 4);
+	write_file("rows.jsonl", "%s", rows.data);
+	write_file("pairs.jsonl", "%s", pairs.data);
+	str_free(&rows);
+	str_free(&pairs);
+	write_file("run.yaml",
+	        "model: speaker\n"
+	        "data:\n"
+	        "  - path: rows.jsonl\n"
+	        "    embedding_loss: mnrl\n"
+	        "    embedding_scale: 10\n"
+	        "    query_prompt: 'find: '\n"
+	        "  - name: scored\n"
+	        "    path: pairs.jsonl\n"
+	        "    embedding_loss: cosent\n"
+	        "    field_anchor: one\n"
+	        "    field_positive: other\n"
+	        "    field_score: how\n"
+	        "compute_dtype: fp32\nnum_train_epochs: 3\nlearning_rate: 1e-3\nlogging_steps: 1\n"
+	        "per_device_train_batch_size: 4\nsave_steps: 5\nsave_total_limit: 9\n");
+}
+
+static void same_run(const char *dir, const char *keys)
+{
+	assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s_whole %s", work_dir, work_dir, dir, keys);
+	assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s_on %s cpu_offload=on", work_dir, work_dir,
+	        dir, keys);
+	assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s_part %s", work_dir, work_dir, dir, keys);
+	{
+		char whole[80], on[80], part[80], left[120];
+
+		snprintf(whole, sizeof(whole), "%s_whole", dir);
+		snprintf(on, sizeof(on), "%s_on", dir);
+		snprintf(part, sizeof(part), "%s_part", dir);
+		assert_same_runs(whole, on, "with offload");
+		for (int step = 10; step < 40; step++) {
+			snprintf(left, sizeof(left), "%s/checkpoint-%06d", part, step);
+			if (run_has(left))
+				remove_run(left);
+		}
+		snprintf(left, sizeof(left), "%s/model", part);
+		remove_run(left);
+		assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s %s resume=auto", work_dir, work_dir,
+		        part, keys);
+		assert_same_runs(whole, part, "resumed");
+	}
+}
+
+/* The same bits with and without offload, and resumed within an epoch; on ranks and in pieces nearly the
+ * same. */
+static void test_same(void **state)
+{
+	struct str out = {0};
+
+	(void)state;
+	rows_make();
+	same_run("usual", "multi_dataset_batch_sampler=proportional");
+	assert_true(run_has("usual_whole/checkpoint-000030"));
+	same_run("robin", "multi_dataset_batch_sampler=round_robin batch_sampler=no_duplicates");
+	same_run("frozen", "'freeze=model.layers.0.*'");
+	same_run("lora", "lora_rank=4");
+	assert_ferry(0, NULL,
+	        "train %s/run.yaml output_dir=%s/ranks per_device_train_batch_size=1 "
+	        "gradient_accumulation_steps=2 ranks=2",
+	        work_dir, work_dir);
+	assert_near_losses("usual_whole", "ranks", 30, 1e-5, "on two ranks");
+	assert_ferry(2, NULL,
+	        "train %s/run.yaml output_dir=%s/usual_part resume=auto max_steps=40 "
+	        "multi_dataset_batch_sampler=round_robin",
+	        work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "set multi_dataset_batch_sampler="));
+	/* the file that a run leaves repeats it */
+	assert_ferry(0, &out, "train %s/usual_whole/config.yaml output_dir=%s/repeated", work_dir, work_dir);
+	assert_same_runs("usual_whole", "repeated", "from the run's config.yaml");
+	assert_non_null(strstr(out.data, "set      rows: mnrl, 22 rows, 6 of the 10 steps of an epoch"));
+	str_free(&out);
+}
+
+/* A set's numbers are those of the set alone; the best checkpoint follows one of them. */
+static void test_evaluate(void **state)
+{
+	json_t *both = NULL, *alone = NULL;
+
+	(void)state;
+	rows_make();
+	assert_ferry(0, NULL,
+	        "train %s/run.yaml output_dir=%s/split eval_split=0.25 eval_steps=5 "
+	        "load_best_model_at_end=on "
+	        "metric_for_best_model=scored_spearman_cosine",
+	        work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "eval_scored_spearman_cosine"));
+	assert_false(isnan(metric_of("split", 5, "eval_rows_cosine_accuracy")));
+	assert_ferry(2, NULL,
+	        "train %s/run.yaml output_dir=%s/refused eval_split=0.25 eval_steps=5 "
+	        "metric_for_best_model=spearman_cosine",
+	        work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "it measures eval_loss, "));
+	assert_non_null(strstr(ferry_said(), "eval_rows_loss"));
+	assert_ferry_json(&both, "eval --json %s/run.yaml model=%s/usual_whole/model", work_dir, work_dir);
+	assert_ferry_json(&alone,
+	        "eval --json model=%s/usual_whole/model data=%s/pairs.jsonl embedding_loss=cosent "
+	        "field_anchor=one "
+	        "field_positive=other field_score=how per_device_eval_batch_size=4 compute_dtype=fp32",
+	        work_dir, work_dir);
+	assert_true(json_number_value(json_object_get(both, "scored_loss")) ==
+	            json_number_value(json_object_get(alone, "loss")));
+	assert_true(json_number_value(json_object_get(both, "scored_spearman_cosine")) ==
+	            json_number_value(json_object_get(alone, "spearman_cosine")));
+	assert_null(json_object_get(both, "spearman_cosine"));
+	json_decref(both);
+	json_decref(alone);
+}
+
+/* What is wrong is refused by its name and line, before anything is written. */
+static void test_refusals(void **state)
+{
+	static const struct {
+		const char *first, *second, *more, *says;
+	} cases[] = {
+	        {"embedding_loss: gist", "embedding_loss: cosent", "",
+	                "run.yaml:3: data.0.embedding_loss=gist is not supported yet"},
+	        {"embedding_loss: mnrl", "embedding_loss: gist", "",
+	                "run.yaml:6: data.1.embedding_loss=gist is not supported yet"},
+	        {"embedding_loss: mnrl", "embedding_loss: foo", "",
+	                "run.yaml:6: data.1.embedding_loss=foo is not supported; supported: off, mnrl"},
+	        {"embedding_loss: mnrl", "embedding_loss: triplet", "",
+	                "run.yaml:6: data.1.embedding_loss=triplet needs 3 texts in a row"},
+	        {"embedding_loss: cosent", "embedding_loss: cosent", "", "needs a score in each row"},
+	        {"embedding_loss: mnrl", "query_prompt: x", "", "data set 2 has no embedding_loss"},
+	        {"embedding_loss: mnrl, embedding_similarity: euclidean", "embedding_loss: cosent", "",
+	                "run.yaml:3: data.0.embedding_similarity=euclidean is not for this embedding_loss"},
+	        {"embedding_loss: mnrl", "embedding_loss: cosent, matryoshka_dims: [99]", "",
+	                "run.yaml:6: data.1.matryoshka_dims=99 has 99, but the vectors of"},
+	        {"embedding_loss: mnrl, learning_rate: 1", "embedding_loss: cosent", "",
+	                "data.0.learning_rate=1: is a key of all data sets"},
+	        {"embedding_loss: mnrl, foo: 1", "embedding_loss: cosent", "",
+	                "data.0.foo=1: of a data set, "},
+	        {"embedding_loss: mnrl, weight: 1", "embedding_loss: cosent, weight: 2", "",
+	                "leave the weights out"},
+	        {"embedding_loss: mnrl, name: a", "embedding_loss: cosent, name: a", "",
+	                "two data sets have the name a"},
+	        {"embedding_loss: mnrl, name: a/b", "embedding_loss: cosent", "",
+	                "data set 1 is called \"a/b\""},
+	        {"embedding_loss: mnrl", "embedding_loss: cosent, field_anchor: one, field_positive: no", "",
+	                "no column \"no\""},
+	        {"embedding_loss: mnrl", "embedding_loss: cosent", "per_device_train_batch_size: 14",
+	                "pairs.jsonl: the data set has 13 rows, too few for a step of 14"},
+	        {"embedding_loss: mnrl", "embedding_loss: cosent", "eval_data: pairs.jsonl",
+	                "eval_data has 1 data set and data has 2"},
+	        {"embedding_loss: mnrl", "embedding_loss: cosent",
+	                "eval_data: [{name: no, path: pairs.jsonl}]",
+	                "no data set of data is called \"no\"; there are rows, pairs"},
+	        {"embedding_loss: mnrl", "embedding_loss: cosent",
+	                "eval_data: [{path: pairs.jsonl, embedding_loss: cosine}]",
+	                "it has the keys of the set of that name in data"},
+	        {"embedding_loss: mnrl", "embedding_loss: cosent", "packing: bfd", "set packing=off"},
+	        {"field_anchor: a", "field_anchor: one", "",
+	                "set embedding_loss in each, or outside of data"},
+	};
+
+	(void)state;
+	rows_make();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		write_file("run.yaml",
+		        "model: speaker\ndata:\n  - {%s,\n    path: rows.jsonl}\n\n  - {%s,\n    path: "
+		        "pairs.jsonl%s}\n%s\n"
+		        "max_steps: 1\n",
+		        cases[i].first, cases[i].second, ", field_score: how", cases[i].more);
+		assert_ferry(2, NULL, "train %s/run.yaml output_dir=%s/refused", work_dir, work_dir);
+		if (!strstr(ferry_said(), cases[i].says))
+			fail_msg("%s, %s: %s", cases[i].first, cases[i].second, ferry_said());
+		assert_false(run_has("refused"));
+	}
+	assert_ferry(2, NULL,
+	        "train model=%s/speaker data=%s/rows.jsonl output_dir=%s/refused embedding_loss=mnrl "
+	        "multi_dataset_batch_sampler=proportional",
+	        work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "needs several data sets"));
+	assert_ferry(2, NULL,
+	        "train model=%s/speaker data=%s/rows.jsonl output_dir=%s/refused "
+	        "multi_dataset_batch_sampler=proportional",
+	        work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "no effect without embedding_loss"));
+	assert_ferry(2, NULL,
+	        "train model=%s/speaker data=%s/rows.jsonl,%s/pairs.jsonl output_dir=%s/refused "
+	        "'data_keys=[{\"embedding_loss\":\"mnrl\"}]'",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "data_keys has keys for 1 data set, but data has 2"));
+}
+
+/* A mapping of names, keys of the command line, one loss for sets that stay apart. */
+static void test_forms(void **state)
+{
+	struct str out = {0};
+
+	(void)state;
+	rows_make();
+	write_file("map.yaml", "model: speaker\ndata:\n  first: {path: rows.jsonl, embedding_loss: triplet}\n"
+	                       "  second: {path: pairs.jsonl, embedding_loss: cosent, field_score: how}\n"
+	                       "per_device_train_batch_size: 4\nmax_steps: 4\ncompute_dtype: fp32\n");
+	assert_ferry(0, &out, "train %s/map.yaml output_dir=%s/map", work_dir, work_dir);
+	assert_non_null(strstr(out.data, "first: triplet, 22 rows"));
+	assert_non_null(strstr(out.data, "second: cosent, 13 rows"));
+	str_free(&out);
+	assert_ferry(0, NULL,
+	        "train model=%s/speaker data=%s/rows.jsonl,%s/pairs.jsonl output_dir=%s/line max_steps=4 "
+	        "compute_dtype=fp32 per_device_train_batch_size=4 "
+	        "'data_keys=[{\"embedding_loss\":\"triplet\"},{\"embedding_loss\":\"cosent\",\"field_score\":"
+	        "\"how\"}]'",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_same_runs("map", "line", "keys of the command line");
+	write_file("more.jsonl", "%s",
+	        "{\"a\":\"u\",\"b\":\"v\"}\n{\"a\":\"w\",\"b\":\"x y\"}\n"
+	        "{\"a\":\"k\",\"b\":\"l\"}\n{\"a\":\"m\",\"b\":\"n\"}\n{\"a\":\"o\",\"b\":\"p\"}\n");
+	assert_ferry(0, &out,
+	        "train model=%s/speaker data=%s/rows.jsonl,%s/more.jsonl output_dir=%s/one max_steps=4 "
+	        "per_device_train_batch_size=4 embedding_loss=mnrl multi_dataset_batch_sampler=round_robin",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_non_null(strstr(out.data, "rows: mnrl, 22 rows, 2 of the 4 steps of an epoch"));
+	str_free(&out);
+	assert_ferry(0, &out, "data show %s/map.yaml rows=23", work_dir);
+	assert_non_null(strstr(out.data, "second of embedding_loss=cosent"));
+	assert_non_null(strstr(out.data, "row 22: "));
+	assert_non_null(strstr(out.data, "row 23: "));
+	assert_null(strstr(out.data, "row 24: "));
+	str_free(&out);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_same),
+	        cmocka_unit_test(test_evaluate), cmocka_unit_test(test_refusals),
+	        cmocka_unit_test(test_forms)};
+	int failed;
+
+	ferry_run_begin("multi");
+	speaker_make();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
