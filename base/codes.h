@@ -16,6 +16,8 @@
 #ifndef FERRY_BASE_CODES_H
 #define FERRY_BASE_CODES_H
 
+#include "base/num.h"
+
 #include <stdint.h>
 
 /* ROW(NAME, bits, 1: the first of two codes is in the high half of their byte) */
@@ -47,6 +49,37 @@ int code_scale_bytes(enum code_scale scale);
 
 /* The value of every code: [16] for 4 bits, [256] for 8. NaN where a code is no number. */
 const float *code_values(enum code code);
+
+/* The code of E4M3 nearest to x, ties to the even code; the largest beyond it; NaN for NaN. */
+static inline uint8_t code_e4m3(float x)
+{
+	uint32_t bits = f32_bits(x), size = bits & 0x7fffffff, code;
+
+	if (size < 0x3c800000) /* subnormal: a sum with 2^14 rounds to steps of 2^-9 */
+		code = f32_bits(f32_from_bits(size) + 16384.0F) - 0x46800000;
+	else
+		code = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120U << 3);
+	if (code > 0x7e)
+		code = size > 0x7f800000 ? 0x7f : 0x7e;
+	return (uint8_t)(code | (bits >> 24 & 0x80));
+}
+
+/* Blocks of products in FP8: CODE_BLOCK elements along k share an fp32 scale, in rows (activations) or in
+ * squares (weights). The scale gives the largest of the block, whose size has these bits, the largest code.
+ * Sizes compare as integers, so a NaN is the largest. A scale that is 0, infinite or NaN has codes of 0: a
+ * block of zeros is 0, and one with an infinity or a NaN is NaN. */
+enum { CODE_BLOCK = 128 };
+static inline float code_e4m3_scale(uint32_t largest)
+{
+	return largest > 0x7f800000 ? f32_from_bits(0x7fc00000) : f32_from_bits(largest) / 448;
+}
+
+static inline int code_e4m3_is_used(float scale)
+{
+	uint32_t bits = f32_bits(scale);
+
+	return bits > 0 && bits < 0x7f800000;
+}
 
 /* Bytes of `count` codes; the last byte may be filled in half. */
 static inline int64_t code_bytes(enum code code, int64_t count)

@@ -81,6 +81,33 @@ static void make_matmul(
 	};
 }
 
+/* The products of FP8: forward and dx of gate and up, and what makes the codes of their rows. */
+static void make_coded(
+        struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
+{
+	int64_t m = s->tokens, n = side_of(s, products[variant].n), k = side_of(s, products[variant].k);
+	int is_forward = products[variant].use == PRODUCT_FORWARD;
+	int64_t blocks = coded_blocks(0, k);
+
+	if (op->kind == OP_ENCODE)
+		op->encode = (struct op_encode){kernel_take(p, m * k, DTYPE_U8),
+		        kernel_take(p, m * blocks, DTYPE_F32), kernel_take(p, m * k, dtype), m, k, k, 1, 0,
+		        dtype};
+	else
+		op->coded_matmul = (struct op_coded_matmul){.a = kernel_take(p, m * k, DTYPE_U8),
+		        .a_scales = kernel_take(p, m * blocks, DTYPE_F32),
+		        .b = kernel_take(p, n * k, DTYPE_U8),
+		        .b_scales = kernel_take(p, blocks * coded_blocks(0, n), DTYPE_F32),
+		        .c = kernel_take(p, m * n, dtype),
+		        .m = m,
+		        .n = n,
+		        .k = k,
+		        .c_stride = n,
+		        .b_layout = is_forward ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
+		        .bias_dtype = dtype,
+		        .c_dtype = dtype};
+}
+
 /* ---- ops that only move bytes ---- */
 
 static void make_flat(
@@ -344,6 +371,9 @@ static const struct kernel_case cases[] = {
         {"matmul head", OP_MATMUL, DTYPE_BF16, 5, KERNEL_PRODUCT},
         {"matmul dx of head", OP_MATMUL, DTYPE_BF16, 6, KERNEL_PRODUCT},
         {"matmul dw of head", OP_MATMUL, DTYPE_BF16, 7, KERNEL_PRODUCT},
+        {"coded_matmul gate, up", OP_CODED_MATMUL, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"coded_matmul dx of gate, up", OP_CODED_MATMUL, DTYPE_BF16, 3, KERNEL_PRODUCT},
+        {"encode", OP_ENCODE, DTYPE_BF16, 1, KERNEL_COPY},
         {"attention", OP_ATTENTION, DTYPE_BF16, 0, KERNEL_PRODUCT},
         {"attention_grad", OP_ATTENTION_GRAD, DTYPE_BF16, 0, KERNEL_PRODUCT},
         {"attention window", OP_ATTENTION, DTYPE_BF16, 1, KERNEL_PRODUCT},
@@ -444,6 +474,9 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	switch (k->kind) { /* without a default, so that the compiler names a missing op */
 	case OP_MATMUL:
 		make_matmul(op, place, scale, k->dtype, k->variant);
+		break;
+		OP_CODED_LIST(CASE)
+		make_coded(op, place, scale, k->dtype, k->variant);
 		break;
 		OP_TABLE_LIST(CASE)
 		make_table(op, place, scale, index, k->dtype);

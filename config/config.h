@@ -119,6 +119,9 @@ const char *config_text(const struct config *c, const char *key);
 /* The same in the words that set it, for a message behind config_where: `on` for packing=on. */
 const char *config_said(const struct config *c, const char *key);
 
+/* The dtype of activations and of what no key names: that of compute_dtype, bf16 for fp8. An enum dtype. */
+int config_stage_dtype(const struct config *c);
+
 /* The value of a switch, a number or an enum. */
 double config_number(const struct config *c, const char *key);
 

@@ -2,6 +2,7 @@
 #include "config/data_keys.h"
 #include "config/table.h"
 
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -70,6 +71,11 @@ static int resolve_from(struct config *c, const char *name, const char *other, c
 	return !err && !to->place ? ERR_NOMEM : err;
 }
 
+int config_stage_dtype(const struct config *c)
+{
+	return c->compute_dtype == DTYPE_F8_E4M3 ? DTYPE_BF16 : (int)c->compute_dtype;
+}
+
 int config_resolve(struct config *c)
 {
 	int offloaded = c->cpu_offload != CONFIG_AUTO && (c->cpu_offload & CONFIG_OFFLOAD_ACTIVATIONS);
@@ -83,9 +89,9 @@ int config_resolve(struct config *c)
 	if (!c->per_device_eval_batch_size)
 		c->per_device_eval_batch_size = c->per_device_train_batch_size;
 	if (c->gradient_dtype == CONFIG_AUTO)
-		c->gradient_dtype = c->compute_dtype;
+		c->gradient_dtype = config_stage_dtype(c);
 	if (c->export_dtype == CONFIG_AUTO && config_trains(c))
-		c->export_dtype = c->compute_dtype;
+		c->export_dtype = config_stage_dtype(c);
 	/* activations=recompute fits with offload: offload also recomputes and moves only block inputs */
 	if (offloaded && config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
 		return err_set(ERR_INPUT,

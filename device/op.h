@@ -18,6 +18,7 @@
 
 #include "device/op_act.h"        /* IWYU pragma: export */
 #include "device/op_attention.h"  /* IWYU pragma: export */
+#include "device/op_coded.h"      /* IWYU pragma: export */
 #include "device/op_cost.h"       /* IWYU pragma: export */
 #include "device/op_experts.h"    /* IWYU pragma: export */
 #include "device/op_loss.h"       /* IWYU pragma: export */
@@ -38,6 +39,7 @@
 #define OP_LIST(ROW)                                                                                         \
 	OP_MOVE_LIST(ROW)                                                                                    \
 	OP_MATMUL_LIST(ROW)                                                                                  \
+	OP_CODED_LIST(ROW)                                                                                   \
 	OP_TABLE_LIST(ROW)                                                                                   \
 	OP_POOL_LIST(ROW)                                                                                    \
 	OP_NORM_LIST(ROW)                                                                                    \

@@ -33,7 +33,7 @@ static int are_alike(const struct model *model, int layer, enum role_join join, 
 	for (int n = 0; n < join_count(join); n++) {
 		const struct model_tensor *t = tensor_of(model, layer, join, part, n);
 
-		if (!first || !t || t->trainable != first->trainable ||
+		if (!first || !t || t->multiplied || t->trainable != first->trainable ||
 		        t->first_stage != first->first_stage ||
 		        (!t->trainable && (t->kept != first->kept || t->storage != first->storage ||
 		                                  t->in_files != first->in_files)) ||

@@ -18,7 +18,8 @@ enum join_part { JOIN_MATRIX, JOIN_BIAS, JOIN_PARTS };
 int join_count(enum role_join join);
 enum tensor_role join_role(enum role_join join, enum join_part part, int n);
 
-/* 1: the block's matrices are joined, and their biases if it has any. Joined tensors begin at multiples of
+/* 1: the block's matrices are joined, and their biases if it has any. Those whose products read codes are
+ * not: each has scales of its own. Joined tensors begin at multiples of
  * JOIN_ALIGN elements without gaps, are all frozen or all trained, and have one format. */
 enum { JOIN_ALIGN = 256 };
 int model_joins(const struct model *model, int layer, enum role_join join);

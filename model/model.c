@@ -307,6 +307,7 @@ int model_rebuild_copy(struct model *model, const struct model_config *config)
 		t->is_stored_turned = was.tensors[before].is_stored_turned;
 		t->is_new = was.tensors[before].is_new;
 		t->kept = was.tensors[before].kept;
+		t->multiplied = was.tensors[before].multiplied;
 		t->in_adapter = was.tensors[before].in_adapter;
 	}
 	return 0;

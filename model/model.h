@@ -51,6 +51,9 @@ struct model_tensor {
 	int is_new;           /* 1: a head that the model's files lack: it begins with random values */
 	/* A frozen tensor's format in memory; NULL: model_tensor_format chooses. */
 	const struct weight_format *kept;
+	/* The format with codes in which products with activations read it (compute_dtype=fp8); NULL: numbers
+	 * in the dtype of the stages. The gradient of the tensor itself is a product of that dtype. */
+	const struct weight_format *multiplied;
 };
 
 /* The format of a tensor's weights in memory, with stages that compute in this dtype: fp32 if it trains; else

@@ -98,6 +98,7 @@ enum plan_kind {
 	X(COPY, "comm", "own shard of a unit, from one device buffer to another: SRC -> DST")                \
 	X(GATHER, "comm", "all_gather of a unit's plane in place (h2d in a world of one): DST")              \
 	X(EXPAND, "comm", "planes of a unit -> weights in compute_dtype")                                    \
+	X(ENCODE, "comm", "weights of a unit -> codes and scales of FP8 products")                           \
 	X(ROW_NORMS, "compute", "norms of rows, for the magnitudes of a stage (DoRA): DST")                  \
 	X(FORWARD, "compute", "one stage of one micro-batch")                                                \
 	X(HEAD, "compute", "head of one micro-batch: loss and, in training, its backward")                   \

@@ -83,6 +83,7 @@ struct interval {
 	int unit, first, last;
 	int emit;     /* the FETCH is listed before the work of this visit */
 	int weight;   /* buffer, once listed */
+	int scales;   /* buffer of the scales of weights that are codes; else -1 */
 	int parts[2]; /* buffers of the fetched planes that it was made from; else -1 */
 };
 

@@ -1,4 +1,5 @@
-/* Decides when a unit's weights are on the device, and lists FETCH, GATHER and EXPAND of each interval. */
+/* Decides when a unit's weights are on the device, and lists FETCH, GATHER, EXPAND and ENCODE of each
+ * interval. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan_parts.h"
@@ -58,6 +59,33 @@ static const struct {
 } halves[2] = {{PLANE_HI, BUFFER_WEIGHTS_HI}, {PLANE_LO, BUFFER_WEIGHTS_LO}},
   codes[2] = {{PLANE_CODES, BUFFER_WEIGHTS_CODES}, {PLANE_CODE_SCALE, BUFFER_WEIGHTS_SCALES}};
 
+/* Codes as memory has them. */
+static void codes_fetch(struct builder *b, struct interval *n, int alone)
+{
+	int *to[2] = {&n->weight, &n->scales};
+
+	for (int i = 0; i < 2; i++) {
+		*to[i] = alone ? plan_device_buffer(&b->state, n->unit, codes[i].plane) : -1;
+		if (*to[i] < 0)
+			*to[i] = fetch_plane(b, n->unit, codes[i].plane, codes[i].fetched, LAYOUT_WEIGHT);
+	}
+}
+
+/* Codes that the device makes of the weights. */
+static void codes_encode(struct builder *b, struct interval *n, int hi)
+{
+	int u = n->unit;
+
+	if (hi < 0)
+		hi = n->parts[0] = fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS_HI, LAYOUT_STREAM);
+	n->weight = plane_whole(b, u, PLANE_CODES, BUFFER_WEIGHTS_CODES, LAYOUT_WEIGHT);
+	n->scales = plane_whole(b, u, PLANE_CODE_SCALE, BUFFER_WEIGHTS_SCALES, LAYOUT_WEIGHT);
+	plan_add_op(b->p, PLAN_OP_ENCODE, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(b->p, ARG_HI, hi, ACCESS_READ);
+	plan_add_arg(b->p, ARG_CODES, n->weight, ACCESS_WRITE);
+	plan_add_arg(b->p, ARG_CODE_SCALE, n->scales, ACCESS_WRITE);
+}
+
 static void interval_fetch(struct builder *b, struct interval *n)
 {
 	struct plan *p = b->p;
@@ -66,6 +94,13 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	int hi = alone ? plan_device_buffer(&b->state, u, PLANE_HI) : -1;
 
 	interval_refresh(b, u);
+	if (p->map->units[u].multiplied) {
+		if (is_coded)
+			codes_fetch(b, n, alone);
+		else
+			codes_encode(b, n, hi);
+		return;
+	}
 	if (!is_coded && !plan_reads_lo(&p->policy)) { /* the plane is the weights */
 		n->weight = hi >= 0 ? hi : fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS, LAYOUT_WEIGHT);
 		return;
@@ -179,7 +214,8 @@ static void unit_intervals_find(struct builder *b, int u, const struct reads *r)
 			continue;
 		}
 		open = &b->intervals[b->interval_count++];
-		*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1, .parts = {-1, -1}};
+		*open = (struct interval){
+		        .unit = u, .first = v, .last = v, .weight = -1, .scales = -1, .parts = {-1, -1}};
 		open->emit = v - distance > 0 ? v - distance : 0;
 	}
 }
@@ -284,12 +320,12 @@ void fetches_hold(struct builder *b, int v)
 	}
 }
 
-static int interval_weight(const struct builder *b, int v, int u)
+static const struct interval *interval_at(const struct builder *b, int v, int u)
 {
 	for (int i = b->units[u].first_interval; i < b->units[u + 1].first_interval; i++)
 		if (b->intervals[i].first <= v && v <= b->intervals[i].last)
-			return b->intervals[i].weight;
-	return -1;
+			return &b->intervals[i];
+	return NULL;
 }
 
 /* The rows that the last operation looks up; -1 unless it is a forward. */
@@ -306,9 +342,14 @@ void weights_arg(struct builder *b, int v, int s)
 	int count = stage_units(b, s, STAGE_ALL, units);
 	int is_again = b->model->stages[s].group != visit_group(b, v);
 
-	for (int i = 0; i < count; i++)
-		if (rows_cross(b, units[i]))
+	for (int i = 0; i < count; i++) {
+		const struct interval *n = interval_at(b, v, units[i]);
+
+		if (rows_cross(b, units[i])) {
 			plan_add_arg(b->p, ARG_WEIGHT, rows_arg(b, units[i]), ACCESS_READ);
-		else if (is_again || visit_reads_weights(b, v, s))
-			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
+		} else if (is_again || visit_reads_weights(b, v, s)) {
+			plan_add_arg(b->p, ARG_WEIGHT, n ? n->weight : -1, ACCESS_READ);
+			plan_add_arg(b->p, ARG_WEIGHT, n ? n->scales : -1, ACCESS_READ);
+		}
+	}
 }

@@ -285,45 +285,12 @@ static int part_update(struct run *r, struct stream *q, const struct plan_op *op
 	return stream_op(q, &adamw);
 }
 
-static int queue_codes(struct run *r, struct stream *q, const struct plan_op *op)
-{
-	const struct unit_map *map = r->plan->map;
-	const struct unit *u = &map->units[op->unit];
-	enum dtype dtype = r->plan->policy.compute_dtype;
-	int rc = 0;
-
-	for (int i = 0; i < u->piece_count && !rc; i++) {
-		const struct unit_piece *piece = &map->pieces[u->pieces[i]];
-		int64_t at = piece->offset, cols = model_tensor_cols(&map->model->tensors[piece->tensor]),
-		        rows = piece->count / cols;
-		dev_addr scales = dev_at(run_arg_address(r, op, ARG_CODE_SCALE), piece->scale);
-		int64_t begin = weight_format_scale_begin(u->format, rows, cols);
-		struct op expand = {.kind = OP_EXPAND};
-
-		weight_format_shape(u->format, &rows, &cols);
-		expand.expand = (struct op_expand){
-		        .dst = dev_at(run_arg_address(r, op, ARG_DST), at * dtype_bytes(dtype)),
-		        .codes = dev_at(run_arg_address(r, op, ARG_CODES), code_bytes(u->format->code, at)),
-		        .scales = dev_at(scales, begin),
-		        .outer = begin ? scales : DEV_NONE,
-		        .rows = rows,
-		        .cols = cols,
-		        .block_rows = u->format->block_rows,
-		        .block_cols = u->format->block_cols ? u->format->block_cols : cols,
-		        .code = u->format->code,
-		        .scale = u->format->scale,
-		        .dst_dtype = dtype};
-		rc = stream_op(q, &expand);
-	}
-	return rc;
-}
-
 static int queue_expand(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	struct op join = {.kind = OP_JOIN};
 
 	if (run_arg(r, op, ARG_CODES) >= 0)
-		return queue_codes(r, q, op);
+		return run_queue_codes(r, q, op);
 	if (run_arg(r, op, ARG_LO) < 0) /* without lo, hi alone is the weight */
 		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_HI));
 	join.join = (struct op_join){
@@ -373,6 +340,8 @@ static int queue_op(struct run *r, struct stream *q, int index)
 		        r->plan->buffers[dst].dtype);
 	case PLAN_OP_EXPAND:
 		return queue_expand(r, q, op);
+	case PLAN_OP_ENCODE:
+		return run_queue_encode(r, q, op);
 	case PLAN_OP_ROW_NORMS:
 		return run_queue_row_norms(r, q, op);
 	case PLAN_OP_FORWARD:
@@ -541,6 +510,7 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->events = mem_alloc((size_t)plan->op_count, sizeof(*r->events));
 	r->calls = mem_alloc((size_t)plan->op_count, sizeof(*r->calls));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
+	r->scales = mem_alloc((size_t)model->tensor_count, sizeof(*r->scales));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
 	r->weight_rows = mem_alloc((size_t)model->tensor_count, 1);
 	r->grad_rows = mem_alloc((size_t)model->tensor_count, 1);
@@ -550,8 +520,9 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
 	r->tally_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->tally_host));
 	r->norm_by_finish = mem_alloc((size_t)plan->map->piece_count, 1);
-	if (r->events && r->calls && r->weight && r->grad && r->weight_rows && r->grad_rows && r->value &&
-	        r->norm_first && r->norm_host && r->loss_host && r->tally_host && r->norm_by_finish) {
+	if (r->events && r->calls && r->weight && r->scales && r->grad && r->weight_rows && r->grad_rows &&
+	        r->value && r->norm_first && r->norm_host && r->loss_host && r->tally_host &&
+	        r->norm_by_finish) {
 		for (int n = 0; n < plan->map->piece_count; n++)
 			r->norm_host[n] = -1;
 		plan_norm_slots(model, r->norm_first);
@@ -577,6 +548,7 @@ void run_close(struct run *r)
 	mem_free(r->events);
 	mem_free(r->calls);
 	mem_free(r->weight);
+	mem_free(r->scales);
 	mem_free(r->grad);
 	mem_free(r->weight_rows);
 	mem_free(r->grad_rows);

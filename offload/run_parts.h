@@ -17,6 +17,7 @@ struct run {
 	struct event **events;     /* per operation; NULL if none waits for it */
 	struct run_call *calls;    /* per operation */
 	dev_addr *weight, *grad;   /* per tensor; of the stage being queued */
+	dev_addr *scales;          /* of weights that are codes */
 	struct stage_value *value; /* per value of the model; of the stage being queued */
 	/* per tensor; of the stage being queued: 1 where these are rows alone (struct stage_memory) */
 	uint8_t *weight_rows, *grad_rows;
@@ -75,6 +76,10 @@ void run_rows_close(struct run *r);
 int run_rows_number(struct run *r, int32_t *row, int m, const struct host_batch *batch);
 int64_t run_rows_count(const struct run *r, int unit, int m);
 int run_queue_rows(struct run *r, struct stream *q, int op);
+
+/* Queue EXPAND of codes, and ENCODE (run_weights.c). */
+int run_queue_codes(struct run *r, struct stream *q, const struct plan_op *op);
+int run_queue_encode(struct run *r, struct stream *q, const struct plan_op *op);
 
 /* Queue zeros: for a ZERO, and for the first HEAD or BACKWARD of a gradient if its micro-batch has no tokens
  * or targets. */

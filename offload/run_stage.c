@@ -36,7 +36,8 @@ static void tensor_addresses(struct run *r, const struct plan_op *op)
 	for (int i = 0; i < op->arg_count; i++) {
 		const struct plan_arg *arg = &r->plan->args[op->first_arg + i];
 		const struct plan_buffer *b = &r->plan->buffers[arg->buffer];
-		dev_addr *table = arg->role == ARG_WEIGHT ? r->weight : r->grad;
+		int is_scales = b->kind == BUFFER_WEIGHTS_SCALES || b->kind == BUFFER_PLANE_CODE_SCALE;
+		dev_addr *table = is_scales ? r->scales : arg->role == ARG_WEIGHT ? r->weight : r->grad;
 		uint8_t *are_rows;
 
 		if (arg->role != ARG_WEIGHT && arg->role != ARG_GRADIENT)
@@ -48,8 +49,8 @@ static void tensor_addresses(struct run *r, const struct plan_op *op)
 
 			if (piece->unit != b->unit)
 				continue;
-			table[stage->tensor[t]] = dev_at(
-			        run_device_address(r, arg->buffer), piece->offset * dtype_bytes(b->dtype));
+			table[stage->tensor[t]] = dev_at(run_device_address(r, arg->buffer),
+			        is_scales ? piece->scale : piece->offset * dtype_bytes(b->dtype));
 			are_rows[stage->tensor[t]] =
 			        b->kind == BUFFER_ROWS || b->kind == BUFFER_ROW_GRADIENTS;
 		}
@@ -175,6 +176,7 @@ int run_queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
 	struct stage_memory memory = {
 	        .dtype = r->plan->policy.compute_dtype,
 	        .weight = r->weight,
+	        .scales = r->scales,
 	        .grad = r->grad,
 	        .weight_rows = r->weight_rows,
 	        .grad_rows = r->grad_rows,

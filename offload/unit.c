@@ -221,7 +221,7 @@ out:
 struct unit_part {
 	int of; /* the policy's unit */
 	int trainable;
-	const struct weight_format *format;
+	const struct weight_format *format, *multiplied;
 	int table; /* tensor whose rows are looked up, alone in its unit; else -1 */
 };
 
@@ -238,17 +238,19 @@ static struct unit_part part_of(const struct unit_map *map, const struct unit_pi
 	const struct model_tensor *t = &map->model->tensors[piece->tensor];
 
 	return (struct unit_part){piece->unit, t->trainable, model_tensor_format(t, map->compute_dtype),
-	        piece_is_table(map, piece) ? piece->tensor : -1};
+	        t->multiplied, piece_is_table(map, piece) ? piece->tensor : -1};
 }
 
 static int part_is(const struct unit_part *a, const struct unit_part *b)
 {
 	return a->of == b->of && a->trainable == b->trainable && a->format == b->format &&
-	       a->table == b->table;
+	       a->multiplied == b->multiplied && a->table == b->table;
 }
 
 static char *part_name(const struct unit_part *part, const char *name)
 {
+	if (part->trainable && part->multiplied)
+		return mem_printf("%s, trained, products in %s", name, part->multiplied->name);
 	return part->trainable ? mem_printf("%s, trained", name)
 	                       : mem_printf("%s, frozen %s", name, part->format->name);
 }
@@ -336,12 +338,13 @@ static void piece_place(struct unit_map *map, struct unit_piece *piece)
 	piece->offset = u->count;
 	u->trainable = t->trainable;
 	u->format = model_tensor_format(t, map->compute_dtype);
+	u->multiplied = t->multiplied;
 	u->count += round_up(piece->count, UNIT_ALIGN);
 	u->row_count = piece_is_table(map, piece) ? cols : 0;
 	u->rows = piece->count / cols;
-	if (weight_format_is_coded(u->format)) {
+	if (unit_codes(u)) {
 		piece->scale = u->scale_bytes;
-		u->scale_bytes += weight_format_scale_bytes(u->format, piece->count / cols, cols);
+		u->scale_bytes += weight_format_scale_bytes(unit_codes(u), piece->count / cols, cols);
 	}
 	u->piece_count++;
 }

@@ -8,10 +8,10 @@
  * into world_size shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units are in the
  * order of their first use in forward.
  *
- * Trained and frozen tensors never share a unit, nor do frozen ones of two formats (optim/weight_format.h).
- * If the policy groups them, each kind becomes its own unit. So a unit is frozen or trained as a whole. A
- * table whose rows are looked up (KIND_ROWS) is a unit of its own where ranks do not divide units: only the
- * rows that a micro-batch uses need cross to the device.
+ * Trained and frozen tensors never share a unit, nor do frozen ones of two formats (optim/weight_format.h),
+ * nor those whose products read codes and others. If the policy groups them, each kind becomes its own unit.
+ * So a unit is frozen or trained as a whole. A table whose rows are looked up (KIND_ROWS) is a unit of its
+ * own where ranks do not divide units: only the rows that a micro-batch uses need cross to the device.
  *
  * This file is pure arithmetic: it allocates no planes and uses no device. `size` follows
  * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree given by the tensor names,
@@ -29,11 +29,13 @@ enum { UNIT_ALIGN = 256 }; /* in elements; a block of 8-bit optimizer state neve
 struct unit {
 	int trainable;                      /* 0: frozen; the same for all its tensors */
 	const struct weight_format *format; /* of the weights in memory; the same for all its tensors */
-	int *pieces;                        /* indices into the map's, in the order of offsets */
+	/* Codes that products read, the same for all: in memory, or made on the device of HI; or NULL */
+	const struct weight_format *multiplied;
+	int *pieces; /* indices into the map's, in the order of offsets */
 	int piece_count;
 	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
-	int64_t scale_bytes; /* of all pieces, in a coded format; padded as count is, and divided as evenly */
+	int64_t scale_bytes; /* of all pieces, with codes; padded as count is, and divided as evenly */
 	int64_t first;       /* first element of this rank's shard in a store plane */
 	int64_t row_count;   /* elements of a row of its only tensor, whose rows are looked up; else 0 */
 	int64_t rows;        /* that this tensor has */
@@ -46,7 +48,7 @@ struct unit_piece {
 	int tensor, unit;
 	int64_t first, count;
 	int64_t offset; /* elements from the start of its unit */
-	int64_t scale;  /* in a coded format, bytes from the start of its unit's scales */
+	int64_t scale;  /* with codes, bytes from the start of its unit's scales */
 };
 
 struct unit_map {
@@ -71,6 +73,9 @@ void unit_map_close(struct unit_map *map);
 
 /* The set of planes (bits) of the unit in a training run, without the gradient. */
 unsigned unit_planes(const struct unit *unit, enum adamw_state state);
+
+/* The format of the unit's codes, in memory or on the device; NULL: it has none. */
+const struct weight_format *unit_codes(const struct unit *unit);
 
 /* Bytes of a plane of PLANES_CODED: of the whole unit, and of one rank's shard. Ranks cut the plane of scales
  * on its own, so a code and its scale may belong to two ranks; both are gathered before EXPAND. */

@@ -3,9 +3,14 @@
 
 #include "base/size.h"
 
+const struct weight_format *unit_codes(const struct unit *u)
+{
+	return u->multiplied ? u->multiplied : weight_format_is_coded(u->format) ? u->format : NULL;
+}
+
 int64_t unit_coded_bytes(const struct unit *u, enum plane plane)
 {
-	return plane == PLANE_CODES ? code_bytes(u->format->code, u->count) : u->scale_bytes;
+	return plane == PLANE_CODES ? code_bytes(unit_codes(u)->code, u->count) : u->scale_bytes;
 }
 
 int64_t unit_coded_shard_bytes(const struct unit *u, enum plane plane)

@@ -91,19 +91,6 @@ static void put_ranks(enum code code, uint8_t *codes, const float *x, float fact
 
 /* ---- codes of 8 bits ---- */
 
-static uint8_t e4m3_code(float x)
-{
-	uint32_t bits = f32_bits(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffff, code;
-
-	if (fabsf(x) < 0.015625F) { /* subnormal: steps of 2^-9 */
-		code = (uint32_t)lrintf(fabsf(x) * 512);
-	} else {
-		size += 0x7ffff + (size >> 20 & 1);
-		code = (size >> 20) - (120U << 3);
-	}
-	return (uint8_t)(sign | (code > 0x7e ? 0x7e : code));
-}
-
 /* The scale of a block whose largest magnitude is `most`. */
 static float scale_of(enum code code, float most)
 {
@@ -138,7 +125,7 @@ static void put_codes(enum code code, uint8_t *codes, const float *x, float scal
 		return;
 	case CODE_E4M3:
 		for (int64_t i = 0; i < n; i++)
-			codes[i] = scale > 0 ? e4m3_code(x[i] / scale) : 0;
+			codes[i] = scale > 0 ? code_e4m3(x[i] / scale) : 0;
 		return;
 	case CODE_NF4:
 	case CODE_FP4:

@@ -68,7 +68,7 @@ void options_of_config(
 	                        .update_in_backward =
 	                                c->max_grad_norm == 0 && !c->skip_nonfinite && !c->dump_gradients,
 	                        .discard = c->stream_delay_seed != 0,
-	                        .compute_dtype = (enum dtype)c->compute_dtype,
+	                        .compute_dtype = (enum dtype)config_stage_dtype(c),
 	                        .gradient_dtype = (enum dtype)c->gradient_dtype,
 	                        .reduce_dtype = (enum dtype)c->reduce_dtype,
 	                        .state = (enum adamw_state)c->optimizer_state,

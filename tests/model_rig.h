@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
+#include "device/op.h"
 #include "host/cpu/cpu_device.h"
 #include "model/blocks/blocks.h"
 #include "model/join.h"
@@ -85,7 +86,7 @@ struct rig {
 	dev_addr base;
 	struct rig_buffer *buffers;
 	int buffer_count, first_gradient;
-	dev_addr *weight, *grad;
+	dev_addr *weight, *grad, *scales, *codes;         /* scales: of weights that rig_encode made codes */
 	dev_addr x[RIG_GROUPS_MAX], acts[RIG_GROUPS_MAX]; /* of each group */
 	struct stage_value *value;
 	dev_addr *row_norms; /* of each stage */
@@ -119,6 +120,17 @@ static inline void rig_take_joined(struct rig *r, dev_addr *address, int tensor,
 		        dev_at(address[list[i - 1]], r->model->tensors[list[i - 1]].count * element_bytes);
 }
 
+/* Room for the codes and scales that products of a tensor read. */
+static inline void rig_take_codes(struct rig *r, int tensor)
+{
+	const struct model_tensor *t = &r->model->tensors[tensor];
+
+	if (!t->multiplied)
+		return;
+	rig_take(r, &r->codes[tensor], t->count);
+	rig_take(r, &r->scales[tensor], weight_format_scale_bytes(t->multiplied, t->shape[0], t->shape[1]));
+}
+
 static inline void rig_take_all(struct rig *r)
 {
 	const struct model_config *c = &r->model->config;
@@ -129,6 +141,7 @@ static inline void rig_take_all(struct rig *r)
 	for (int t = 0; t < r->model->tensor_count; t++) {
 		rig_take_joined(r, r->weight, t, e);
 		rig_take_joined(r, r->grad, t, 4);
+		rig_take_codes(r, t);
 	}
 	for (int g = 0; g < r->model->group_count; g++) {
 		int64_t acts = model_acts_bytes(r->model, g, r->dtype, r->max_tokens);
@@ -202,9 +215,11 @@ static inline void rig_open_for(struct rig *r, const char *device, const struct 
 	r->buffers = mem_alloc(RIG_BUFFERS_MAX, sizeof(*r->buffers));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
+	r->scales = mem_alloc((size_t)model->tensor_count, sizeof(*r->scales));
+	r->codes = mem_alloc((size_t)model->tensor_count, sizeof(*r->codes));
 	r->value = mem_alloc((size_t)model->config.value_count + 1, sizeof(*r->value));
 	r->row_norms = mem_alloc((size_t)model->stage_count, sizeof(*r->row_norms));
-	assert_true(r->buffers && r->weight && r->grad && r->value);
+	assert_true(r->buffers && r->weight && r->grad && r->scales && r->codes && r->value);
 	device_register(&backend_host);
 	device_register(&backend_meta);
 	check_ok(device_open(&r->device, device, &options));
@@ -249,6 +264,8 @@ static inline void rig_close(struct rig *r)
 	mem_free(r->buffers);
 	mem_free(r->weight);
 	mem_free(r->grad);
+	mem_free(r->scales);
+	mem_free(r->codes);
 	mem_free(r->value);
 	mem_free(r->row_norms);
 	*r = (struct rig){0};
@@ -269,6 +286,22 @@ static inline void rig_set_weight(struct rig *r, int tensor, const float *values
 		rounded[i] = bf16_from_f32(values[i]);
 	rig_upload(r, r->weight[tensor], rounded, count * 2);
 	mem_free(rounded);
+}
+
+/* Replaces the weights that products read as codes by these. */
+static inline void rig_encode(struct rig *r)
+{
+	for (int t = 0; t < r->model->tensor_count; t++) {
+		const struct model_tensor *of = &r->model->tensors[t];
+		struct op op = {.kind = OP_ENCODE};
+
+		if (!of->multiplied)
+			continue;
+		op.encode = (struct op_encode){r->codes[t], r->scales[t], r->weight[t], of->shape[0],
+		        of->shape[1], of->shape[1], of->multiplied->block_rows, 0, r->dtype};
+		check_ok(stream_op(r->stream, &op));
+		r->weight[t] = r->codes[t];
+	}
 }
 
 static inline void rig_get_grad(struct rig *r, int tensor, float *values)
@@ -331,6 +364,7 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	return (struct stage_memory){.dtype = r->dtype,
 	        .weight = r->weight,
 	        .grad = r->grad,
+	        .scales = r->scales,
 	        .value = r->value,
 	        .scratch = r->scratch,
 	        .dx = r->dx,

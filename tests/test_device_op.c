@@ -327,6 +327,9 @@ static void test_access(void **state)
 	check_access(&valid[OP_EXPAND], 1 * PLACE, 5 * 7 * 2, 0, 1);
 	check_access(&valid[OP_EXPAND], 2 * PLACE, 5 * 7, 1, 0);
 	check_access(&valid[OP_EXPAND], 3 * PLACE, 3 * 3 * 4, 1, 0);
+	check_access(&valid[OP_ENCODE], 2 * PLACE, 3 * 1 * 4, 0, 1);
+	check_access(&valid[OP_CODED_MATMUL], 3 * PLACE, 5 * 1 * 4, 1, 0);
+	check_access(&valid[OP_CODED_MATMUL], 4 * PLACE, 7 * 11, 1, 0);
 }
 
 /* AdamW's state in 8 bits has scales, in others none. */

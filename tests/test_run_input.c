@@ -79,7 +79,7 @@ static void test_flags(void **state)
 	        {"eval_steps=2", "eval_steps=2|eval_data or eval_split", 2},
 	        {"sample_steps=2", "sample_steps=2|sample_prompt", 2},
 	        {"sample_prompt=hi", "tokenizer.json", 2},
-	        {"compute_dtype=fp16", "compute_dtype=fp16|supported: bf16, fp32", 2},
+	        {"compute_dtype=fp16", "compute_dtype=fp16|supported: bf16, fp32, fp8", 2},
 	        {"compute_dtype=fp32 gradient_dtype=bf16", "gradient_dtype", 2},
 	        {"device=tpu", "device|tpu|host", 2},
 	        {"optimizer_state=4bit", "optimizer_state|4bit|8bit", 2},

@@ -4,10 +4,11 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "comm/world.h"
+#include "train/products.h"
 
 #include <inttypes.h>
 
-static int is_matrix_of_base(const struct model_tensor *t)
+int base_format_is_matrix(const struct model_tensor *t)
 {
 	const struct role_facts *role = &role_facts[t->role];
 
@@ -19,7 +20,7 @@ static int is_matrix_of_base(const struct model_tensor *t)
 
 int base_format_is_of(const struct model_tensor *t)
 {
-	return !t->trainable && is_matrix_of_base(t);
+	return !t->trainable && base_format_is_matrix(t);
 }
 
 /* The format that the keys name; NULL: none. */
@@ -86,7 +87,15 @@ static void stored_keep(struct model *model)
 			model->tensors[t].kept = model->tensors[t].stored;
 }
 
-int base_format_set(struct model *model, const struct config *c, int leaves_base)
+/* auto with FP8 products: the others get the codes that products read, while they are loaded. */
+static void multiplied_keep(struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		if (base_format_is_of(&model->tensors[t]) && !model->tensors[t].kept)
+			model->tensors[t].kept = products_format();
+}
+
+static int kept_set(struct model *model, const struct config *c, int leaves_base)
 {
 	const struct weight_format *format = format_asked(c);
 	int frozen = 0, rc;
@@ -95,6 +104,8 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 		frozen += base_format_is_of(&model->tensors[t]);
 	if (c->base_format == CONFIG_BASE_FORMAT_AUTO && leaves_base)
 		stored_keep(model);
+	if (c->base_format == CONFIG_BASE_FORMAT_AUTO && leaves_base && products_are_fp8(c))
+		multiplied_keep(model);
 	if (!format)
 		return 0;
 	rc = check_run(c, frozen, leaves_base);
@@ -109,15 +120,25 @@ int base_format_set(struct model *model, const struct config *c, int leaves_base
 	return rc;
 }
 
+int base_format_set(struct model *model, const struct config *c, int leaves_base)
+{
+	int rc = products_check(model, c);
+
+	if (!rc)
+		rc = kept_set(model, c, leaves_base);
+	return rc ? rc : products_set(model, c);
+}
+
 int base_format_infer(struct model *model, const struct config *c)
 {
 	const struct weight_format *format = format_asked(c);
 
 	for (int t = 0; t < model->tensor_count; t++) {
 		struct model_tensor *tensor = &model->tensors[t];
-		int is_coded = format || (c->base_format == CONFIG_BASE_FORMAT_AUTO && tensor->stored);
+		int is_coded = format || (c->base_format == CONFIG_BASE_FORMAT_AUTO &&
+		                                 (tensor->stored || products_are_fp8(c)));
 
-		if (is_coded && !tensor->in_adapter && is_matrix_of_base(tensor))
+		if (is_coded && !tensor->in_adapter && base_format_is_matrix(tensor))
 			tensor->trainable = 0;
 	}
 	return base_format_set(model, c, 1);

@@ -27,7 +27,7 @@ static int matrix_of(const struct model *model, int magnitudes)
 /* A number as the device gets it. */
 static float seen(const struct config *c, float x)
 {
-	return (enum dtype)c->compute_dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(x)) : x;
+	return config_stage_dtype(c) == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(x)) : x;
 }
 
 /* Reads elements of a matrix; import takes PLANE_PIECE_COUNT at once. */

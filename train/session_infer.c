@@ -1,5 +1,6 @@
 /* How commands that train nothing keep weights. */
 #include "train/base_format.h"
+#include "train/products.h"
 #include "train/ranks/ranks_share.h"
 #include "train/session.h"
 
@@ -22,7 +23,7 @@ int session_infer(struct session *s)
 		kept = tensor->kept;
 		tensor->trainable = 0; /* of a rank without files too */
 	}
-	if (kept && !world_self()->rank)
+	if (kept && !world_self()->rank && !products_are_fp8(c))
 		log_info("the matrices of the blocks stay quantized (%s%s) in memory; base_format=bf16 "
 		         "expands them once",
 		        kept->name,

@@ -28,7 +28,8 @@ struct block_scratch {
 	int64_t norm_sink;    /* F32 [norm_sink_count], gradients of frozen norms; no room if all train */
 	int64_t adapter, adapter_grad; /* with adapters: [tokens, rank], s A x and its gradient */
 	int64_t dropped;               /* with dropout: [tokens, widest input of an adapter] */
-	int64_t scaled;                /* with magnitudes: [tokens, widest output of an adapter] */
+	int64_t codes, code_scales; /* with FP8 products: [tokens, widest side of a matrix], and F32 scales */
+	int64_t scaled;             /* with magnitudes: [tokens, widest output of an adapter] */
 	int64_t bytes;
 };
 
@@ -137,8 +138,10 @@ struct stage_call call_beside(const struct stage_call *call, enum stage_kind kin
  * that is aligned for any op. */
 int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes);
 
-/* DEV_NONE if the stage has no such tensor; grad_of also if the tensor is frozen. */
+/* DEV_NONE if the stage has no such tensor; grad_of also if the tensor is frozen; scales_of if its weights
+ * are no codes. */
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
+dev_addr scales_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
 /* Forward looks up the rows of a table (KIND_ROWS) by `index`: out [tokens, columns]. Backward adds dy, the
  * gradients of these rows times factor, to the table's: dy may be overwritten, `sorted` is op_embed_grad's

@@ -27,8 +27,10 @@ static inline int64_t cache_texts(const struct cache_shape *shape)
 	return shape->rows ? shape->rows / cache_text_rows(shape) : 0;
 }
 
-/* The buffers of one call. weight[t] is in the compute dtype. Gradients are added to grad[t], F32; DEV_NONE:
- * frozen. Both are indexed by tensor of the table, `value` by value. They are valid only for the stage's own.
+/* The buffers of one call. weight[t] is in the compute dtype; with scales[t] (scales NULL or DEV_NONE:
+ * none) it has codes of E4M3, and products are those of FP8 (device/op_coded.h). Gradients are added to
+ * grad[t], F32; DEV_NONE: frozen. Both are indexed by tensor of the table, `value` by value. They are
+ * valid only for the stage's own.
  *
  *   weight_rows     by tensor, 1: weight[t] has only the rows that the micro-batch's tokens look up, at
  *                   most one for each token, and batch->row says which; NULL: all have all rows
@@ -73,7 +75,7 @@ struct stage_value {
 struct stage_memory {
 	enum dtype dtype;
 	enum acts_level level;
-	const dev_addr *weight, *grad;
+	const dev_addr *weight, *grad, *scales;
 	const uint8_t *weight_rows, *grad_rows;
 	const struct stage_value *value;
 	dev_addr x, y, acts, kept, scratch, dx, rope_table, loss, state, vectors, tally, row_norms;

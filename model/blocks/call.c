@@ -47,6 +47,11 @@ dev_addr weight_of(const struct stage_call *call, enum tensor_role role)
 	return address_of(call, role, call->memory->weight);
 }
 
+dev_addr scales_of(const struct stage_call *call, enum tensor_role role)
+{
+	return call->memory->scales ? address_of(call, role, call->memory->scales) : DEV_NONE;
+}
+
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role)
 {
 	return address_of(call, role, call->memory->grad);

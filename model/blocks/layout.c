@@ -55,12 +55,24 @@ static struct block_scratch outer_scratch_of(const struct stage_call *call)
 	return s;
 }
 
+/* The widest side of a matrix of the block that multiplies as codes; 0: none does. */
+static int64_t coded_columns(const struct stage_call *call)
+{
+	const struct model *model = call->model;
+	int64_t most = 0;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		if (model->tensors[t].layer == call->layer && model->tensors[t].multiplied)
+			most = max_i64(most, max_i64(model->tensors[t].shape[0], model->tensors[t].shape[1]));
+	return most;
+}
+
 struct block_scratch block_scratch_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 	const struct block_config *b = call->block;
 	int64_t e = call->element_bytes, tokens = call->tokens, end = 0;
-	int64_t partial = norm_scratch_count(tokens, 1, c->C);
+	int64_t partial = norm_scratch_count(tokens, 1, c->C), coded = coded_columns(call);
 	struct block_scratch s = {0};
 
 	if (!b)
@@ -84,6 +96,8 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	s.adapter = layout_take(&end, tokens * c->adapter_rank, e);
 	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);
 	s.dropped = layout_take(&end, c->adapter_dropout > 0 ? tokens * adapter_columns(call, 0) : 0, e);
+	s.codes = layout_take(&end, tokens * coded, 1);
+	s.code_scales = layout_take(&end, coded ? tokens * coded_blocks(CODE_BLOCK - 1, coded) : 0, 4);
 	s.scaled = layout_take(&end, c->adapter_magnitudes ? tokens * adapter_columns(call, 1) : 0, e);
 	s.bytes = end;
 	return s;

@@ -32,9 +32,54 @@ dev_addr linear_bias_at(const struct linear *linear, dev_addr tensor, int64_t el
 	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * element_bytes);
 }
 
+/* The product in FP8: codes of rows of x, then y (+)= x op(W). 0: the matrix has no codes, and nothing is
+ * done. is_back: W^T. */
+static int coded_product(struct stage_call *call, const struct linear *linear, struct rows y,
+        enum dtype y_dtype, int adds, dev_addr bias, struct rows x, int is_back)
+{
+	enum { LESS = CODE_BLOCK - 1 };
+	dev_addr scales = scales_of(call, linear->weight), codes = scratch_at(call, call->scratch.codes),
+	         code_scales = scratch_at(call, call->scratch.code_scales);
+	int64_t k = is_back ? linear->out : linear->in, lead = linear->first & LESS,
+	        across = coded_blocks(0, linear->in_out ? linear->out : linear->in);
+	int turned = !linear->in_out == !is_back; /* along k b's rows are contiguous */
+
+	if (dev_is_none(scales))
+		return 0;
+	call_op(call, &(struct op){.kind = OP_ENCODE,
+	                      .encode = {.codes = codes,
+	                              .scales = code_scales,
+	                              .src = x.base,
+	                              .rows = x.count,
+	                              .cols = k,
+	                              .src_stride = x.stride,
+	                              .block_rows = 1,
+	                              .lead = turned ? 0 : lead,
+	                              .src_dtype = call->dtype}});
+	call_op(call, &(struct op){.kind = OP_CODED_MATMUL,
+	                      .coded_matmul = {.c = y.base,
+	                              .a = codes,
+	                              .a_scales = code_scales,
+	                              .b = linear_matrix_at(linear, weight_of(call, linear->weight), 1),
+	                              .b_scales = dev_at(scales, linear->first / CODE_BLOCK * across * 4),
+	                              .bias = bias,
+	                              .m = y.count,
+	                              .n = is_back ? linear->in : linear->out,
+	                              .k = k,
+	                              .c_stride = y.stride,
+	                              .b_lead = lead,
+	                              .b_layout = turned ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
+	                              .bias_dtype = call->dtype,
+	                              .c_dtype = y_dtype,
+	                              .accumulate = adds}});
+	return 1;
+}
+
 void linear_product(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         dev_addr bias, struct rows x)
 {
+	if (coded_product(call, linear, y, y_dtype, 0, bias, x, 0))
+		return;
 	call_product(call,
 	        &(struct product){.y = y,
 	                .n = linear->out,
@@ -51,6 +96,8 @@ void linear_product(struct stage_call *call, const struct linear *linear, struct
 void linear_product_back(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, int adds, struct rows dy)
 {
+	if (coded_product(call, linear, dx, dx_dtype, adds, DEV_NONE, dy, 1))
+		return;
 	call_product(call,
 	        &(struct product){.y = dx,
 	                .n = linear->in,
