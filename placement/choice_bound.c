@@ -59,6 +59,23 @@ static void sums_add(struct sums *to, const struct sums *from, int sign, int mom
 		to->bytes[i] += sign * from->bytes[i];
 }
 
+/* Takes the lesser of each. */
+static void sums_lessen(struct sums *to, const struct sums *by, int moment_count)
+{
+	struct plan_time *t = &to->time;
+	const struct plan_time *f = &by->time;
+
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		t->work_ns[q] = min_i64(t->work_ns[q], f->work_ns[q]);
+	t->bus_ns = min_i64(t->bus_ns, f->bus_ns);
+	t->backward_ns = min_i64(t->backward_ns, f->backward_ns);
+	t->return_ns = min_i64(t->return_ns, f->return_ns);
+	t->fetch_ns = min_i64(t->fetch_ns, f->fetch_ns);
+	t->fetch_bus_ns = min_i64(t->fetch_bus_ns, f->fetch_bus_ns);
+	for (int i = 0; i < moment_count; i++)
+		to->bytes[i] = min_i64(to->bytes[i], by->bytes[i]);
+}
+
 static double sums_ms(const struct sums *sums, const struct choice_bound *b)
 {
 	struct plan_time time = sums->time;
@@ -250,12 +267,26 @@ static double one_bytes(const struct choice_candidate *none, const struct choice
 	return count ? (double)(all->device_bytes - none->device_bytes) / count : 0;
 }
 
-/* Bytes of groups that share activations, those of experts in parts, do not add up; they get no bound. */
 static int has_shared_activations(const struct model *model)
 {
 	for (int g = 0; g < model->group_count; g++)
 		if (model->groups[g].first != model->groups[g].last)
 			return 1;
+	return 0;
+}
+
+/* Groups that share activations, those of experts in parts, are computed again at the first of their visits.
+ * So some of their units are on the device for longer if they do not keep them. The bound has the lesser. */
+static int units_lessen(struct choice_bound *b, const struct sample *kept)
+{
+	struct sums *units = mem_alloc((size_t)b->unit_count, sizeof(*units));
+
+	if (!units)
+		return ERR_NOMEM;
+	sample_sum(kept, units, NULL, NULL);
+	for (int u = 0; u < b->unit_count; u++)
+		sums_lessen(&b->units[STAYS_NOTHING][u], &units[u], b->moment_count);
+	mem_free(units);
 	return 0;
 }
 
@@ -275,7 +306,7 @@ static int streamed_sum(struct choice_bound *b, struct chooser *s, struct choice
 
 	if (!rc) {
 		b->policy = sample.plan->policy;
-		b->moment_count = has_shared_activations(b->model) ? 0 : sample.moment_count;
+		b->moment_count = sample.moment_count;
 		b->other_host_bytes = other_host_bytes(&sample, s);
 		sample_sum(&sample, b->units[STAYS_NOTHING], b->groups[KEEPS_NOTHING], &b->rest);
 	}
@@ -296,6 +327,8 @@ static int staying_sum(struct choice_bound *b, struct chooser *s, struct choice_
 		if (units && !all->states)
 			spares_find(b, sample.plan);
 	}
+	if (!rc && groups && has_shared_activations(b->model))
+		rc = units_lessen(b, &sample);
 	sample_close(&sample);
 	return rc;
 }

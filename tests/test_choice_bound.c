@@ -137,6 +137,8 @@ static void test_candidates(void **state)
 	model_check(llama, ORDER_LAYER_MAJOR, 1, 1, 0);
 	model_check(mixture, ORDER_LAYER_MAJOR, 2, 0, 0);
 	model_check(mixture, ORDER_LAYER_MAJOR, 1, 0, 1);
+	model_check(mixture, ORDER_LAYER_MAJOR, 3, 0, 1);
+	model_check(mixture, ORDER_LAYER_MAJOR, 2, 1, 1);
 }
 
 /* Sums over micro-batches: each has a pass of its own. */
@@ -145,6 +147,7 @@ static void test_passes(void **state)
 	(void)state;
 	model_check(llama, ORDER_MICRO_BATCH_MAJOR, 3, 0, 0);
 	model_check(mixture, ORDER_MICRO_BATCH_MAJOR, 2, 0, 0);
+	model_check(mixture, ORDER_MICRO_BATCH_MAJOR, 2, 0, 1);
 }
 
 /* What does not fit alone is said so. */
