@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WRITE_BYTES = 1 << 20 };
+enum { WRITE_BYTES = 256 << 10 };
 
 struct vectors_file {
 	const struct form *form;

@@ -276,16 +276,17 @@ static void make_long_text(struct str *text)
 	}
 }
 
-static void check_windows(const char *dir, const char *text)
+static void check_windows(const char *dir, const char *text, int has_words)
 {
 	struct tokenizer *t = NULL;
 
 	if (tokenizer_open(&t, dir) < 0)
 		fail_msg("%s", err_text());
 	for (int64_t length = 0; length <= 100; length += 100) {
-		struct dataset_options options = {.tokenizer = t, .max_length_tokens = length};
+		struct dataset_options options = {
+		        .tokenizer = t, .max_length_tokens = length, .has_words = has_words};
 		struct dataset *whole = open_text("long.txt", text, options), *pieces;
-		int64_t compared = 0;
+		int64_t compared = 0, going = 0;
 
 		options.text_window_bytes = 16384;
 		pieces = open_text("long.txt", text, options);
@@ -297,9 +298,15 @@ static void check_windows(const char *dir, const char *text)
 
 			assert_int_equal(a.token_count, b.token_count);
 			assert_memory_equal(a.ids, b.ids, (size_t)a.token_count * sizeof(*a.ids));
+			for (int64_t i = 0; i < a.token_count; i++) {
+				if (!tokenizer_is_special(t, a.ids[i]))
+					assert_int_equal(row_label(&a, i), row_label(&b, i));
+				going += row_label(&a, i) >= DATASET_GOES_ON;
+			}
 			compared += a.token_count;
 		}
 		assert_int_equal(compared, whole->token_count);
+		assert_true(has_words ? going > compared / 4 : !going);
 		dataset_close(whole);
 		dataset_close(pieces);
 	}
@@ -322,7 +329,7 @@ static void test_long_text(void **state)
 		char *dir = file_join(root, names[i]), *json = file_join(dir, "tokenizer.json");
 
 		if (file_kind_of(json) == FILE_REGULAR) {
-			check_windows(dir, text.data);
+			check_windows(dir, text.data, 0);
 			checked++;
 		}
 		mem_free(json);
@@ -332,6 +339,24 @@ static void test_long_text(void **state)
 	file_list_free(names, count);
 	str_free(&text);
 	mem_free(root);
+}
+
+/* Where words begin, too. */
+static void test_long_words(void **state)
+{
+	static const char *const names[] = {"bert", "roberta", "modernbert", "xlm_roberta"};
+	const char *source = getenv("FERRY_SOURCE");
+	struct str text = {0};
+
+	(void)state;
+	make_long_text(&text);
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		char *dir = mem_printf("%s/tests/golden/whole_words/%s", source ? source : ".", names[i]);
+
+		check_windows(dir, text.data, 1);
+		mem_free(dir);
+	}
+	str_free(&text);
 }
 
 static void test_prompt_completion(void **state)
@@ -449,6 +474,7 @@ int main(void)
 	        cmocka_unit_test(test_text_rows),
 	        cmocka_unit_test(test_plain_text),
 	        cmocka_unit_test(test_long_text),
+	        cmocka_unit_test(test_long_words),
 	        cmocka_unit_test(test_prompt_completion),
 	        cmocka_unit_test(test_text_refused),
 	        cmocka_unit_test(test_text_needs),

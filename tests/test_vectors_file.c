@@ -169,7 +169,7 @@ static int trouble_hook(void *context, const struct file_call *call)
 }
 
 /* More than one write of each form. */
-enum { MANY = 2300, WIDE = 120 };
+enum { MANY = 600, WIDE = 120 };
 
 static int file_make_in_trouble(const char *path, struct trouble *trouble)
 {
