@@ -30,15 +30,18 @@ static inline void trace_follow(
 {
 	const json_t *losses = json_object_get(trace, "loss"), *norms = json_object_get(trace, "grad_norm");
 	size_t steps = json_array_size(losses);
+	char what[80];
 
 	assert_true(steps >= 12);
 	for (size_t i = 0; i < steps; i++) {
 		int64_t step = (int64_t)i + 1;
 
-		assert_relative(metric_of(run, step, "loss"), number_at(losses, i), loss_bound, run);
+		snprintf(what, sizeof(what), "%s: loss", run);
+		assert_relative(metric_of(run, step, "loss"), number_at(losses, i), loss_bound, what);
+		snprintf(what, sizeof(what), "%s: grad_norm", run);
 		if (norm_bound)
 			assert_relative(
-			        metric_of(run, step, "grad_norm"), number_at(norms, i), norm_bound, run);
+			        metric_of(run, step, "grad_norm"), number_at(norms, i), norm_bound, what);
 		if (share)
 			assert_true(metric_of(run, step, share) >= 0 && metric_of(run, step, share) <= 1);
 	}

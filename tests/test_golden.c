@@ -94,7 +94,7 @@ static int models_in(const char *base, const char *folder, model_test *test)
 
 			snprintf(path, sizeof(path), "%s/%s", base, name);
 			reference_open(&r, path);
-			printf("  %s\n", name);
+			golden_begin(name);
 			test(&r);
 			reference_close(&r);
 		}
@@ -144,6 +144,7 @@ static void eval_model(const struct reference *r)
 static void test_eval(void **state)
 {
 	(void)state;
+	golden_now.part = "eval";
 	each_model(eval_model);
 }
 
@@ -202,9 +203,7 @@ static void gradients_compare(const struct reference *r, const char *path)
 				error += (got[i] - want[i]) * (got[i] - want[i]);
 		}
 		norm = fmax(sqrt(norm), 0.01 * global);
-		if (!(sqrt(error) <= 2e-5 * norm))
-			fail_msg("%s: gradient of %s: error %.3g of norm %.3g", r->dir, name, sqrt(error),
-			        norm);
+		assert_error("gradient", sqrt(error) / norm, 2e-5, name);
 		free(want);
 		free(got);
 	}
@@ -235,6 +234,7 @@ static void gradient_model(const struct reference *r)
 static void test_gradients(void **state)
 {
 	(void)state;
+	golden_now.part = "gradients";
 	each_model(gradient_model);
 }
 
@@ -302,9 +302,7 @@ static void weights_compare(const struct reference *r)
 		for (int64_t i = 0; i < count; i++)
 			if (!is_without_gradient(r, name, i))
 				error += (got[i] - want[i]) * (got[i] - want[i]);
-		if (!(sqrt(error) <= bound * number(move, "moved_l2")))
-			fail_msg("%s: final %s: error %.3g of %.3g moved", r->dir, name, sqrt(error),
-			        number(move, "moved_l2"));
+		assert_error("weights at the end", sqrt(error) / number(move, "moved_l2"), bound, name);
 		free(want);
 		free(got);
 	}
@@ -381,9 +379,8 @@ static void trace_b_model(const struct reference *r)
 		        distance(json_object_get(b, "autocast"), truth, columns[i].key));
 		double got = distance(ours, truth, columns[i].key);
 
-		if (!(got <= columns[i].room * torch))
-			fail_msg("%s: %s is %.3g from fp64, torch's bf16 paths %.3g", r->dir, columns[i].key,
-			        got, torch);
+		assert_error(i ? "grad_norm from fp64" : "loss from fp64", got, columns[i].room * torch,
+		        columns[i].key);
 	}
 	json_decref(ours);
 }
@@ -391,12 +388,14 @@ static void trace_b_model(const struct reference *r)
 static void test_trace_a(void **state)
 {
 	(void)state;
+	golden_now.part = "steps in fp32";
 	each_model(trace_a_model);
 }
 
 static void test_trace_b(void **state)
 {
 	(void)state;
+	golden_now.part = "steps in bf16";
 	each_model(trace_b_model);
 }
 
@@ -413,8 +412,8 @@ static void generate_model(const struct reference *r)
 	        "device=%s --json",
 	        r->hf, ids, json_array_size(json_object_get(want, "new_tokens")), device);
 	assert_true(json_equal(json_object_get(got, "prompt_ids"), prompt));
-	if (!json_equal(json_object_get(got, "ids"), json_object_get(want, "new_tokens")))
-		fail_msg("%s: other ids: %s", r->dir, json_dumps(json_object_get(got, "ids"), JSON_COMPACT));
+	assert_error("ids", !json_equal(json_object_get(got, "ids"), json_object_get(want, "new_tokens")), 0,
+	        json_dumps(json_object_get(got, "ids"), JSON_COMPACT));
 	json_decref(got);
 	free(ids);
 }
@@ -422,6 +421,7 @@ static void generate_model(const struct reference *r)
 static void test_generate(void **state)
 {
 	(void)state;
+	golden_now.part = "text";
 	each_model(generate_model);
 }
 
@@ -447,9 +447,10 @@ static void adapter_gradients_compare(const struct reference *r, const char *pat
 		got_count = count;
 		got = tensor_read_in(file, name + strlen(prefix), &got_count);
 		assert_int_equal(count, got_count);
-		if (!(norm_of_difference(got, want, count) <=
-		            2e-5 * fmax(norm_of_difference(want, NULL, count), 0.01 * global)))
-			fail_msg("%s: gradient of %s", r->dir, name);
+		assert_error("gradient",
+		        norm_of_difference(got, want, count) /
+		                fmax(norm_of_difference(want, NULL, count), 0.01 * global),
+		        2e-5, name);
 		free(want);
 		free(got);
 	}
@@ -512,6 +513,7 @@ static void lora_model(const struct reference *base)
 static void test_lora(void **state)
 {
 	(void)state;
+	golden_now.part = "adapter";
 	each_model(lora_model);
 }
 

@@ -44,7 +44,7 @@ static void each_variant(variant_test *test)
 		struct reference r = {0};
 
 		reference_open(&r, variants[i]);
-		printf("  %s\n", variants[i]);
+		golden_begin(i ? "dpo/lora" : "dpo/full");
 		test(&r);
 		reference_close(&r);
 	}
@@ -61,9 +61,7 @@ static const json_t *object_of(const json_t *object, const char *key)
 
 static void assert_near(double got, double want, double bound, const char *what)
 {
-	if (!(fabs(got - want) <= bound))
-		fail_msg("%s: %.10g, reference %.10g, error %.3g > %.3g", what, got, want, fabs(got - want),
-		        bound);
+	assert_error(what, fabs(got - want), bound, "a row");
 }
 
 /* ---- a step with learning rate 0 on the pairs of eval.jsonl ---- */
@@ -95,8 +93,7 @@ static void gradients_compare(const struct reference *r, const char *loss, const
 		assert_int_equal(count, got_count);
 		error = norm_of_difference(got, want, count);
 		norm = fmax(norm_of_difference(want, NULL, count), 0.01 * sqrt(global));
-		if (!(error <= 2e-5 * norm))
-			fail_msg("%s: gradient of %s: error %.3g of norm %.3g", r->dir, name, error, norm);
+		assert_error("gradient", error / norm, 2e-5, name);
 		free(want);
 		free(got);
 	}
@@ -167,6 +164,7 @@ static void still_case(const struct reference *r)
 static void test_still(void **state)
 {
 	(void)state;
+	golden_now.part = "gradients";
 	each_variant(still_case);
 }
 
@@ -221,6 +219,7 @@ static void trace_case(const struct reference *r)
 static void test_trace(void **state)
 {
 	(void)state;
+	golden_now.part = "steps in fp32";
 	each_variant(trace_case);
 }
 

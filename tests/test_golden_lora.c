@@ -54,7 +54,7 @@ static void each_case(case_test *test)
 		struct reference r = {0};
 
 		reference_open(&r, cases[i]);
-		printf("  %s\n", cases[i]);
+		golden_begin(cases[i]);
 		test(&r);
 		reference_close(&r);
 	}
@@ -107,6 +107,7 @@ static void eval_case(const struct reference *r)
 static void test_eval(void **state)
 {
 	(void)state;
+	golden_now.part = "eval";
 	each_case(eval_case);
 }
 
@@ -138,8 +139,7 @@ static void gradients_compare(const struct reference *r, const char *path)
 		assert_int_equal(count, got_count);
 		error = norm_of_difference(got, want, count);
 		norm = fmax(norm_of_difference(want, NULL, count), 0.01 * global);
-		if (!(error <= 2e-5 * norm))
-			fail_msg("%s: gradient of %s: error %.3g of norm %.3g", r->dir, name, error, norm);
+		assert_error("gradient", error / norm, 2e-5, name);
 		free(want);
 		free(got);
 	}
@@ -197,6 +197,7 @@ static void still_case(const struct reference *r)
 static void test_still(void **state)
 {
 	(void)state;
+	golden_now.part = "gradients";
 	each_case(still_case);
 }
 
@@ -242,8 +243,7 @@ static void trained_compare(const struct reference *r)
 		       *c = tensor_read(got, name, &count);
 		double error = norm_of_difference(c, b, count), moved = norm_of_difference(b, a, count);
 
-		if (!(error <= 3e-5 * moved))
-			fail_msg("%s: trained %s: error %.3g of %.3g moved", r->dir, name, error, moved);
+		assert_error("weights at the end", error / moved, 3e-5, name);
 		free(a);
 		free(b);
 		free(c);
@@ -280,6 +280,7 @@ static void trace_case(const struct reference *r)
 static void test_trace(void **state)
 {
 	(void)state;
+	golden_now.part = "steps in fp32";
 	each_case(trace_case);
 }
 
@@ -292,6 +293,7 @@ static void test_quantizing(void **state)
 	(void)state;
 	if (!golden)
 		skip();
+	golden_begin("nf4/base");
 	reference_open(&r, "nf4/double/lora");
 	snprintf(base, sizeof(base), "%s/nf4/base/hf", golden);
 	trace_run(&r, base, "base_format=nf4");

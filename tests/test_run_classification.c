@@ -26,6 +26,8 @@ static void test_golden(void **state)
 	(void)state;
 	if (!golden)
 		skip();
+	golden_begin("embeddings/classifier");
+	golden_now.part = "steps in fp32";
 	dir = mem_printf("%s/embeddings/classifier", golden);
 	path = mem_printf("%s/ref.json", dir);
 	rows = mem_printf("%s/eval.jsonl", dir);

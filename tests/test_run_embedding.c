@@ -23,6 +23,8 @@ static void test_golden(void **state)
 	(void)state;
 	if (!golden)
 		skip();
+	golden_begin("modern/embed_qwen3");
+	golden_now.part = "steps in fp32";
 	dir = mem_printf("%s/modern/embed_qwen3", golden);
 	assert_non_null(dir);
 	{
@@ -55,6 +57,7 @@ static void test_golden(void **state)
 	        " per_device_train_batch_size=2 gradient_accumulation_steps=2 ranks=2",
 	        dir, dir, work_dir);
 	trace_check("ranks", trace, NULL);
+	*golden_now.model = 0;
 	/* resumed in the middle */
 	assert_ferry(0, NULL,
 	        "train model=%s/model data=%s/train.jsonl output_dir=%s/again " TRACE PROMPTS
@@ -82,6 +85,7 @@ static void test_bert(void **state)
 	(void)state;
 	if (!golden)
 		skip();
+	golden_begin("embeddings/bert");
 	dir = mem_printf("%s/embeddings/bert", golden);
 	path = mem_printf("%s/ref.json", dir);
 	assert_int_equal(json_read_file(&ref, path, 1 << 26), 0);
@@ -90,6 +94,7 @@ static void test_bert(void **state)
 	        " per_device_train_batch_size=2 gradient_accumulation_steps=4",
 	        dir, dir, work_dir);
 	trace_check("bert", json_object_get(json_object_get(ref, "trace"), "float32"), NULL);
+	*golden_now.model = 0;
 	assert_ferry(0, NULL,
 	        "train model=%s/model data=%s/train.jsonl output_dir=%s/bert_off " TRACE
 	        " per_device_train_batch_size=2 gradient_accumulation_steps=4 cpu_offload=on "
