@@ -144,6 +144,7 @@ static const struct field block_fields[] = {
         BLOCK("qk_rope_head_dim", I64, latent.shared),
         BLOCK("v_head_dim", I64, latent.value),
         BLOCK("num_experts_per_tok", I64, experts.chosen),
+        BLOCK("moe_latent_size", I64, experts.width),
         BLOCK_WORD("the router's rule", rules, experts.rule),
         BLOCK_WORD("norm_topk_prob", flags, experts.is_normed),
         BLOCK("routed_scaling_factor", REAL, experts.scale),

@@ -18,6 +18,34 @@ static int64_t recurrent_dim(const struct block_config *b, enum model_dim dim)
 	}
 }
 
+/* Of experts. `rank`: of the adapter whose tensor it is. */
+static int64_t experts_dim(
+        const struct model_config *c, const struct experts_config *e, enum model_dim dim, int64_t rank)
+{
+	switch (dim) {
+	case DIM_EXPERTS:
+		return e->count;
+	case DIM_EXPERT_INNER:
+		return e->F;
+	case DIM_EXPERT_INNER_TWICE:
+		return 2 * e->F;
+	case DIM_EXPERT_RANKS:
+		return e->count * rank;
+	case DIM_EXPERT_INNERS:
+		return e->count * e->F;
+	case DIM_EXPERT_INNERS_TWICE:
+		return e->count * 2 * e->F;
+	case DIM_EXPERT_HIDDENS:
+		return e->count * experts_width(e, c->C);
+	case DIM_EXPERT_WIDTH:
+		return experts_width(e, c->C);
+	case DIM_SHARED:
+		return e->shared;
+	default:
+		return 2 * e->shared;
+	}
+}
+
 int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tensor_role role, int layer)
 {
 	const struct block_config *b = layer >= 0 ? &c->block[layer] : NULL;
@@ -72,23 +100,16 @@ int64_t model_dim_of(const struct model_config *c, enum model_dim dim, enum tens
 	case DIM_INNER_TWICE:
 		return 2 * b->F;
 	case DIM_EXPERTS:
-		return b->experts.count;
 	case DIM_EXPERT_INNER:
-		return b->experts.F;
 	case DIM_EXPERT_INNER_TWICE:
-		return 2 * b->experts.F;
 	case DIM_EXPERT_RANKS:
-		return b->experts.count * b->adapter[role].rank;
 	case DIM_EXPERT_INNERS:
-		return b->experts.count * b->experts.F;
 	case DIM_EXPERT_INNERS_TWICE:
-		return b->experts.count * 2 * b->experts.F;
 	case DIM_EXPERT_HIDDENS:
-		return b->experts.count * c->C;
+	case DIM_EXPERT_WIDTH:
 	case DIM_SHARED:
-		return b->experts.shared;
 	case DIM_SHARED_TWICE:
-		return 2 * b->experts.shared;
+		return experts_dim(c, &b->experts, dim, b->adapter[role].rank);
 	case DIM_SCAN_IN:
 	case DIM_DELTA_QKV:
 	case DIM_DELTA_V:

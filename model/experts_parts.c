@@ -76,9 +76,10 @@ int64_t model_experts_step(const struct model *model)
 
 		if (!b->has[ROLE_ROUTER_W])
 			continue;
-		/* a norm behind the experts needs their sum again in backward */
-		if (b->has[ROLE_SUM_POST_NORM_W] || b->has[ROLE_EXPERTS_POST_NORM_W] ||
-		        b->has[ROLE_INPUT_W] || b->has[ROLE_LAYER_SCALAR] ||
+		/* a norm or a matrix behind the experts needs their sum again in backward */
+		if (b->has[ROLE_SUM_POST_NORM_W] || b->has[ROLE_EXPERTS_OUT_W] ||
+		        b->has[ROLE_EXPERTS_POST_NORM_W] || b->has[ROLE_INPUT_W] ||
+		        b->has[ROLE_LAYER_SCALAR] ||
 		        (b->stage_count && b->stage[b->stage_count - 1].kind != STAGE_EXPERTS))
 			return 0;
 		found = 1;

@@ -106,6 +106,7 @@ static inline int64_t scan_in_cols(const struct delta_config *d)
 struct experts_config {
 	int64_t count, chosen; /* experts, and those of each token */
 	int64_t F, shared;     /* inner width of one, and of the shared expert; 0: there is none */
+	int64_t width;         /* of the input and output of one; 0: as the stream's */
 	enum route_rule rule;  /* from logits to weights */
 	int is_normed;         /* the weights of a token are divided by their sum */
 	double scale;          /* then multiplied by this */
@@ -116,6 +117,11 @@ struct experts_config {
 	int64_t groups, groups_chosen; /* experts come from the best groups_chosen of so many; 1: any */
 	int64_t part; /* experts that are on the device at once (model/experts_parts.h); 0: all */
 };
+
+static inline int64_t experts_width(const struct experts_config *experts, int64_t C)
+{
+	return experts->width ? experts->width : C;
+}
 
 /* Latent attention. A head's query and key have `own` columns that do not rotate, then `shared` that do; its
  * value has `value`. Attention's heads are as wide as the wider of both (D), the rest is 0. */

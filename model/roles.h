@@ -42,7 +42,8 @@
  * INPUTS are a part of the embedding for each layer (Gemma 4 E2B), INPUT is what a layer does with its own.
  * LAYER_SCALAR multiplies the whole stream behind a block. GATE_UP has the gate's rows first, then up's.
  * EXPERTS_GATE_UP has the same of each expert, which ROUTER chooses, or EXPERTS_UP of experts without a
- * gate; ROUTER_CHOICE_B is added for the choice only. The SHARED ones are an expert for every token, times
+ * gate; ROUTER_CHOICE_B is added for the choice only. EXPERTS_IN makes a narrower input of the experts, and
+ * EXPERTS_OUT takes their sum back (Nemotron 3 Super). The SHARED ones are an expert for every token, times
  * the sigmoid of SHARED_WEIGHT's product. Gemma 4 has norms of its own before its experts and its router,
  * behind the shared expert, the experts and their sum; EXPERT_SCALE multiplies an expert's weights. Latent
  * attention (DeepSeek) makes q, or k and v, by two matrices with a norm between: Q_A and Q_B, KV_A and
@@ -133,16 +134,22 @@
 	ROW(ROUTER_W, BLOCK, EXPERTS, MATRIX, EXPERTS, EXPERTS, HIDDEN)                                      \
 	ROW(ROUTER_B, BLOCK, EXPERTS, BIAS, EXPERTS, EXPERTS, ONE)                                           \
 	ROW(ROUTER_CHOICE_B, BLOCK, EXPERTS, BUFFER, EXPERTS, EXPERTS, ONE)                                  \
-	ROW(EXPERTS_GATE_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER_TWICE, HIDDEN)                   \
-	ROW(EXPERTS_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER, HIDDEN)                              \
+	ROW(EXPERTS_GATE_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER_TWICE, EXPERT_WIDTH)             \
+	ROW(EXPERTS_UP_W, BLOCK, EXPERTS, STACK, EXPERTS, EXPERT_INNER, EXPERT_WIDTH)                        \
 	ROW(EXPERTS_GATE_UP_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, EXPERT_INNER_TWICE)             \
-	ROW(EXPERTS_DOWN_W, BLOCK, EXPERTS, RESIDUAL_STACK, EXPERTS, HIDDEN, EXPERT_INNER)                   \
-	ROW(EXPERTS_DOWN_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, HIDDEN)                            \
+	ROW(EXPERTS_DOWN_W, BLOCK, EXPERTS, RESIDUAL_STACK, EXPERTS, EXPERT_WIDTH, EXPERT_INNER)             \
+	ROW(EXPERTS_DOWN_B, BLOCK, EXPERTS, BIAS_STACK, EXPERTS, EXPERTS, EXPERT_WIDTH)                      \
 	ROW(SHARED_GATE_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                      \
 	ROW(SHARED_GATE_UP_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED_TWICE, HIDDEN)                             \
 	ROW(SHARED_UP_W, BLOCK, MLP, MATRIX, EXPERTS, SHARED, HIDDEN)                                        \
+	ROW(SHARED_UP_B, BLOCK, MLP, BIAS, EXPERTS, SHARED, ONE)                                             \
 	ROW(SHARED_DOWN_W, BLOCK, MLP, RESIDUAL, EXPERTS, HIDDEN, SHARED)                                    \
+	ROW(SHARED_DOWN_B, BLOCK, MLP, BIAS, EXPERTS, HIDDEN, ONE)                                           \
 	ROW(SHARED_WEIGHT_W, BLOCK, MLP, MATRIX, EXPERTS, ONE, HIDDEN)                                       \
+	ROW(EXPERTS_IN_W, BLOCK, EXPERTS, MATRIX, EXPERTS, EXPERT_WIDTH, HIDDEN)                             \
+	ROW(EXPERTS_IN_B, BLOCK, EXPERTS, BIAS, EXPERTS, EXPERT_WIDTH, ONE)                                  \
+	ROW(EXPERTS_OUT_W, BLOCK, EXPERTS, RESIDUAL, EXPERTS, HIDDEN, EXPERT_WIDTH)                          \
+	ROW(EXPERTS_OUT_B, BLOCK, EXPERTS, BIAS, EXPERTS, HIDDEN, ONE)                                       \
 	ROW(INPUT_GATE_W, BLOCK, MLP, MATRIX, INPUT, INPUT, HIDDEN)                                          \
 	ROW(INPUT_W, BLOCK, MLP, RESIDUAL, INPUT, HIDDEN, INPUT)                                             \
 	ROW(POST_INPUT_NORM_W, BLOCK, NORMS, NORM, INPUT, HIDDEN, ONE)                                       \
@@ -216,11 +223,11 @@
 	ROW(DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, DOWN, RANK, INNER)                                         \
 	ROW(DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, DOWN, HIDDEN, RANK)                                        \
 	ROW(DOWN_LORA_M, BLOCK, ADAPTER, MAGNITUDE, DOWN, HIDDEN, ONE)                                       \
-	ROW(EXPERTS_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                     \
+	ROW(EXPERTS_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, EXPERT_WIDTH)               \
 	ROW(EXPERTS_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS, RANK)                      \
-	ROW(EXPERTS_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                       \
+	ROW(EXPERTS_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, EXPERT_WIDTH)                 \
 	ROW(EXPERTS_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS, RANK)                        \
-	ROW(EXPERTS_GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, HIDDEN)                  \
+	ROW(EXPERTS_GATE_UP_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, EXPERT_WIDTH)            \
 	ROW(EXPERTS_GATE_UP_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_INNERS_TWICE, RANK)             \
 	ROW(EXPERTS_DOWN_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_RANKS, EXPERT_INNER)               \
 	ROW(EXPERTS_DOWN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_HIDDENS, RANK)                     \
@@ -239,6 +246,12 @@
 	ROW(SHARED_WEIGHT_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                            \
 	ROW(SHARED_WEIGHT_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, ONE, RANK)                               \
 	ROW(SHARED_WEIGHT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, ONE, ONE)                              \
+	ROW(EXPERTS_IN_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                               \
+	ROW(EXPERTS_IN_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERT_WIDTH, RANK)                         \
+	ROW(EXPERTS_IN_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, EXPERT_WIDTH, ONE)                        \
+	ROW(EXPERTS_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, EXPERT_WIDTH)                        \
+	ROW(EXPERTS_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, HIDDEN, RANK)                              \
+	ROW(EXPERTS_OUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, HIDDEN, ONE)                             \
 	ROW(INPUT_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, HIDDEN)                                 \
 	ROW(INPUT_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, INPUT, RANK)                                  \
 	ROW(INPUT_GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, INPUT, INPUT, ONE)                                 \
@@ -350,6 +363,8 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(SHARED_UP_W, SHARED_UP_LORA_A)                                                               \
 	ADAPTED(SHARED_DOWN_W, SHARED_DOWN_LORA_A)                                                           \
 	ADAPTED(SHARED_WEIGHT_W, SHARED_WEIGHT_LORA_A)                                                       \
+	ADAPTED(EXPERTS_IN_W, EXPERTS_IN_LORA_A)                                                             \
+	ADAPTED(EXPERTS_OUT_W, EXPERTS_OUT_LORA_A)                                                           \
 	ADAPTED(INPUT_GATE_W, INPUT_GATE_LORA_A)                                                             \
 	ADAPTED(INPUT_W, INPUT_LORA_A)                                                                       \
 	ADAPTED(EMBED, EMBED_LORA_A)                                                                         \
@@ -425,6 +440,7 @@ enum model_dim {
 	DIM_EXPERT_INNERS,
 	DIM_EXPERT_INNERS_TWICE,
 	DIM_EXPERT_HIDDENS,
+	DIM_EXPERT_WIDTH,
 	DIM_SHARED,
 	DIM_SHARED_TWICE,
 	DIM_DELTA_QKV,

@@ -207,7 +207,7 @@ int peft_fused_of(struct peft_fused *fused, const struct model *model, int stack
 		if (a >= 0)
 			part_add(fused, model, a, part * e->F);
 	}
-	fused->out = t->role == ROLE_EXPERTS_DOWN_W ? model->config.C : parts * e->F;
+	fused->out = t->role == ROLE_EXPERTS_DOWN_W ? experts_width(e, model->config.C) : parts * e->F;
 	return fused->count;
 }
 

@@ -23,7 +23,8 @@ struct experts_layout experts_layout_of(const struct stage_call *call)
 	const struct experts_config *x = &call->block->experts;
 	int64_t e = call->element_bytes, tokens = call->tokens, rows = experts_rows(call), end = 0;
 	int64_t weighed = call_has(call, ROLE_SHARED_WEIGHT_W) ? tokens : 0,
-	        divided = experts_are_divided(call);
+	        divided = experts_are_divided(call),
+	        narrow = experts_are_narrow(call) ? tokens * experts_cols(call) : 0;
 	struct experts_layout l;
 
 	l.rstd = layout_take(&end, tokens, 4);
@@ -50,6 +51,8 @@ struct experts_layout experts_layout_of(const struct stage_call *call)
 	l.output = norm_take(&end, call, ROLE_EXPERTS_POST_NORM_W);
 	l.sum = norm_take(&end, call, ROLE_SUM_POST_NORM_W);
 	l.scaled = layout_take(&end, call_has(call, ROLE_EXPERT_SCALE) ? rows : 0, 4);
+	l.narrow_in = layout_take(&end, narrow, e);
+	l.narrow_sum = layout_take(&end, narrow, e);
 	l.bytes = end;
 	return l;
 }
@@ -64,24 +67,28 @@ struct experts_scratch experts_scratch_of(const struct stage_call *call)
 	const struct experts_config *x = &call->block->experts;
 	enum stage_kind kind = call->model->stages[call->stage].kind;
 	int64_t e = call->element_bytes, end = 0, slots = experts_rows(call), C = call->c->C,
-	        tokens = kind == STAGE_PART ? 0 : call->tokens, rows = kind == STAGE_ROUTER ? 0 : slots,
+	        W = experts_cols(call), tokens = kind == STAGE_PART ? 0 : call->tokens,
+	        rows = kind == STAGE_ROUTER ? 0 : slots,
 	        ranks = experts_has_adapters(call) ? rows * call->c->adapter_rank : 0;
+	int narrow = experts_are_narrow(call);
 	struct experts_scratch s;
 
-	s.in_rows = layout_take(&end, rows * C, e);
+	s.in_rows = layout_take(&end, rows * W, e);
 	s.hidden = layout_take(&end, rows * x->F, e);
 	s.shared_hidden = layout_take(&end, tokens * x->shared, e);
-	s.out_rows = layout_take(&end, rows * C, e);
+	s.out_rows = layout_take(&end, rows * W, e);
 	s.dhidden = layout_take(&end, rows * x->F, e);
 	s.shared_dhidden = layout_take(&end, tokens * x->shared, e);
 	s.dweights = layout_take(&end, slots, 4);
 	s.dlogits = layout_take(&end, tokens * x->count, 4);
 	s.dlogits_cast = layout_take(&end, call->dtype == DTYPE_F32 ? 0 : tokens * x->count, e);
-	s.part = layout_take(&end, call_has(call, ROLE_SUM_POST_NORM_W) ? tokens * C : 0, e);
+	s.part = layout_take(&end, call_has(call, ROLE_SUM_POST_NORM_W) || narrow ? tokens * C : 0, e);
 	s.counts = layout_take(&end, call->c->balance > 0 ? x->count : 0, 4);
 	s.adapter = layout_take(&end, ranks, e);
 	s.adapter_grad = layout_take(&end, ranks, e);
 	s.gate_up = layout_take(&end, kind == STAGE_PART ? rows * experts_gate_up_cols(call) : 0, e);
+	s.narrow_dsum = layout_take(&end, narrow ? tokens * W : 0, e);
+	s.narrow_din = layout_take(&end, narrow ? tokens * W : 0, 4);
 	s.bytes = end;
 	return s;
 }
@@ -125,11 +132,19 @@ struct rows experts_router_rows(const struct stage_call *call)
 	               : experts_norm_rows(call);
 }
 
-static struct rows input_rows(const struct stage_call *call)
+/* As wide as the stream. */
+static struct rows wide_input_rows(const struct stage_call *call)
 {
 	return call_has(call, ROLE_EXPERTS_NORM_W)
 	               ? rows_at(call, acts_at(call, layout(call)->input.rows), call->c->C)
 	               : experts_norm_rows(call);
+}
+
+static struct rows input_rows(const struct stage_call *call)
+{
+	return experts_are_narrow(call)
+	               ? rows_at(call, acts_at(call, layout(call)->narrow_in), experts_cols(call))
+	               : wide_input_rows(call);
 }
 
 static void norms_forward(struct stage_call *call)
@@ -140,7 +155,7 @@ static void norms_forward(struct stage_call *call)
 
 	norm_forward(call, &norm, experts_norm_rows(call).base, stream_in(call), call->tokens);
 	if (call_has(call, ROLE_EXPERTS_NORM_W))
-		norm_forward(call, &input, input_rows(call).base, stream_in(call), call->tokens);
+		norm_forward(call, &input, wide_input_rows(call).base, stream_in(call), call->tokens);
 	if (call_has(call, ROLE_ROUTER_NORM_W))
 		norm_forward(call, &router, experts_router_rows(call).base, stream_in(call), call->tokens);
 }
@@ -171,13 +186,15 @@ struct linear experts_shared_of(const struct stage_call *call, enum tensor_role 
 
 		return (struct linear){ROLE_SHARED_GATE_UP_W, ROLE_COUNT, S, C, 0, is_up ? S : 0, is_up};
 	}
-	return role == ROLE_SHARED_DOWN_W ? (struct linear){role, ROLE_COUNT, C, S, 0, 0, 0}
-	                                  : (struct linear){role, ROLE_COUNT, S, C, 0, 0, 0};
+	return role == ROLE_SHARED_DOWN_W
+	               ? (struct linear){role, ROLE_SHARED_DOWN_B, C, S, 0, 0, 0}
+	               : (struct linear){role, role == ROLE_SHARED_UP_W ? ROLE_SHARED_UP_B : ROLE_COUNT, S, C,
+	                         0, 0, 0};
 }
 
 /* ---- rows ---- */
 
-/* y [rows, C]: a row of x for each slot. */
+/* y [rows, W]: a row of x for each slot. */
 static void dispatch(struct stage_call *call, dev_addr y, dev_addr x)
 {
 	call_op(call, &(struct op){.kind = OP_DISPATCH,
@@ -186,7 +203,7 @@ static void dispatch(struct stage_call *call, dev_addr y, dev_addr x)
 	                              .slot = acts_at(call, layout(call)->slot),
 	                              .tokens = call->tokens,
 	                              .chosen = call->block->experts.chosen,
-	                              .cols = call->c->C,
+	                              .cols = experts_cols(call),
 	                              .dtype = call->dtype,
 	                              .range = experts_range(call)}});
 }
@@ -200,7 +217,7 @@ void experts_combine(struct stage_call *call, dev_addr y, enum dtype y_dtype, de
 	                              .row = acts_at(call, layout(call)->row),
 	                              .tokens = call->tokens,
 	                              .chosen = call->block->experts.chosen,
-	                              .cols = call->c->C,
+	                              .cols = experts_cols(call),
 	                              .dtype = call->dtype,
 	                              .y_dtype = y_dtype,
 	                              .accumulate = sum == EXPERTS_SUM_ADD,
@@ -382,7 +399,7 @@ static void down_forward(
 		weigh(call, hidden, call->block->experts.F);
 	down_product(call, s, out, hidden);
 	if (weighs_output(call))
-		weigh(call, out, call->c->C);
+		weigh(call, out, experts_cols(call));
 }
 
 /* From dout, the gradient of weighted rows, the gradients of hidden and of the weights, and those of down.
@@ -394,7 +411,7 @@ static void down_backward(struct stage_call *call, const struct experts_scratch 
 
 	if (weighs_output(call)) {
 		down_product(call, s, room, hidden);
-		weigh_backward(call, room, dout, call->c->C);
+		weigh_backward(call, room, dout, experts_cols(call));
 	}
 	experts_linear_backward_input(call, &down, dhidden, dout);
 	experts_adapt_down_input(call, s, dhidden, dout);
@@ -413,6 +430,8 @@ void experts_begin(struct stage_call *call)
 	experts_order(call);
 	experts_tally(call);
 	experts_scale_weights(call);
+	if (experts_are_narrow(call))
+		experts_narrow_forward(call, wide_input_rows(call));
 	if (experts_has_shared(call))
 		shared_inner(call);
 }
@@ -454,14 +473,23 @@ static void forward(struct stage_call *call)
 
 	experts_begin(call);
 	rows_inner(call);
+	if (experts_are_narrow(call)) { /* backward needs this sum */
+		rows_outer(call);
+		experts_combine(call, acts_at(call, l->narrow_sum), call->dtype,
+		        own_scratch_at(call, s.in_rows), EXPERTS_SUM_WRITE, 0);
+	}
 	if (dev_is_none(branch))
 		return;
 	if (experts_has_shared(call))
 		experts_shared_forward(call, is_apart ? acts_at(call, l->shared.rows) : branch);
-	rows_outer(call);
-	experts_combine(call, is_apart ? acts_at(call, l->output.rows) : branch, call->dtype,
-	        own_scratch_at(call, s.in_rows),
-	        experts_has_shared(call) && !is_apart ? EXPERTS_SUM_ADD : EXPERTS_SUM_WRITE, 0);
+	if (experts_are_narrow(call)) {
+		experts_widen_forward(call, branch, own_scratch_at(call, s.part));
+	} else {
+		rows_outer(call);
+		experts_combine(call, is_apart ? acts_at(call, l->output.rows) : branch, call->dtype,
+		        own_scratch_at(call, s.in_rows),
+		        experts_has_shared(call) && !is_apart ? EXPERTS_SUM_ADD : EXPERTS_SUM_WRITE, 0);
+	}
 	if (is_apart)
 		join(call, branch, own_scratch_at(call, s.part));
 	branch_end(call, &post, branch);
@@ -521,10 +549,17 @@ static void backward(struct stage_call *call)
 {
 	const struct experts_layout *l = layout(call);
 	struct norm_place post = post_norm_of(call);
-	dev_addr dy = branch_gradient(call, &post, acts_at(call, l->sum.rows));
+	dev_addr dy = branch_gradient(call, &post, acts_at(call, l->sum.rows)),
+	         dnorm = scratch_at(call, call->scratch.dnorm);
 
-	experts_rows_backward(call, part_gradient(call, dy, ROLE_EXPERTS_POST_NORM_W, &l->output),
-	        scratch_at(call, call->scratch.dnorm), EXPERTS_SUM_WRITE);
+	if (experts_are_narrow(call)) {
+		experts_rows_backward(call, experts_widen_backward(call, dy),
+		        own_scratch_at(call, experts_scratch_of(call).narrow_din), EXPERTS_SUM_WRITE);
+		experts_narrow_backward(call, dnorm, wide_input_rows(call));
+	} else {
+		experts_rows_backward(call, part_gradient(call, dy, ROLE_EXPERTS_POST_NORM_W, &l->output),
+		        dnorm, EXPERTS_SUM_WRITE);
+	}
 	experts_end_backward(call, dy);
 }
 

@@ -31,13 +31,15 @@ struct experts_layout {
 		int64_t rstd; /* F32 [tokens] */
 	} input, router, shared, output, sum;
 	int64_t scaled; /* F32 [tokens, chosen] */
+	/* Of experts of another width W than the stream's: their input and their sum, [tokens, W]. */
+	int64_t narrow_in, narrow_sum;
 	int64_t bytes;
 };
 
 /* Forward uses in_rows, hidden, shared_hidden and dlogits. */
 struct experts_scratch {
-	int64_t in_rows;         /* [rows, C] the input of gate_up, or the output of down; its gradient */
-	int64_t out_rows;        /* [rows, C] the gradient of down's output, then that of in_rows */
+	int64_t in_rows;         /* [rows, W] the input of gate_up, or the output of down; its gradient */
+	int64_t out_rows;        /* [rows, W] the gradient of down's output, then that of in_rows */
 	int64_t hidden, dhidden; /* [rows, F] */
 	int64_t shared_hidden, shared_dhidden; /* [tokens, S] */
 	int64_t dweights;                      /* F32 [tokens, chosen] */
@@ -46,6 +48,8 @@ struct experts_scratch {
 	int64_t counts;                        /* F32 [experts], with the loss of even use */
 	int64_t adapter, adapter_grad;         /* [rows, rank] */
 	int64_t gate_up;                       /* [rows, 2 F], of a part */
+	int64_t narrow_dsum;                   /* [tokens, W] the gradient of narrow_sum, then of narrow_in */
+	int64_t narrow_din;                    /* F32 [tokens, W] the gradient of narrow_in */
 	int64_t bytes;
 };
 
@@ -58,6 +62,17 @@ static inline int64_t experts_up_at(const struct stage_call *call)
 static inline int64_t experts_gate_up_cols(const struct stage_call *call)
 {
 	return experts_up_at(call) + call->block->experts.F;
+}
+
+/* W, the columns of their input and output. */
+static inline int64_t experts_cols(const struct stage_call *call)
+{
+	return experts_width(&call->block->experts, call->c->C);
+}
+
+static inline int experts_are_narrow(const struct stage_call *call)
+{
+	return call_has(call, ROLE_EXPERTS_OUT_W);
 }
 
 static inline int64_t experts_rows(const struct stage_call *call)
@@ -98,6 +113,15 @@ int experts_has_shared(const struct stage_call *call);
 void experts_begin(struct stage_call *call);
 void experts_rows_forward(struct stage_call *call);
 void experts_shared_forward(struct stage_call *call, dev_addr branch);
+
+/* Matrices before and behind experts of another width: narrow_in from x [tokens, C]; and y [tokens, C] from
+ * narrow_sum, added to the shared expert's output if there is one, with room for y. From dy, the gradient of
+ * y, that of narrow_sum, which is returned; and that of x, written to dnorm, F32 [tokens, C], from that of
+ * narrow_in in scratch. */
+void experts_narrow_forward(struct stage_call *call, struct rows x);
+void experts_widen_forward(struct stage_call *call, dev_addr y, dev_addr room);
+dev_addr experts_widen_backward(struct stage_call *call, dev_addr dy);
+void experts_narrow_backward(struct stage_call *call, dev_addr dnorm, struct rows x);
 
 /* The sum of a token's rows, and how it begins. */
 enum experts_sum { EXPERTS_SUM_WRITE, EXPERTS_SUM_ADD, EXPERTS_SUM_GO_ON };

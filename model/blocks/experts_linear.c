@@ -5,13 +5,13 @@ struct experts_linear experts_gate_up_of(const struct stage_call *call)
 {
 	return (struct experts_linear){
 	        call_has(call, ROLE_EXPERTS_UP_W) ? ROLE_EXPERTS_UP_W : ROLE_EXPERTS_GATE_UP_W,
-	        ROLE_EXPERTS_GATE_UP_B, experts_gate_up_cols(call), call->c->C};
+	        ROLE_EXPERTS_GATE_UP_B, experts_gate_up_cols(call), experts_cols(call)};
 }
 
 struct experts_linear experts_down_of(const struct stage_call *call)
 {
 	return (struct experts_linear){
-	        ROLE_EXPERTS_DOWN_W, ROLE_EXPERTS_DOWN_B, call->c->C, call->block->experts.F};
+	        ROLE_EXPERTS_DOWN_W, ROLE_EXPERTS_DOWN_B, experts_cols(call), call->block->experts.F};
 }
 
 /* Whether the stage reads the matrices as [in, out]. */

@@ -14,15 +14,15 @@ struct adapter {
 static int adapter_find(struct adapter *p, const struct stage_call *call, enum experts_module module)
 {
 	enum tensor_role a = adapter_roles[module];
-	int64_t C = call->c->C, F = call->block->experts.F, rank = call->block->adapter[a].rank;
+	int64_t width = experts_cols(call), F = call->block->experts.F, rank = call->block->adapter[a].rank;
 	int is_down = module == EXPERTS_DOWN;
 	int64_t inner = module == EXPERTS_GATE_UP ? 2 * F : F;
 
 	if (!call->c->adapter_rank || !rank)
 		return 0;
-	*p = (struct adapter){rank, is_down ? C : inner, is_down ? F : C, call->block->adapter[a].scale,
-	        experts_weight_of(call, a), experts_weight_of(call, a + 1), experts_grad_of(call, a),
-	        experts_grad_of(call, a + 1)};
+	*p = (struct adapter){rank, is_down ? width : inner, is_down ? F : width,
+	        call->block->adapter[a].scale, experts_weight_of(call, a), experts_weight_of(call, a + 1),
+	        experts_grad_of(call, a), experts_grad_of(call, a + 1)};
 	return 1;
 }
 

@@ -27,7 +27,13 @@ static const struct family_tensor nemotron_h_tensors[] = {
         TENSOR(ROUTER_W, "mixer.gate.weight"),
         TENSOR(ROUTER_CHOICE_B, "mixer.gate.e_score_correction_bias"),
         TENSOR(SHARED_UP_W, "mixer.shared_experts.up_proj.weight"),
+        TENSOR_IF(SHARED_UP_B, "mixer.shared_experts.up_proj.bias", "mlp_bias", 0),
         TENSOR(SHARED_DOWN_W, "mixer.shared_experts.down_proj.weight"),
+        TENSOR_IF(SHARED_DOWN_B, "mixer.shared_experts.down_proj.bias", "mlp_bias", 0),
+        TENSOR(EXPERTS_IN_W, "mixer.fc1_latent_proj.weight"),
+        TENSOR_IF(EXPERTS_IN_B, "mixer.fc1_latent_proj.bias", "mlp_bias", 0),
+        TENSOR(EXPERTS_OUT_W, "mixer.fc2_latent_proj.weight"),
+        TENSOR_IF(EXPERTS_OUT_B, "mixer.fc2_latent_proj.bias", "mlp_bias", 0),
         TENSOR(FINAL_NORM_W, "norm_f.weight"),
         TENSOR(HEAD_W, "lm_head.weight"),
         TENSORS_END,
@@ -109,11 +115,17 @@ static void read_experts(struct config_reader *r, struct experts_config *e)
 	config_read_size(r, "moe_shared_expert_intermediate_size", &e->shared);
 	if (!r->err && !e->count)
 		config_fail(r, ERR_INPUT, "n_routed_experts is 0");
-	if (!r->err && config_has(r, "moe_latent_size"))
-		config_fail(r, ERR_UNSUPPORTED,
-		        "moe_latent_size: experts of another width than hidden_size are not supported");
-	if (!r->err && json_is_true(json_object_get(r->object, "mlp_bias")))
-		config_fail(r, ERR_UNSUPPORTED, "mlp_bias: biases of shared experts are not supported");
+	if (config_has(r, "moe_latent_size"))
+		config_read_size(r, "moe_latent_size", &e->width);
+}
+
+static void drop_narrow(struct block_config *b)
+{
+	static const enum tensor_role roles[] = {
+	        ROLE_EXPERTS_IN_W, ROLE_EXPERTS_IN_B, ROLE_EXPERTS_OUT_W, ROLE_EXPERTS_OUT_B};
+
+	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+		b->has[roles[i]] = 0;
 }
 
 static void block_set(
@@ -133,6 +145,8 @@ static void block_set(
 	}
 	if (kind == LAYER_EXPERTS)
 		b->experts = *e;
+	if (kind == LAYER_EXPERTS && !e->width)
+		drop_narrow(b);
 	if (kind != LAYER_SCAN)
 		return;
 	b->delta = scan->delta;

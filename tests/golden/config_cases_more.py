@@ -308,6 +308,10 @@ MORE = [
         hybrid_override_pattern=ABSENT, layers_block_type=["moe", "mamba", "attention", "mamba", "mlp"], num_hidden_layers=ABSENT,
         use_bias=True, attention_bias=True, n_group=2, topk_group=1, time_step_min=0.5, norm_topk_prob=False,
         routed_scaling_factor=2.5)),
+    ("nemotron_h experts narrower than the stream", "nemotron_h", dict(moe_latent_size=6)),
+    ("nemotron_h narrow experts with biases, no scan", "nemotron_h", dict(
+        hybrid_override_pattern="E*E", num_hidden_layers=3, moe_latent_size=4, mlp_bias=True)),
+    ("nemotron_h biases of the shared expert", "nemotron_h", dict(hybrid_override_pattern="ME-", num_hidden_layers=3, mlp_bias=True)),
     ("nemotron_h without experts, no conv bias, one group, biases of MLPs", "nemotron_h", dict(
         hybrid_override_pattern="M-M*", use_conv_bias=False, n_groups=1, conv_kernel=2, mlp_bias=True, mlp_hidden_act="silu",
         layer_norm_epsilon=0.01)),

@@ -232,7 +232,7 @@ def nemotron(r):
                  num_experts_per_tok=[1, 2], n_shared_experts=[1, 2], mlp_hidden_act=["relu2", "silu"], rope_theta=[100.0],
                  layer_norm_epsilon=[0.01, 0.1], residual_in_fp32=[False], chunk_size=[4, 16], expand=[1, 2],
                  sliding_window=[None, 3], mamba_proj_bias=BOTH, partial_rotary_factor=[0.5], num_nextn_predict_layers=[1],
-                 rescale_prenorm_residual=[False], moe_latent_size=[None])
+                 rescale_prenorm_residual=[False], moe_latent_size=[None, 4, 6, 24])
     keys.pop("rms_norm_eps", None)
     keys.update(some(r, 0.15, mamba_n_groups=[1, 2], mamba_d_conv=[2, 3], mamba_conv_bias=BOTH, mamba_dt_min=[0.5],
                      mamba_dt_limit=[[0.0, 1.0]], mamba_expand=[2], mamba_chunk_size=[8]))
