@@ -75,7 +75,8 @@ static int generation_fit(struct generation *g, struct prompts *p, int64_t texts
 static void costs_say(const struct session *s, const struct generation *g, int64_t texts)
 {
 	const struct plan *p = engine_plan(s->engine, PLAN_LOGITS);
-	int64_t streamed = p->h2d_bytes - plan_batch_bytes(&p->policy);
+	int64_t rows = plan_bytes_of(p, SPACE_DEVICE, BUFFER_ROWS); /* of a table, for a whole pass */
+	int64_t streamed = p->h2d_bytes - plan_batch_bytes(&p->policy) - rows;
 	struct str cache = {0}, room = {0}, weights = {0};
 
 	quantity_bytes(&cache, plan_bytes_of(p, SPACE_DEVICE, BUFFER_CACHE));
@@ -85,7 +86,7 @@ static void costs_say(const struct session *s, const struct generation *g, int64
 	log_info("KV cache: %s%s, for %s", cache.data ? cache.data : "",
 	        s->device_memory.is_host ? "" : " of GPU memory", room.data ? room.data : "");
 	if (streamed > 0) {
-		quantity_bytes(&weights, streamed);
+		quantity_bytes(&weights, streamed + rows / p->policy.max_tokens * texts);
 		log_info("the weights do not stay on the device: each new token copies %s to it%s",
 		        weights.data ? weights.data : "", texts > 1 ? ", for all texts together" : "");
 	}
