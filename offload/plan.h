@@ -264,7 +264,8 @@ struct plan_op {
 	int unit, stage, micro; /* -1 if it has no meaning */
 	int first; /* ACCUMULATE, HEAD, BACKWARD: the first of a sum; it writes instead of adding */
 	enum acts_level level; /* FORWARD, RECOMPUTE, BACKWARD: what is in their KEPT */
-	int updates;           /* 1: part of the updates of the step before; skipped if there are none */
+	int part; /* UPDATE of a table in two: 1 the rows that the step uses, 2 the others; 0: all at once */
+	int updates; /* 1: part of the updates of the step before; skipped if there are none */
 	int first_arg, arg_count;
 	int first_wait, wait_count;
 	int signals; /* 1: another queue waits for it */

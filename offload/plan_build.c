@@ -56,6 +56,7 @@ static void state_add(struct builder *b)
 	homes_add(b);
 	for (int u = 0; u < p->map->unit_count; u++)
 		p->policy.has_rows |= rows_cross(b, u);
+	rows_part(b);
 	b->state.rope = rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, LAYOUT_PERSISTENT,
 	                                     rope_bytes)
 	                           : -1;

@@ -34,11 +34,13 @@ struct plane_state {
 };
 struct unit_state {
 	struct plane_state plane[PLANE_COUNT];
+	int is_parted; /* a table of which the rows that the step uses update first, and the others last */
 };
 
 /* How far the updates of the step before are listed: the next unit and its gradient beside AdamW. */
 struct update_list {
 	int is_open, on_host, unit, gradient;
+	int rest; /* parted tables before this unit are listed */
 };
 
 /* Persistent buffers of each unit and of the run. -1 if the policy has none. */
@@ -54,10 +56,13 @@ struct plan_state {
 /* Lists the update of a unit inside backward, from its whole gradient in either memory. */
 void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int gradient);
 
+/* Lists the first part of the UPDATE of a parted table. */
+void plan_add_first_part(struct plan *p, const struct plan_state *s, int unit);
+
 /* Lists updates of the step before, in forward order: first all on the device, then those on the host up
  * to that of unit `last` (-1: none). Does not repeat what is listed already. A PLAN_UPDATE refreshes
  * resident weights at once. A PLAN_TRAIN does it when forward needs the unit, so that no copy delays an
- * earlier one. */
+ * earlier one. Second parts of tables come after all others: no FETCH waits for these. */
 void plan_add_updates(struct plan *p, struct plan_state *s, int last);
 
 /* A PLAN_TRAIN lists an UPDATE on the host this many units ahead of the FETCH that waits for it, and not
@@ -229,6 +234,7 @@ void updates_emit(struct builder *b);
  * row_gradient_add gives the last operation, a backward, room for the gradients of its tokens' rows;
  * row_gradients_return copies these to the host; row_gradients_spread adds those of a pass to the unit's
  * gradient. */
+void rows_part(struct builder *b); /* finds the tables that are parted */
 int rows_cross(const struct builder *b, int u);
 int row_gradients_cross(const struct builder *b, int u);
 void rows_pick(struct builder *b, int m0, int m1);

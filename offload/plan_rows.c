@@ -31,6 +31,18 @@ int row_gradients_cross(const struct builder *b, int u)
 	       plan_host_buffer(&b->state, u, PLANE_GRADIENT) >= 0;
 }
 
+/* A table is most of such a model, and only the rows that the step uses have to be updated before forward. So
+ * the others are updated last, beside forward and backward. */
+void rows_part(struct builder *b)
+{
+	const struct plan *p = b->p;
+
+	for (int u = 0; u < p->map->unit_count; u++)
+		b->state.units[u].is_parted = p->kind == PLAN_TRAIN && !p->policy.update_in_backward &&
+		                              rows_cross(b, u) && row_gradients_cross(b, u) &&
+		                              plan_updates_on_host(&b->state, u);
+}
+
 static int add_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, int u, int m)
 {
 	const struct plan_policy *o = &b->p->policy;
@@ -64,9 +76,10 @@ static void table_pick(struct builder *b, int u, int m0, int m1)
 {
 	struct plan *p = b->p;
 
-	if (p->kind == PLAN_TRAIN && !p->policy.update_in_backward && p->map->units[u].trainable)
+	if (b->state.units[u].is_parted && m0 == 0)
+		plan_add_first_part(p, &b->state, u);
+	else if (p->kind == PLAN_TRAIN && !p->policy.update_in_backward && p->map->units[u].trainable)
 		plan_add_updates(p, &b->state, u);
-	b->units[u].is_refreshed = 1;
 	for (int m = m0; m < m1; m++) {
 		int *picked = slot(b->rows_host, b, u, m);
 
@@ -191,8 +204,14 @@ int64_t plan_rows_most(const struct unit *unit, int64_t tokens)
 int64_t plan_arg_bytes(const struct plan *p, const struct plan_op *op, const struct plan_arg *arg)
 {
 	const struct plan_buffer *b = &p->buffers[arg->buffer];
+	const struct unit *unit = op->unit >= 0 ? &p->map->units[op->unit] : NULL;
 	int64_t bytes = 0;
 
+	if (op->part) {
+		bytes = b->bytes / unit->rows *
+		        plan_rows_most(unit, p->policy.max_tokens * p->policy.micro_batches);
+		return op->part == 1 ? bytes : b->bytes - bytes;
+	}
 	if ((op->kind != PLAN_OP_PICK && op->kind != PLAN_OP_SPREAD) || b->space != SPACE_STORE)
 		return b->bytes;
 	for (int a = op->first_arg; a < op->first_arg + op->arg_count; a++) {

@@ -39,7 +39,7 @@ void plan_time_add(
 
 	t->work_ns[op->queue] += ns;
 	t->bus_ns += work->bus_ns;
-	if (op->kind == PLAN_OP_UPDATE) {
+	if (op->kind == PLAN_OP_UPDATE && op->part != 2) { /* no forward waits for a second part */
 		t->update_ns += ns;
 		t->update_bus_ns += work->bus_ns;
 	} else if (op->kind == PLAN_OP_FETCH && !op->updates && in_forward && is_first_fetch(p, i)) {

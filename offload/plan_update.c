@@ -31,7 +31,7 @@ static void copy_add(struct plan *p, enum plan_op_kind kind, enum queue_kind que
 	}
 }
 
-static void update_host(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
+static int update_host(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
 {
 	int op = plan_add_op(p, PLAN_OP_UPDATE, QUEUE_CPU, u, -1, -1);
 
@@ -41,6 +41,7 @@ static void update_host(struct plan *p, const struct plan_state *s, int u, int g
 		        ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
+	return op;
 }
 
 int plan_updates_on_host(const struct plan_state *s, int u)
@@ -139,7 +140,7 @@ static int gradient_home(const struct plan_state *s, int u)
 /* Whether the update of unit u belongs to those on the host, or to those on the device. */
 static int is_listed(const struct plan *p, const struct plan_state *s, int u, int on_host)
 {
-	return p->map->units[u].trainable && plan_updates_on_host(s, u) == on_host;
+	return p->map->units[u].trainable && plan_updates_on_host(s, u) == on_host && !s->units[u].is_parted;
 }
 
 static int listed_next(const struct plan *p, const struct plan_state *s, int u, int on_host)
@@ -176,6 +177,19 @@ static void updates_reach(struct plan *p, const struct plan_state *s, struct upd
 	}
 }
 
+static void part_add(struct plan *p, const struct plan_state *s, int u, int part)
+{
+	int op = update_host(p, s, u, gradient_home(s, u), 1);
+
+	if (op >= 0)
+		p->ops[op].part = part;
+}
+
+void plan_add_first_part(struct plan *p, const struct plan_state *s, int u)
+{
+	part_add(p, s, u, 1);
+}
+
 void plan_add_updates(struct plan *p, struct plan_state *s, int last)
 {
 	if (!s->updates.is_open) {
@@ -184,4 +198,7 @@ void plan_add_updates(struct plan *p, struct plan_state *s, int last)
 		updates_open(p, s, &s->updates, 1);
 	}
 	updates_reach(p, s, &s->updates, last);
+	for (; last >= p->map->unit_count && s->updates.rest < p->map->unit_count; s->updates.rest++)
+		if (s->units[s->updates.rest].is_parted)
+			part_add(p, s, s->updates.rest, 2);
 }

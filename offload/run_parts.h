@@ -68,6 +68,9 @@ int run_queue_row_norms(struct run *r, struct stream *q, const struct plan_op *o
 /* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
 int run_queue_work(struct run *r, struct stream *q, int op);
 
+/* Bytes of host memory that it moves, for the meta clock. */
+double run_work_bytes(const struct run *r, const struct plan_op *op);
+
 /* Tables of which only rows cross. run_rows_number finds the rows that micro-batch m uses, and writes the
  * place of each token's row among them to row[tokens]; ERR_RANGE: there is no such row. run_rows_count is how
  * many there are; without bytes, how many there may be. run_queue_rows queues a PICK or a SPREAD. */
@@ -75,6 +78,10 @@ int run_rows_open(struct run *r);
 void run_rows_close(struct run *r);
 int run_rows_number(struct run *r, int32_t *row, int m, const struct host_batch *batch);
 int64_t run_rows_count(const struct run *r, int unit, int m);
+/* Finds the chunks of ROWS_CHUNK elements that have rows of the step; whether an element is in one. */
+enum { ROWS_CHUNK = 4096 };
+void run_rows_used(const struct run *r, int unit);
+int run_rows_use(const struct run *r, int unit, int64_t element);
 int run_queue_rows(struct run *r, struct stream *q, int op);
 
 /* Queue EXPAND of codes, and ENCODE (run_weights.c). */

@@ -27,6 +27,7 @@ struct run_rows {
 	int32_t *row_id, *token_end;
 	int64_t *token;
 	const char **from; /* [micro] the gradients of its tokens' rows */
+	uint64_t **used;   /* [table] bits of chunks that have rows of the step */
 	uint8_t **held;    /* [table][row] 1: the gradient's row is not 0 */
 };
 
@@ -70,6 +71,11 @@ static int32_t set_place(const struct id_set *set, int32_t id)
 
 /* ---- open and close ---- */
 
+static int64_t used_words(const struct unit *unit)
+{
+	return unit->rows * unit->row_count / ROWS_CHUNK / 64 + 1;
+}
+
 int run_rows_open(struct run *r)
 {
 	const struct unit_map *map = r->plan->map;
@@ -90,8 +96,9 @@ int run_rows_open(struct run *r)
 	rows->token_end = mem_alloc(micros * tokens + 1, sizeof(*rows->token_end));
 	rows->from = mem_alloc(micros, sizeof(*rows->from));
 	rows->held = mem_alloc((size_t)map->table_count, sizeof(*rows->held));
+	rows->used = mem_alloc((size_t)map->table_count, sizeof(*rows->used));
 	rc = rows->id && rows->count && rows->row_id && rows->token && rows->token_end && rows->from &&
-	                     rows->held
+	                     rows->held && rows->used
 	             ? 0
 	             : ERR_NOMEM;
 	for (size_t m = 0; m < micros && !rc; m++) {
@@ -99,11 +106,14 @@ int run_rows_open(struct run *r)
 		rc = rows->id[m] ? 0 : ERR_NOMEM;
 	}
 	for (int u = 0; u < map->unit_count && !rc; u++) {
-		if (!map->units[u].row_count)
+		const struct unit *unit = &map->units[u];
+
+		if (!unit->row_count)
 			continue;
-		most = max_i64(most, map->units[u].rows);
-		rows->held[map->units[u].table] = mem_alloc((size_t)map->units[u].rows, 1);
-		rc = rows->held[map->units[u].table] ? 0 : ERR_NOMEM;
+		most = max_i64(most, unit->rows);
+		rows->held[unit->table] = mem_alloc((size_t)unit->rows, 1);
+		rows->used[unit->table] = mem_alloc((size_t)used_words(unit), sizeof(**rows->used));
+		rc = rows->held[unit->table] && rows->used[unit->table] ? 0 : ERR_NOMEM;
 	}
 	return rc ? rc : set_open(&rows->set, most);
 }
@@ -118,6 +128,8 @@ void run_rows_close(struct run *r)
 		mem_free(rows->id[m]);
 	for (int t = 0; rows->held && t < r->plan->map->table_count; t++)
 		mem_free(rows->held[t]);
+	for (int t = 0; rows->used && t < r->plan->map->table_count; t++)
+		mem_free(rows->used[t]);
 	mem_free(rows->id);
 	mem_free(rows->count);
 	mem_free(rows->row_id);
@@ -125,6 +137,7 @@ void run_rows_close(struct run *r)
 	mem_free(rows->token_end);
 	mem_free(rows->from);
 	mem_free(rows->held);
+	mem_free(rows->used);
 	mem_free(rows->set.bits);
 	mem_free(rows->set.before);
 	mem_free(rows);
@@ -155,19 +168,29 @@ int64_t run_rows_count(const struct run *r, int unit, int m)
 	               : plan_rows_most(&r->plan->map->units[unit], r->step->micro[m].tokens);
 }
 
-/* Bytes of host memory that the operation moves, for the meta clock. */
-static double rows_bytes(const struct run *r, const struct plan_op *op)
+/* ---- an UPDATE in two parts ---- */
+
+void run_rows_used(const struct run *r, int unit)
 {
-	double bytes = 0;
+	const struct unit *u = &r->plan->map->units[unit];
+	uint64_t *used = r->rows->used[u->table];
 
-	for (int a = op->first_arg; a < op->first_arg + op->arg_count; a++) {
-		const struct plan_arg *arg = &r->plan->args[a];
+	memset(used, 0, (size_t)used_words(u) * sizeof(*used));
+	for (int m = 0; m < r->step->micro_count; m++) {
+		for (int64_t i = 0; r->step->micro[m].tokens && i < r->rows->count[m]; i++) {
+			int64_t first = r->rows->id[m][i] * u->row_count, last = first + u->row_count - 1;
 
-		if (arg->role != ARG_NORM)
-			bytes +=
-			        (double)(arg->reads + arg->writes) * (double)plan_arg_bytes(r->plan, op, arg);
+			for (int64_t n = first / ROWS_CHUNK; n <= last / ROWS_CHUNK; n++)
+				used[n / 64] |= (uint64_t)1 << n % 64;
+		}
 	}
-	return bytes;
+}
+
+int run_rows_use(const struct run *r, int unit, int64_t element)
+{
+	int64_t n = element / ROWS_CHUNK;
+
+	return r->rows->used[r->plan->map->units[unit].table][n / 64] >> n % 64 & 1;
 }
 
 /* ---- PICK ---- */
@@ -408,7 +431,7 @@ static int spread_run(void *context)
 
 int run_queue_rows(struct run *r, struct stream *q, int op)
 {
-	const struct op_cost cost = {.host_bytes = rows_bytes(r, &r->plan->ops[op])};
+	const struct op_cost cost = {.host_bytes = run_work_bytes(r, &r->plan->ops[op])};
 
 	r->calls[op] = (struct run_call){.run = r, .op = &r->plan->ops[op]};
 	return stream_call(

@@ -1,5 +1,6 @@
 /* Work of the cpu queue on host planes: AdamW, sums over micro-batches, rounding, sums of squares. */
 #include "base/num.h"
+#include "base/size.h"
 #include "device/op_cost.h"
 #include "offload/run_parts.h"
 #include "optim/adamw.h"
@@ -90,6 +91,21 @@ static void piece_update(const struct work *w, int tensor, int64_t first, int64_
 	adamw_update(&span, &w->run->step->adamw[model_tensor_lr(t)], w->run->dock->isa);
 }
 
+/* Of a parted table, whole chunks that have rows of the step, or have none. */
+static void piece_update_part(const struct work *w, int tensor, int64_t first, int64_t at, int64_t count)
+{
+	for (int64_t done = 0, n; done < count; done += n) {
+		int is_used = run_rows_use(w->run, w->op->unit, first + done);
+
+		for (n = ROWS_CHUNK; done + n < count; n += ROWS_CHUNK)
+			if (run_rows_use(w->run, w->op->unit, first + done + n) != is_used)
+				break;
+		n = min_i64(n, count - done);
+		if (is_used == (w->op->part == 1))
+			piece_update(w, tensor, first + done, at + done, n);
+	}
+}
+
 static void piece_accumulate(const struct work *w, int64_t at, int64_t count)
 {
 	float *sum = (float *)w->plane[ARG_DST] + at;
@@ -125,7 +141,9 @@ static void work_task(void *context, int64_t task, int worker)
 	(void)worker;
 	if (!held)
 		return;
-	if (w->op->kind == PLAN_OP_UPDATE)
+	if (w->op->part)
+		piece_update_part(w, piece->tensor, first + skipped, at, held);
+	else if (w->op->kind == PLAN_OP_UPDATE)
 		piece_update(w, piece->tensor, first + skipped, at, held);
 	else if (w->op->kind == PLAN_OP_ACCUMULATE)
 		piece_accumulate(w, at, held);
@@ -174,6 +192,8 @@ static int work_run(void *context)
 	}
 	if (call->op->kind == PLAN_OP_UPDATE)
 		snapshot_update_begin(r->dock->snapshot, call->op->unit);
+	if (call->op->part == 1)
+		run_rows_used(r, call->op->unit);
 	if (pool_node_count(r->dock->pool) > 1) {
 		int64_t node_first[POOL_NODES_MAX + 1];
 
@@ -182,13 +202,12 @@ static int work_run(void *context)
 	} else {
 		pool_run(r->dock->pool, work_task_count(&w), work_task, &w);
 	}
-	if (call->op->kind == PLAN_OP_UPDATE)
+	if (call->op->kind == PLAN_OP_UPDATE && call->op->part != 1)
 		snapshot_update_end(r->dock->snapshot, call->op->unit);
 	return 0;
 }
 
-/* Bytes of host memory that the operation moves, for the meta clock. */
-static double work_bytes(const struct run *r, const struct plan_op *op)
+double run_work_bytes(const struct run *r, const struct plan_op *op)
 {
 	double bytes = 0;
 
@@ -196,15 +215,15 @@ static double work_bytes(const struct run *r, const struct plan_op *op)
 		const struct plan_arg *arg = &r->plan->args[op->first_arg + i];
 
 		if (arg->role != ARG_NORM)
-			bytes += (double)(arg->reads + arg->writes) *
-			         (double)r->plan->buffers[arg->buffer].bytes;
+			bytes +=
+			        (double)(arg->reads + arg->writes) * (double)plan_arg_bytes(r->plan, op, arg);
 	}
 	return bytes;
 }
 
 int run_queue_work(struct run *r, struct stream *q, int op)
 {
-	const struct op_cost cost = {.host_bytes = work_bytes(r, &r->plan->ops[op])};
+	const struct op_cost cost = {.host_bytes = run_work_bytes(r, &r->plan->ops[op])};
 
 	r->calls[op] = (struct run_call){.run = r, .op = &r->plan->ops[op]};
 	return stream_call(q, work_run, &r->calls[op], &cost);

@@ -78,9 +78,19 @@ int snapshot_is_possible(const struct snapshot *s)
 	return 1;
 }
 
+/* Tables come last: most of their rows update after all other units. */
 int snapshot_order(const struct snapshot *s, int index)
 {
-	return s->plan->policy.update_in_backward ? s->plan->map->unit_count - 1 - index : index;
+	const struct unit_map *map = s->plan->map;
+	int others = map->unit_count - map->table_count, of_tables = index >= others, unit = -1;
+
+	if (s->plan->policy.update_in_backward)
+		return map->unit_count - 1 - index;
+	for (int left = index - (of_tables ? others : 0); left >= 0; left--)
+		do
+			unit++;
+		while ((map->units[unit].row_count > 0) != of_tables);
+	return unit;
 }
 
 /* A unit without elements of this rank is free. */
