@@ -240,7 +240,7 @@ static void step_check(enum trained what, enum dtype dtype, enum visit_order ord
 static void test_a_step_takes_what_is_planned(void **state)
 {
 	(void)state;
-	for (int n = 0; n < TRAINED_COUNT * 8; n += sparing(1) > 1 ? 5 : 1)
+	for (int n = 0; n<TRAINED_COUNT * 8; n += sparing(1)> 1 ? 5 : 1)
 		step_check((enum trained)(n / 8), n & 1 ? DTYPE_BF16 : DTYPE_F32,
 		        n & 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR, n & 4 ? 9 : TOKENS);
 }
