@@ -37,7 +37,8 @@ struct plan_figures {
 	struct host_memory host;
 	struct host_found helps; /* settings that help if it does not fit */
 	int world_size;
-	struct simulated step;
+	struct simulated step; /* the largest */
+	struct plan_sets sets;
 	struct plan_time time;
 	struct str timeline; /* only for text output */
 };
@@ -67,6 +68,8 @@ static int step_find(struct session *s, struct plan_figures *f, const struct eng
 		rc = trace_save(s->config->trace_file, plan, spans);
 	if (!rc)
 		plan_time_find(&f->time, plan, spans);
+	if (!rc)
+		rc = plan_sets_find(&f->sets, s, o);
 	if (!rc && !s->config->json)
 		plan_time_draw(&f->timeline, &f->time, plan, spans, TIMELINE_COLUMNS);
 	mem_free(spans);
@@ -229,6 +232,10 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "units", json_integer(engine_units(s->engine)->unit_count));
 	json_object_set_new(object, "blocks", json_integer(s->model->config.L));
 	json_object_set_new(object, "step_tokens", json_integer(f->step.tokens));
+	if (f->sets.count) {
+		json_object_set_new(object, "data_sets", plan_sets_json(&f->sets));
+		json_object_set_new(object, "mean_step_ms", json_real(f->sets.mean_ms));
+	}
 	json_object_set_new(object, "bound_ratio", json_real(bound_ratio(f)));
 	if (s->machine && s->machine->disk_write_gbps > 0)
 		json_object_set_new(
@@ -449,6 +456,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	        .host = &f->host,
 	        .memory = &f->memory,
 	        .step = &f->step,
+	        .sets = &f->sets,
 	        .gains = f->host.fits ? &gains : NULL,
 	        .limited_by = f->time.binds,
 	        .checkpoint_bytes = disk_bytes(s),

@@ -152,16 +152,18 @@ static void data_say(const struct plan_summary *p)
 {
 	const struct session *s = p->session;
 	int64_t steps = s->train.data ? s->train.step_count : 0;
+	double ms = p->sets->count ? p->sets->mean_ms : p->step->step_ms,
+	       tokens = p->sets->count ? p->sets->mean_tokens : (double)p->step->tokens;
 	struct str text = {0};
 
-	quantity_count(&text, 1e3 * (double)p->step->tokens / p->step->step_ms);
+	quantity_count(&text, 1e3 * tokens / ms);
 	str_add(&text, " tokens/s: ");
 	if (steps > 0) {
 		str_printf(&text, "%" PRId64 " step%s take at most ", steps, plural_s(steps));
-		quantity_seconds(&text, 1e-3 * p->step->step_ms * (double)steps);
+		quantity_seconds(&text, 1e-3 * ms * (double)steps);
 	} else {
 		str_add(&text, "1M tokens take ");
-		quantity_seconds(&text, 1e3 * p->step->step_ms / (double)p->step->tokens);
+		quantity_seconds(&text, 1e3 * ms / tokens);
 	}
 	if (is_wasteful(p))
 		str_add(&text, "; 1 row a step wastes the machine");
@@ -231,6 +233,7 @@ void plan_summary_print(const struct plan_summary *p)
 	host_say(p);
 	disk_say(p);
 	step_say(p);
+	plan_sets_say(p->sets, p->session->config);
 	data_say(p);
 	if (p->gains)
 		gains_say(p->session->config, p->gains);

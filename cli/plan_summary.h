@@ -3,6 +3,7 @@
 #ifndef FERRY_CLI_PLAN_SUMMARY_H
 #define FERRY_CLI_PLAN_SUMMARY_H
 
+#include "cli/plan_sets.h"
 #include "placement/gains.h"
 #include "placement/host_memory.h"
 #include "placement/simulate.h"
@@ -13,6 +14,7 @@ struct plan_summary {
 	const struct host_memory *host; /* NULL: the device has no room; only the verdict is printed */
 	const struct engine_memory *memory;
 	const struct simulated *step;
+	const struct plan_sets *sets;
 	const struct gains *gains; /* NULL: it does not fit */
 	const char *limited_by;
 	int64_t checkpoint_bytes;

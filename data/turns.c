@@ -155,6 +155,11 @@ int64_t turns_per_epoch(const struct turns *t)
 	return t->all.per_epoch;
 }
 
+const struct turns_set *turns_set(const struct turns *t, int set)
+{
+	return &t->sets[set];
+}
+
 int64_t turns_set_steps(const struct turns *t, int set)
 {
 	return t->steps[set];

@@ -286,10 +286,48 @@ static void test_forms(void **state)
 	str_free(&out);
 }
 
+/* A plan has room for the step that needs most, and says what a step of each set takes. */
+static void test_plan(void **state)
+{
+	static const char keys[] = "compute_dtype=fp32 per_device_train_batch_size=4 vram_budget=off";
+	json_t *both = NULL, *alone = NULL, *sets;
+	double first, second, mean;
+
+	(void)state;
+	rows_make();
+	assert_ferry_json(&both, "plan --json %s/run.yaml %s", work_dir, keys);
+	assert_ferry_json(&alone,
+	        "plan --json model=%s/speaker data=%s/rows.jsonl embedding_loss=mnrl 'query_prompt=find: ' "
+	        "num_train_epochs=3 %s",
+	        work_dir, work_dir, keys);
+	sets = json_object_get(both, "data_sets");
+	assert_int_equal(json_array_size(sets), 2);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(sets, 1), "name")), "scored");
+	first = json_number_value(json_object_get(json_array_get(sets, 0), "step_tokens"));
+	second = json_number_value(json_object_get(json_array_get(sets, 1), "step_tokens"));
+	assert_true(first > 1.4 * second && second > 0); /* three texts, and two */
+	assert_true(json_number_value(json_object_get(both, "step_tokens")) == first);
+	assert_true(json_number_value(json_object_get(both, "device_bytes")) ==
+	            json_number_value(json_object_get(alone, "device_bytes")));
+	first = json_number_value(json_object_get(json_array_get(sets, 0), "step_ms"));
+	second = json_number_value(json_object_get(json_array_get(sets, 1), "step_ms"));
+	mean = json_number_value(json_object_get(both, "mean_step_ms"));
+	assert_true(fabs(mean - (6 * first + 4 * second) / 10) <= 1e-9 * mean);
+	json_decref(both);
+	json_decref(alone);
+	assert_ferry(
+	        0, NULL, "train %s/run.yaml output_dir=%s/planned %s max_steps=12", work_dir, work_dir, keys);
+	/* of rows of max_length, where the file is not there */
+	assert_ferry(0, NULL,
+	        "plan model=%s/speaker data=%s/gone.jsonl "
+	        "'data_keys=[{\"embedding_loss\":\"mnrl\",\"embedding_scale\":5}]'",
+	        work_dir, work_dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_same),
-	        cmocka_unit_test(test_evaluate), cmocka_unit_test(test_refusals),
+	        cmocka_unit_test(test_evaluate), cmocka_unit_test(test_plan), cmocka_unit_test(test_refusals),
 	        cmocka_unit_test(test_forms)};
 	int failed;
 
