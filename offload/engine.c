@@ -369,7 +369,7 @@ static void noise_put(uint64_t *key, const struct host_batch *b)
 static int batches_put(struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
 {
 	const struct plan *p = e->plans[kind];
-	int rc = 0;
+	int rc = engine_codes_make(e);
 
 	if (!device_has_bytes(e->dock.device))
 		return 0;

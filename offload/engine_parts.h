@@ -20,6 +20,7 @@ struct engine {
 	int64_t update_count;
 	int64_t streamed_bytes; /* copies of a step if nothing stayed on the device; 0: not computed */
 	int pending;            /* updates of the last step are pending */
+	int has_codes;          /* 1: codes that products read are those of the weights */
 	struct adamw_step adamw[LR_COUNT];
 };
 
@@ -29,6 +30,9 @@ const struct plan *engine_any_plan(const struct engine *e);
 /* Sums what this step's tallies say into the result; engine_tally.c. */
 int engine_tally(
         struct engine *e, struct engine_result *result, const struct host_batch *micro, int micro_count);
+
+/* Makes the codes that products read and that UPDATE keeps, if weights were written; engine_planes.c. */
+int engine_codes_make(struct engine *e);
 
 /* The stream for calls of the owner between steps. */
 struct stream *engine_main_stream(const struct engine *e);

@@ -1,5 +1,6 @@
 /* Reads and writes planes of an engine in host and device memory. */
 #include "offload/engine_parts.h"
+#include "offload/run_parts.h"
 
 #include "base/err.h"
 #include "base/num.h"
@@ -93,6 +94,8 @@ static int part_write(
 	dev_addr device = e->device_planes[part->unit][plane];
 	int rc = 0;
 
+	if (e->has_codes) /* threads may load, before there are any */
+		e->has_codes = 0;
 	if (!host && dev_is_none(device) && is_zero_plane(e, part->unit, plane))
 		return zero_check(e, tensor, (const char *)src + part->skipped_bytes, part->bytes);
 	if (host && device_has_bytes(e->dock.device))
@@ -114,6 +117,35 @@ static int piece_write(
 	int rc = part_find(e, &part, tensor, plane, first, count);
 
 	return rc || !part.bytes ? rc : part_write(e, tensor, plane, &part, src);
+}
+
+int engine_codes_make(struct engine *e)
+{
+	struct stream *q = engine_main_stream(e);
+	int rc = 0;
+
+	if (e->has_codes || !device_has_bytes(e->dock.device))
+		return 0;
+	for (int u = 0; u < e->map->unit_count && !rc; u++) {
+		void *codes[2] = {store_at(e->dock.store, PLANE_CODES, u),
+		        store_at(e->dock.store, PLANE_CODE_SCALE, u)};
+
+		if (!codes[0] || !e->map->units[u].trainable)
+			continue;
+		run_codes_make(
+		        e->map, u, store_at(e->dock.store, PLANE_HI, u), codes[0], codes[1], e->dock.pool);
+		for (int i = 0; i < 2 && !rc; i++) {
+			enum plane plane = i ? PLANE_CODE_SCALE : PLANE_CODES;
+			dev_addr device = e->device_planes[u][plane];
+
+			if (!dev_is_none(device))
+				rc = stream_copy_in(q, device, codes[i],
+				        unit_coded_shard_bytes(&e->map->units[u], plane));
+		}
+	}
+	rc = rc ? rc : stream_sync(q);
+	e->has_codes = !rc;
+	return rc;
 }
 
 int engine_write_coded(struct engine *e, int unit, enum plane plane, struct unit_bytes bytes, const void *src)

@@ -74,6 +74,14 @@ static int plane_buffer(struct builder *b, enum plane plane, int u, enum plan_sp
 	        b, (enum buffer_kind)plane, space, LAYOUT_PERSISTENT, u, count, plan_plane_dtype(o, plane));
 }
 
+int plan_codes_cross(const struct builder *b, int u)
+{
+	const struct unit *unit = &b->p->map->units[u];
+
+	return unit->trainable && unit->multiplied && !b->p->policy.inference &&
+	       b->p->map->shard_ranks == 1 && b->units[u].home.optimizer != HOME_DEVICE;
+}
+
 static void home_add(struct builder *b, enum plane plane, int u)
 {
 	const struct plan_policy *o = &b->p->policy;
@@ -81,11 +89,14 @@ static void home_add(struct builder *b, enum plane plane, int u)
 	const struct unit_home *h = &b->units[u].home;
 	enum unit_kind kind = o->inference ? UNIT_INFERENCE : unit->trainable ? UNIT_TRAINED : UNIT_FROZEN;
 	struct plane_state *s = &b->state.units[u].plane[plane];
-	int is_weight =
-	        plane_is_in(plane, PLANES_WEIGHT | PLANES_CODED) && (plane != PLANE_LO || plan_reads_lo(o));
+	int is_weight = plane_is_in(plane, PLANES_WEIGHT | PLANES_CODED) &&
+	                (plane != PLANE_LO || plan_reads_lo(o)) &&
+	                (plane != PLANE_HI || !plan_codes_cross(b, u));
 
 	*s = (struct plane_state){HOME_NONE, -1, -1};
-	if (has_plane(o, unit, h, plane))
+	if (plane_is_in(plane, PLANES_CODED) && plan_codes_cross(b, u))
+		s->home = h->optimizer;
+	else if (has_plane(o, unit, h, plane))
 		s->home = home_of(h, o, rules[kind][kind_of(o, kind, plane)]);
 	if (s->home == HOME_NONE)
 		return;

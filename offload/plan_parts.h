@@ -199,6 +199,11 @@ void visit_vectors(struct builder *b, int v, int m0, int m1, int scratch);
 void homes_add(struct builder *b);
 int homes_check(const struct plan_policy *policy);
 
+/* 1 if UPDATE on the host also makes the codes that the unit's products read, so that these cross instead of
+ * HI. Where ranks divide a unit, a square may belong to two of them: HI crosses, and each makes the codes on
+ * the device. */
+int plan_codes_cross(const struct builder *b, int unit);
+
 /* plan_residency.c: decides where each unit's planes live, after the intervals of a training pass are
  * known. */
 int residency_find(struct builder *b);

@@ -39,6 +39,9 @@ static int update_host(struct plan *p, const struct plan_state *s, int u, int gr
 	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
 		plan_add_arg(p, plan_plane_role((enum plane)plane), plan_host_buffer(s, u, (enum plane)plane),
 		        ACCESS_BOTH);
+	for (int plane = PLANE_CODES; plane <= PLANE_CODE_SCALE; plane++)
+		plan_add_arg(p, plan_plane_role((enum plane)plane), plan_host_buffer(s, u, (enum plane)plane),
+		        ACCESS_WRITE);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 	return op;
@@ -53,8 +56,8 @@ void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int upd
 {
 	if (!plan_updates_on_host(s, u))
 		return;
-	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
-		if (plane_is_in((enum plane)plane, PLANES_WEIGHT) &&
+	for (int plane = 0; plane < PLANE_COUNT; plane++)
+		if (plane_is_in((enum plane)plane, PLANES_WEIGHT | PLANES_CODED) &&
 		        plan_device_buffer(s, u, (enum plane)plane) >= 0)
 			copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, plan_device_buffer(s, u, (enum plane)plane),
 			        plan_host_buffer(s, u, (enum plane)plane), updates);

@@ -95,7 +95,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 
 	interval_refresh(b, u);
 	if (p->map->units[u].multiplied) {
-		if (is_coded)
+		if (is_coded || plan_codes_cross(b, u))
 			codes_fetch(b, n, alone);
 		else
 			codes_encode(b, n, hi);

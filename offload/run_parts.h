@@ -84,6 +84,10 @@ void run_rows_used(const struct run *r, int unit);
 int run_rows_use(const struct run *r, int unit, int64_t element);
 int run_queue_rows(struct run *r, struct stream *q, int op);
 
+/* Makes the codes and scales that products read, of a unit's bf16 weights; all of it is on this rank. */
+void run_codes_make(
+        const struct unit_map *map, int unit, const void *hi, void *codes, void *scales, struct pool *pool);
+
 /* Queue EXPAND of codes, and ENCODE (run_weights.c). */
 int run_queue_codes(struct run *r, struct stream *q, const struct plan_op *op);
 int run_queue_encode(struct run *r, struct stream *q, const struct plan_op *op);

@@ -4,6 +4,7 @@
 #include "device/op_cost.h"
 #include "offload/run_parts.h"
 #include "optim/adamw.h"
+#include "optim/weight_codes.h"
 
 #include <string.h>
 
@@ -177,6 +178,57 @@ static void work_cut(const struct work *w, int64_t *node_first)
 		node_first[++node] = task;
 }
 
+/* ---- codes that products read ---- */
+
+struct coding {
+	const struct unit_map *map;
+	const struct unit *unit;
+	const uint16_t *hi;
+	uint8_t *codes;
+	char *scales;
+};
+
+static int64_t coding_rows(const struct coding *c, const struct unit_piece *piece)
+{
+	return piece->count / model_tensor_cols(&c->map->model->tensors[piece->tensor]);
+}
+
+/* A task is a row of squares of a piece. */
+static void coding_task(void *context, int64_t task, int worker)
+{
+	const struct coding *c = context;
+	const struct unit_piece *piece = NULL;
+	int64_t rows = 1, cols, first;
+
+	(void)worker;
+	for (int i = 0; i < c->unit->piece_count; i++) {
+		int64_t tasks;
+
+		piece = &c->map->pieces[c->unit->pieces[i]];
+		rows = coding_rows(c, piece);
+		tasks = (rows + CODE_BLOCK - 1) / CODE_BLOCK;
+		if (task < tasks)
+			break;
+		task -= tasks;
+	}
+	cols = piece->count / rows;
+	first = task * CODE_BLOCK;
+	weight_codes_multiplied(c->codes + piece->offset + first * cols,
+	        (float *)(void *)(c->scales + piece->scale) + task * ((cols + CODE_BLOCK - 1) / CODE_BLOCK),
+	        c->hi + piece->offset + first * cols, min_i64(CODE_BLOCK, rows - first), cols);
+}
+
+void run_codes_make(
+        const struct unit_map *map, int unit, const void *hi, void *codes, void *scales, struct pool *pool)
+{
+	struct coding c = {map, &map->units[unit], hi, codes, scales};
+	int64_t tasks = 0;
+
+	for (int i = 0; i < c.unit->piece_count; i++)
+		tasks += (coding_rows(&c, &map->pieces[c.unit->pieces[i]]) + CODE_BLOCK - 1) / CODE_BLOCK;
+	pool_run(pool, tasks, coding_task, &c);
+}
+
 static int work_run(void *context)
 {
 	const struct run_call *call = context;
@@ -202,6 +254,9 @@ static int work_run(void *context)
 	} else {
 		pool_run(r->dock->pool, work_task_count(&w), work_task, &w);
 	}
+	if (w.plane[ARG_CODES])
+		run_codes_make(r->plan->map, call->op->unit, w.plane[ARG_HI], w.plane[ARG_CODES],
+		        w.plane[ARG_CODE_SCALE], r->dock->pool);
 	if (call->op->kind == PLAN_OP_UPDATE && call->op->part != 1)
 		snapshot_update_end(r->dock->snapshot, call->op->unit);
 	return 0;

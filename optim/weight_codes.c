@@ -124,8 +124,10 @@ static void put_codes(enum code code, uint8_t *codes, const float *x, float scal
 			codes[i] = (uint8_t)(int8_t)(scale > 0 ? lrintf(x[i] / scale) : 0);
 		return;
 	case CODE_E4M3:
-		for (int64_t i = 0; i < n; i++)
-			codes[i] = scale > 0 ? code_e4m3(x[i] / scale) : 0;
+		if (scale > 0)
+			weight_nearest_kernels()->e4m3(codes, x, scale, n);
+		else
+			memset(codes, 0, (size_t)n);
 		return;
 	case CODE_NF4:
 	case CODE_FP4:
@@ -162,6 +164,38 @@ void weight_codes_put(const struct weight_format *f, void *codes, float *scales,
 			        (uint8_t *)codes + r * code_bytes(f->code, cols) + code_bytes(f->code, c),
 			        scales++, src + r * cols + c, min_i64(f->block_rows, rows - r),
 			        min_i64(block_cols, cols - c), cols);
+}
+
+void weight_codes_multiplied(uint8_t *codes, float *scales, const uint16_t *hi, int64_t rows, int64_t cols)
+{
+	const struct weight_nearest_kernels *k = weight_nearest_kernels();
+	float value[CODE_BLOCK];
+
+	for (int64_t c = 0; c < cols; c += CODE_BLOCK, scales++) {
+		int64_t n = min_i64(CODE_BLOCK, cols - c);
+		uint32_t most = 0;
+
+		for (int64_t r = 0; r < rows; r++) {
+			int is_odd = k->widen(value, hi + r * cols + c, n);
+			uint32_t size = f32_bits(k->largest(value, n));
+
+			for (int64_t i = 0; i < n && is_odd; i++) /* largest passes over NaN */
+				size = (f32_bits(value[i]) & 0x7fffffff) > size
+				               ? f32_bits(value[i]) & 0x7fffffff
+				               : size;
+			most = size > most ? size : most;
+		}
+		*scales = code_e4m3_scale(most);
+		for (int64_t r = 0; r < rows; r++) {
+			uint8_t *to = codes + r * cols + c;
+
+			(void)k->widen(value, hi + r * cols + c, n);
+			if (code_e4m3_is_used(*scales))
+				k->e4m3(to, value, *scales, n);
+			else
+				memset(to, 0, (size_t)n);
+		}
+	}
 }
 
 /* ---- the formats ---- */

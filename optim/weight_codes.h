@@ -15,4 +15,9 @@
 void weight_codes_put(const struct weight_format *format, void *codes, float *scales, const float *src,
         int64_t rows, int64_t cols);
 
+/* The codes of FP8 products, of bf16 weights: rows [rows, cols] of a matrix that share scales, at most
+ * CODE_BLOCK of them. scales [ceil(cols / CODE_BLOCK)]. The same bits as op ENCODE (device/op_coded.h), NaN
+ * among them. */
+void weight_codes_multiplied(uint8_t *codes, float *scales, const uint16_t *hi, int64_t rows, int64_t cols);
+
 #endif

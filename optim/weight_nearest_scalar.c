@@ -2,7 +2,7 @@
 #include "base/cpu.h"
 #include "optim/weight_nearest_kernel.inc"
 
-const struct weight_nearest_kernels weight_nearest_scalar = {largest, nearest, widen};
+const struct weight_nearest_kernels weight_nearest_scalar = {largest, nearest, e4m3, widen};
 
 const struct weight_nearest_kernels *weight_nearest_kernels(void)
 {

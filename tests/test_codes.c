@@ -319,6 +319,45 @@ static void test_isa(void **state)
 	assert_true(a->widen(wide[0], half, 100) && b->widen(wide[1], half, 100));
 }
 
+/* Codes of bf16 weights for FP8 products: as a block's numbers say; a NaN or an infinity spoils its block. */
+static void test_multiplied(void **state)
+{
+	enum { ROWS = 100, COLS = 300, BLOCKS = 3 };
+	static uint16_t hi[ROWS * COLS];
+	static uint8_t codes[ROWS * COLS];
+
+	(void)state;
+	for (int kind = 0; kind < 4; kind++) {
+		float scales[BLOCKS];
+
+		for (int i = 0; i < ROWS * COLS; i++)
+			hi[i] = kind == 3 ? 0
+			                  : bf16_from_f32((float)rng_normal(7, (uint64_t)kind, (uint64_t)i));
+		hi[130 + 5 * COLS] = kind == 1 ? 0x7fc1 : kind == 2 ? 0xff80 : hi[0];
+		weight_codes_multiplied(codes, scales, hi, ROWS, COLS);
+		for (int b = 0; b < BLOCKS; b++) {
+			int end = b + 1 < BLOCKS ? (b + 1) * 128 : COLS;
+			float most = 0, scale;
+
+			for (int r = 0; r < ROWS; r++)
+				for (int c = b * 128; c < end; c++)
+					most = fabsf(bf16_to_f32(hi[r * COLS + c])) > most
+					               ? fabsf(bf16_to_f32(hi[r * COLS + c]))
+					               : most;
+			scale = kind == 1 && b == 1 ? NAN : most / 448;
+			assert_true(isnan(scale) ? isnan(scales[b]) : scales[b] == scale);
+			for (int r = 0; r < ROWS; r++)
+				for (int c = b * 128; c < end; c++)
+					assert_int_equal(codes[r * COLS + c],
+					        scale > 0 && isfinite(scale)
+					                ? code_e4m3(bf16_to_f32(hi[r * COLS + c]) / scale)
+					                : 0);
+		}
+	}
+	assert_int_equal(code_e4m3(NAN) & 0x7f, 0x7f);
+	assert_int_equal(code_e4m3(1e9F), 0x7e);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -328,6 +367,7 @@ int main(void)
 	        cmocka_unit_test(test_values),
 	        cmocka_unit_test(test_scales),
 	        cmocka_unit_test(test_isa),
+	        cmocka_unit_test(test_multiplied),
 	};
 
 	golden = golden_dir("test_codes");

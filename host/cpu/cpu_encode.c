@@ -1,6 +1,7 @@
 /* Rows to codes of E4M3, with a scale for each block. */
 #include "device/op_coded.h"
 #include "host/cpu/cpu_inner.h"
+#include "optim/weight_nearest.h"
 
 #include <string.h>
 
@@ -29,8 +30,7 @@ static void codes_put(uint8_t *codes, const float *x, float scale, int64_t n)
 	if (!code_e4m3_is_used(scale))
 		memset(codes, 0, (size_t)n);
 	else
-		for (int64_t i = 0; i < n; i++)
-			codes[i] = code_e4m3(x[i] / scale);
+		weight_nearest_kernels()->e4m3(codes, x, scale, n);
 }
 
 /* A row of blocks. */
