@@ -137,12 +137,28 @@ int adapter_means_head(const struct model *model, const char *name, const struct
 	return found;
 }
 
-/* Sets `chosen` of the matrices that a name or an expression, one of `names`, means to `mark`, and *found, if
- * it means any. ERR_INPUT: it means modules that cannot have adapters. */
-static int mark_matches(
-        char *chosen, char mark, int *found, const struct model *model, const char *name, const json_t *names)
+/* PEFT adapts no module of this kind. Files of adapters may be older than these modules. */
+static int fail_router(const struct model *model, int tensor, const char *name)
+{
+	char *parameter = model_parameter_name(model, tensor);
+	int err = parameter ? err_set(ERR_UNSUPPORTED,
+	                              "%.80s: PEFT adapts a router by its weight; name that in "
+	                              "lora_target_parameters, as %s",
+	                              name, parameter)
+	                    : ERR_NOMEM;
+
+	mem_free(parameter);
+	return err;
+}
+
+/* Sets `chosen` of the matrices that a name or an expression, one of the options', means to `mark`, and
+ * *found, if it means any. ERR_INPUT: it means modules that cannot have adapters. "all-linear" means no
+ * router. */
+static int mark_matches(char *chosen, char mark, int *found, const struct model *model, const char *name,
+        const struct adapter_options *o)
 {
 	int is_all = !strcmp(name, all_linear), others = 0, is_head = 0, err = 0;
+	const json_t *names = mark ? o->targets : o->exclude;
 	const char *own = adapter_common_name(model, name);
 	struct name_pattern *pattern = NULL;
 
@@ -168,7 +184,7 @@ static int mark_matches(
 			       : has_module ? ERR_NOMEM
 			                    : 0;
 		else
-			fits = is_all ? t->layer >= 0 : names_module(own, t);
+			fits = is_all ? t->layer >= 0 && t->role != ROLE_ROUTER_W : names_module(own, t);
 		mem_free(module);
 		if (fits < 0)
 			err = fits;
@@ -176,6 +192,8 @@ static int mark_matches(
 			*found |= fits;
 		else if (fits && mark && t->role == ROLE_EMBED)
 			err = adapter_check_tied(model, name, 1);
+		else if (fits && mark && o->is_asked && model_is_parameter(model, t->role))
+			err = fail_router(model, i, name);
 		if (fits <= 0 || is_stack || err)
 			continue;
 		if (!model_may_adapt(model, t->role))
@@ -240,7 +258,7 @@ static int mark_all(char *chosen, int is_target, const struct model *model, cons
 			err = err_set(ERR_INPUT,
 			        "%.80s: an expression stands alone, not in a list; name modules", name);
 		else
-			err = mark_matches(chosen, (char)is_target, &found, model, name, names);
+			err = mark_matches(chosen, (char)is_target, &found, model, name, o);
 		if (!err && !found && strcmp(name, all_linear) != 0)
 			str_printf(&missing, "%s%.80s", missing.len_bytes ? ", " : "", name);
 		is_any |= found;
@@ -330,10 +348,15 @@ static int set_adapter(struct model_config *config, const struct adapter_options
 		err = pattern_value(
 		        &alpha, model, o->alpha_pattern, o->called.alpha_pattern, module, used[1]);
 	mem_free(module);
-	if (!err && o->use_dora && role_magnitude((enum tensor_role)a) == ROLE_COUNT)
+	if (!err && o->use_dora &&
+	        (role_magnitude((enum tensor_role)a) == ROLE_COUNT || model_is_parameter(model, t->role)))
 		err = err_set(ERR_UNSUPPORTED,
 		        "%s: DoRA of %s is not supported; name other modules, or leave %s out",
-		        o->called.targets, is_stack ? "experts" : "the embedding", o->called.dora);
+		        o->called.targets,
+		        is_stack                   ? "experts"
+		        : t->role == ROLE_ROUTER_W ? "routers"
+		                                   : "the embedding",
+		        o->called.dora);
 	config->adapter_by_parameter |= part == EXPERT_WHOLE;
 	for (int i = a; i < a + 2 && !err; i++)
 		adapter[i] =
@@ -388,9 +411,11 @@ static int check_any(const char *chosen, const struct model *model)
 static int check_dropout(const struct model *model, const struct adapter_options *o, const char *chosen)
 {
 	for (int t = 0; t < model->tensor_count && o->dropout > 0; t++)
-		if (chosen[t] && expert_parts(model->tensors[t].role))
+		if (chosen[t] && (expert_parts(model->tensors[t].role) ||
+		                         model_is_parameter(model, model->tensors[t].role)))
 			return err_set(ERR_UNSUPPORTED,
-			        "lora_dropout is %g: adapters of experts have none; set it to 0", o->dropout);
+			        "lora_dropout is %g: adapters of experts and routers have none; set it to 0",
+			        o->dropout);
 	return 0;
 }
 
@@ -455,6 +480,11 @@ int model_may_adapt(const struct model *model, enum tensor_role role)
 	if (family_woven_of(model->family, role) || (role == ROLE_EMBED && model_ties_head(model)))
 		return 0;
 	return role_adapter(role) != ROLE_COUNT;
+}
+
+int model_is_parameter(const struct model *model, enum tensor_role role)
+{
+	return role == ROLE_ROUTER_W && !model->family->has_router_modules;
 }
 
 int model_adapter_of(const struct model *model, int tensor)

@@ -71,6 +71,10 @@ int model_tensor_is_adapter(const struct model_tensor *tensor);
 /* Whether matrices of this role can have an adapter. */
 int model_may_adapt(const struct model *model, enum tensor_role role);
 
+/* Whether transformers 5 has this matrix as a parameter of a module that is no linear layer, as most routers.
+ * PEFT adapts it by target_parameters only, without dropout and magnitudes. */
+int model_is_parameter(const struct model *model, enum tensor_role role);
+
 /* The tensor of A, or -1; B is the next one. */
 int model_adapter_of(const struct model *model, int tensor);
 

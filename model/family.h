@@ -145,6 +145,7 @@ struct model_family {
 	const char *module_prefix;    /* as `prefix`, in the modules of transformers 5, if another; or NULL */
 	const char *peft_refuses;     /* last part of the modules on which PEFT loads no adapter; or NULL */
 	int peft_drops_experts;       /* PEFT loads no adapters of experts that files have one by one */
+	int has_router_modules;       /* routers are linear modules of transformers 5, not parameters */
 	const struct family_rename *renames; /* NULL: none */
 	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
 	                               of rotary positions */

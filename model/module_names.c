@@ -59,7 +59,8 @@ void model_list_modules(struct str *out, const struct model *model, int is_adapt
 		if (is_adapted &&
 		        role_is_a(t->role)) /* its module: .lora_A.weight or the embedding's follows */
 			end = strstr(t->name, ".lora_");
-		else if (is_adapted || !model_may_adapt(model, t->role) || expert_parts(t->role))
+		else if (is_adapted || !model_may_adapt(model, t->role) || expert_parts(t->role) ||
+		         model_is_parameter(model, t->role))
 			continue;
 		begin = end;
 		while (begin > t->name && begin[-1] != '.')

@@ -252,6 +252,9 @@
 	ROW(EXPERTS_OUT_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, EXPERT_WIDTH)                        \
 	ROW(EXPERTS_OUT_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, HIDDEN, RANK)                              \
 	ROW(EXPERTS_OUT_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, HIDDEN, ONE)                             \
+	ROW(ROUTER_LORA_A, BLOCK, ADAPTER, ADAPTER, EXPERTS, RANK, HIDDEN)                                   \
+	ROW(ROUTER_LORA_B, BLOCK, ADAPTER, ADAPTER, EXPERTS, EXPERTS, RANK)                                  \
+	ROW(ROUTER_LORA_M, BLOCK, ADAPTER, MAGNITUDE, EXPERTS, EXPERTS, ONE)                                 \
 	ROW(INPUT_GATE_LORA_A, BLOCK, ADAPTER, ADAPTER, INPUT, RANK, HIDDEN)                                 \
 	ROW(INPUT_GATE_LORA_B, BLOCK, ADAPTER, ADAPTER, INPUT, INPUT, RANK)                                  \
 	ROW(INPUT_GATE_LORA_M, BLOCK, ADAPTER, MAGNITUDE, INPUT, INPUT, ONE)                                 \
@@ -355,6 +358,7 @@ const char *model_part_name(enum model_part part);
 	ADAPTED(GATE_UP_W, GATE_UP_LORA_A)                                                                   \
 	ADAPTED(UP_W, UP_LORA_A)                                                                             \
 	ADAPTED(DOWN_W, DOWN_LORA_A)                                                                         \
+	ADAPTED(ROUTER_W, ROUTER_LORA_A)                                                                     \
 	ADAPTED(EXPERTS_GATE_UP_W, EXPERTS_GATE_LORA_A)                                                      \
 	ADAPTED(EXPERTS_UP_W, EXPERTS_UP_LORA_A)                                                             \
 	ADAPTED(EXPERTS_DOWN_W, EXPERTS_DOWN_LORA_A)                                                         \

@@ -277,12 +277,12 @@ static int fused_add(struct modules *m, const struct model *model, const char *w
 }
 
 /* A matrix by its module's last part, once; by its whole name in a text part, and where blocks differ. Called
- * as experts are, by its weight. */
+ * as experts are, or a parameter for PEFT, by its weight. */
 static int matrix_add(struct modules *m, const struct model *model, const char *whole, int tensor, int a)
 {
 	const struct model_tensor *t = &model->tensors[tensor];
-	int is_short = !whole && is_everywhere(model, tensor),
-	    is_parameter = is_called_as_experts(model, t->name);
+	int is_short = !whole && is_everywhere(model, tensor) && !model_is_parameter(model, t->role),
+	    is_parameter = is_called_as_experts(model, t->name) || model_is_parameter(model, t->role);
 	char *parameter;
 	json_t *name;
 	int err;

@@ -328,6 +328,7 @@ static void gemma4_read(struct config_reader *r, struct model_config *c)
 	                .partial = 0.25}}
 
 const struct model_family family_gemma4_text = {
+        .has_router_modules = 1,
         .model_type = "gemma4_text",
         .base_class = "Gemma4TextModel",
         .causal_class = "Gemma4ForCausalLM",
@@ -341,6 +342,7 @@ const struct model_family family_gemma4_text = {
 };
 
 const struct model_family family_gemma4_unified_text = {
+        .has_router_modules = 1,
         .model_type = "gemma4_unified_text",
         .base_class = "Gemma4UnifiedTextModel",
         .causal_class = "Gemma4UnifiedForCausalLM",
