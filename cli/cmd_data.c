@@ -195,7 +195,7 @@ static int row_json(json_t *list, const struct dataset *d, const struct tokenize
 
 	for (int64_t i = 0; !rc && i < v.token_count; i++) {
 		json_array_append_new(ids, json_integer(v.ids[i]));
-		json_array_append_new(labels, json_integer(row_label(&v, i)));
+		json_array_append_new(labels, json_integer(dataset_label_id(d, &v, i)));
 	}
 	object = json_pack("{s:o, s:o, s:I}", "input_ids", ids, "labels", labels, "targets",
 	        (json_int_t)dataset_row_targets(d, row));

@@ -113,14 +113,14 @@ static void add_escaped(struct str *out, const char *text, size_t len_bytes)
 }
 
 static int add_tokens(
-        struct str *out, const struct row_view *v, const struct tokenizer *tokenizer, int has_words)
+        struct str *out, const struct row_view *v, const struct tokenizer *tokenizer, const struct dataset *d)
 {
 	const int32_t *ids = v->ids;
 	int64_t count = v->token_count;
 
 	str_add(out, " token      id   label  text\n");
 	for (int64_t i = 0; i < count; i++) {
-		int32_t label = row_label(v, i);
+		int32_t label = dataset_label_id(d, v, i);
 		size_t len_bytes = 0;
 		char *text = NULL;
 		int err = tokenizer ? tokenizer_decode_more(
@@ -130,8 +130,6 @@ static int add_tokens(
 		if (err)
 			return err;
 		str_printf(out, "%6" PRId64 " %7" PRId32, i, ids[i]);
-		if (has_words && label >= DATASET_GOES_ON)
-			label -= DATASET_GOES_ON;
 		if (label == DATASET_IGNORE)
 			str_add(out, "       -  ");
 		else
@@ -166,7 +164,7 @@ int row_show_tokens(struct str *out, const struct dataset *d, const struct token
 
 	add_title(out, d, row);
 	if (!rc)
-		rc = add_tokens(out, &v, tokenizer, d->has_words);
+		rc = add_tokens(out, &v, tokenizer, d);
 	row_buffer_free(&buffer);
 	return rc;
 }

@@ -267,8 +267,8 @@ static void test_words_of_files(void **state)
 {
 	char *model = golden_path("bert_words", ""), *rows = golden_path("bert_words", "/train.jsonl");
 	static const char keys[] = KEYS "whole_word_mask=on max_length=26";
-	struct str text = {0};
-	json_t *got[3];
+	struct str text = {0}, shown = {0};
+	json_t *got[2];
 
 	(void)state;
 	for (int i = 0; i < 3000; i++)
@@ -283,6 +283,12 @@ static void test_words_of_files(void **state)
 	}
 	assert_relative(number(got[0], "loss"), number(got[1], "loss"), 1e-9, "a file of text");
 	assert_true(number(got[0], "target_tokens") == number(got[1], "target_tokens"));
+	write_file("shown.jsonl", "{\"text\":\"w1-w2 w3\"}\n");
+	assert_ferry(0, &shown,
+	        "data model=%s data=%s/shown.jsonl objective=masked whole_word_mask=on json=on", model,
+	        work_dir);
+	assert_non_null(strstr(shown.data, "\"labels\": [-100, 7, 5, 8, 9, -100]")); /* ids as they are */
+	str_free(&shown);
 	write_file("chat.jsonl", "{\"prompt\":\"w1\",\"completion\":\"w2\"}\n");
 	assert_ferry(2, NULL, "eval model=%s data=%s/chat.jsonl objective=masked whole_word_mask=on", model,
 	        work_dir);

@@ -254,6 +254,14 @@ static inline int dataset_row_read(
 	return row_store_read(view, buffer, d->store, &d->rows[row], d->vector_count);
 }
 
+/* The id that the label of a token names, or DATASET_IGNORE: row_label without DATASET_GOES_ON. */
+static inline int32_t dataset_label_id(const struct dataset *d, const struct row_view *v, int64_t position)
+{
+	int32_t label = row_label(v, position);
+
+	return d->has_words && label >= DATASET_GOES_ON ? label - DATASET_GOES_ON : label;
+}
+
 /* Memory of the rows, without files and their pages in the system's cache. */
 int64_t dataset_memory_bytes(const struct dataset *d);
 int64_t dataset_store_bytes(const struct dataset *d); /* the part that parts of a split share */
