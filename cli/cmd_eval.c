@@ -103,7 +103,7 @@ static int eval_report(const struct config *c, const struct evaluation *e, json_
 		struct str more = {0};
 
 		if (!o->is_mean_of_entropy)
-			evaluate_say(&more, o, &means, e);
+			evaluate_say(&more, o, &means);
 		if (o->is_mean_of_entropy)
 			cli_tell(c,
 			        "loss %.6f   perplexity %.4f   %lld targets in %lld rows   %.0f tokens/s\n",
@@ -111,6 +111,10 @@ static int eval_report(const struct config *c, const struct evaluation *e, json_
 		else
 			cli_tell(c, "loss %.6f%s   %lld rows   %.0f tokens/s\n", means.loss,
 			        more.data ? more.data : "", (long long)rows, speed);
+		str_free(&more);
+		evaluate_say_sets(&more, e, "\n");
+		if (more.data)
+			cli_tell(c, "%s\n", more.data + 1);
 		str_free(&more);
 		return 0;
 	}

@@ -131,16 +131,19 @@ static void scores_say(struct str *out, const struct scores *scores)
 			str_printf(out, ", %s %.4f", scores->of[i].name, scores->of[i].value);
 }
 
-void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means,
-        const struct evaluation *e)
+void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means)
 {
 	if (o->say_evaluation)
 		o->say_evaluation(out, means);
 	scores_say(out, &means->scores);
+}
+
+void evaluate_say_sets(struct str *out, const struct evaluation *e, const char *before)
+{
 	for (int i = 0; i < e->set_count; i++) {
 		const struct evaluated_set *set = &e->sets[i];
 
-		str_printf(out, "; %s: loss %.4f", set->name, set->sums[0] / (double)set->units);
+		str_printf(out, "%s%s: loss %.4f", before, set->name, set->sums[0] / (double)set->units);
 		scores_say(out, &set->scores);
 	}
 }

@@ -34,9 +34,11 @@ int64_t evaluate_bytes(const struct session *s);
 /* What these rows' evaluations will measure: names, with NaN. ERR_NOMEM. */
 int evaluate_names(struct evaluation *out, const struct session *s, const struct session_rows *rows);
 
-/* Text behind "loss 1.234": what the objective says, and the scores; then those of each set. */
-void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means,
-        const struct evaluation *e);
+/* Text behind "loss 1.234": what the objective says, and the scores. */
+void evaluate_say(struct str *out, const struct objective *o, const struct objective_means *means);
+
+/* Loss and scores of each set, with text before each. */
+void evaluate_say_sets(struct str *out, const struct evaluation *e, const char *before);
 
 /* Adds the numbers of each set: PREFIX, its name, "_loss" and so on. ERR_NOMEM. */
 int evaluate_sets_json(

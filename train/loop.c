@@ -212,7 +212,8 @@ static int rows_evaluate(struct trainer *t)
 	row.loss = row.means.loss;
 	row.perplexity = exp(row.loss);
 	row.sets = &e;
-	evaluate_say(&more, row.objective, &row.means, &e);
+	evaluate_say(&more, row.objective, &row.means);
+	evaluate_say_sets(&more, &e, "; ");
 	log_info("step %" PRId64 ": eval loss %.4f%s", t->step, row.loss, more.data ? more.data : "");
 	str_free(&more);
 	if (!world_self()->rank) {

@@ -319,7 +319,7 @@ void data_config_report(const struct config *c, const struct dataset *d)
 
 int data_config_split(struct dataset **held_back, struct dataset *all, const struct config *c)
 {
-	int64_t row_count = all->row_count;
+	int64_t count = dataset_unit_count(all);
 	int rc = dataset_split(held_back, all, c->eval_split, (uint64_t)c->seed);
 
 	if (rc == ERR_INPUT)
@@ -332,10 +332,10 @@ int data_config_split(struct dataset **held_back, struct dataset *all, const str
 		        config_where(c, "eval_split"), config_said(c, "eval_split"));
 	if (rc || c->verb != VERB_EVAL)
 		return rc;
-	log_info("%s=%s: evaluating the %" PRId64 " rows that a run with seed=%" PRId64
+	log_info("%s=%s: evaluating the %" PRId64 " %ss that a run with seed=%" PRId64
 	         " holds back of %" PRId64 "; for all of them set eval_split=off",
-	        config_where(c, "eval_split"), config_said(c, "eval_split"), (*held_back)->row_count, c->seed,
-	        row_count);
+	        config_where(c, "eval_split"), config_said(c, "eval_split"), dataset_unit_count(*held_back),
+	        dataset_unit(*held_back), c->seed, count);
 	dataset_close(all);
 	return 0;
 }
