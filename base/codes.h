@@ -53,14 +53,14 @@ const float *code_values(enum code code);
 /* The code of E4M3 nearest to x, ties to the even code; the largest beyond it; NaN for NaN. */
 static inline uint8_t code_e4m3(float x)
 {
-	uint32_t bits = f32_bits(x), size = bits & 0x7fffffff, code;
+	uint32_t bits = f32_bits(x), magnitude = bits & 0x7fffffff, code;
 
-	if (size < 0x3c800000) /* subnormal: a sum with 2^14 rounds to steps of 2^-9 */
-		code = f32_bits(f32_from_bits(size) + 16384.0F) - 0x46800000;
+	if (magnitude < 0x3c800000) /* subnormal: a sum with 2^14 rounds to steps of 2^-9 */
+		code = f32_bits(f32_from_bits(magnitude) + 16384.0F) - 0x46800000;
 	else
-		code = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120U << 3);
+		code = ((magnitude + 0x7ffff + (magnitude >> 20 & 1)) >> 20) - (120U << 3);
 	if (code > 0x7e)
-		code = size > 0x7f800000 ? 0x7f : 0x7e;
+		code = magnitude > 0x7f800000 ? 0x7f : 0x7e;
 	return (uint8_t)(code | (bits >> 24 & 0x80));
 }
 

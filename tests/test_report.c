@@ -1,4 +1,4 @@
-/* links: report train */
+/* links: report train host_cpu device_meta */
 /* Reports: what is read of runs, and the page. */
 #include "tests/report_check.h"
 
