@@ -201,6 +201,8 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "exposed_collective_ms", json_real(1e-6 * (double)f->time.exposed_ns));
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "hosted_blocks", json_integer(m->hosted_blocks));
+	json_object_set_new(object, "kept_level", json_string(acts_level_name(m->kept_level)));
+	json_object_set_new(object, "hosted_level", json_string(acts_level_name(m->hosted_level)));
 	json_object_set_new(object, "op_count", json_integer(f->step.op_count));
 	json_object_set_new(object, "op_bytes", json_real(f->step.op_bytes));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));

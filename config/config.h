@@ -86,6 +86,13 @@ struct config {
 	                                  so on; NULL: none */
 };
 
+/* 1 if `activations` keeps some on the device. */
+static inline int config_keeps_activations(const struct config *c)
+{
+	return c->activations != CONFIG_ACTIVATIONS_AUTO && c->activations != CONFIG_ACTIVATIONS_RECOMPUTE &&
+	       c->activations != CONFIG_ACTIVATIONS_OFFLOAD;
+}
+
 /* Parses the words after `ferry VERB`. Reads the configuration files among them and resolves keys that depend
  * on each other. config_check checks what the values mean. With --help only c->help is set.
  *

@@ -111,7 +111,7 @@ static int finish(struct dialect_state *d, struct config *c)
 		return rc;
 	if (!on || (config_was_set(c, "activations") && item_is_off(on->text)))
 		return 0;
-	if (config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
+	if (config_was_set(c, "activations") && config_keeps_activations(c))
 		log_warn("%s=%s: activations are computed again, though %s keeps them", on->name, on->text,
 		        config_where(c, "activations"));
 	else if (config_was_set(c, "activations"))

@@ -93,7 +93,7 @@ int config_resolve(struct config *c)
 	if (c->export_dtype == CONFIG_AUTO && config_trains(c))
 		c->export_dtype = config_stage_dtype(c);
 	/* activations=recompute fits with offload: offload also recomputes and moves only block inputs */
-	if (offloaded && config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
+	if (offloaded && config_was_set(c, "activations") && config_keeps_activations(c))
 		return err_set(ERR_INPUT,
 		        "cpu_offload names activations, but activations=%s; drop one of them",
 		        config_text(c, "activations"));

@@ -74,6 +74,7 @@ struct engine_memory {
 	                                          their state */
 	int kept_blocks;                       /* blocks that keep their activations, for any reason */
 	int hosted_blocks;                     /* those whose activations are in host memory meanwhile */
+	enum acts_level kept_level, hosted_level; /* how much of them */
 	int64_t spared_bytes; /* copies per step that resident units and kept blocks save; 0 without a budget
 	                       */
 };

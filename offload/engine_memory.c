@@ -36,6 +36,8 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	plan_residency_get(p, &m->resident_weights, &m->resident_states);
 	m->kept_blocks = e->options.policy.kept_blocks;
 	m->hosted_blocks = plan_hosted_blocks(p);
+	m->kept_level = e->options.policy.kept_level;
+	m->hosted_level = e->options.policy.hosted_level;
 	if (train)
 		m->state_bytes = saved_bytes(e);
 	store_bytes_of(slab_bytes, p, e->options.crossing);

@@ -47,7 +47,8 @@ static int limits_share(struct choice_limits *l)
 static int policy_share(struct plan_policy *p)
 {
 	int chosen[] = {p->resident_states, p->resident_weights, p->kept_blocks, (int)p->activations,
-	        (int)p->backward_prefetch, p->forward_prefetch, p->prefetch_units, p->hosted_blocks};
+	        (int)p->backward_prefetch, p->forward_prefetch, p->prefetch_units, p->hosted_blocks,
+	        (int)p->kept_level, (int)p->hosted_level};
 	int rc = world_broadcast(chosen, sizeof(chosen), 0);
 
 	if (rc)
@@ -60,6 +61,8 @@ static int policy_share(struct plan_policy *p)
 	p->forward_prefetch = chosen[5];
 	p->prefetch_units = chosen[6];
 	p->hosted_blocks = chosen[7];
+	p->kept_level = (enum acts_level)chosen[8];
+	p->hosted_level = (enum acts_level)chosen[9];
 	return 0;
 }
 

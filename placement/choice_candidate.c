@@ -19,13 +19,15 @@ enum { FIRST_CAP = 1024 };
 int candidate_is_same(const struct choice_candidate *a, const struct choice_candidate *b)
 {
 	return a->ahead == b->ahead && a->spills == b->spills && a->states == b->states &&
-	       a->kept == b->kept && a->weights == b->weights && a->hosted == b->hosted;
+	       a->kept == b->kept && a->weights == b->weights && a->hosted == b->hosted &&
+	       a->kept_level == b->kept_level && a->hosted_level == b->hosted_level;
 }
 
 /* The slot of the candidate, or the free one where it belongs. A used slot has device memory. */
 static struct choice_known *slot_of(struct choice_known *slots, int cap, const struct choice_candidate *k)
 {
-	const int values[] = {k->ahead, k->spills, k->states, k->kept, k->weights, k->hosted};
+	const int values[] = {k->ahead, k->spills, k->states, k->kept, k->weights, k->hosted,
+	        (int)k->kept_level, (int)k->hosted_level};
 	uint64_t hash = 14695981039346656037u; /* FNV-1a */
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
@@ -95,6 +97,9 @@ void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
 	p->resident_weights = k->weights;
 	p->kept_blocks = k->kept;
 	p->hosted_blocks = k->hosted;
+	if (p->activations != ACTIVATION_KEEP) /* else the user has set it */
+		p->kept_level = k->kept_level;
+	p->hosted_level = k->hosted_level;
 	if (k->spills)
 		p->activations = ACTIVATION_OFFLOAD;
 	if (k->ahead == 0) {
@@ -202,7 +207,9 @@ static struct choice_slope *slope_of(struct chooser *s, const struct choice_cand
 		return NULL;
 	for (int i = 0; i < s->slope_count; i++)
 		if (s->slopes[i].ahead == k->ahead && s->slopes[i].spills == k->spills &&
-		        s->slopes[i].kept == k->kept && s->slopes[i].hosted == k->hosted)
+		        s->slopes[i].kept == k->kept && s->slopes[i].hosted == k->hosted &&
+		        s->slopes[i].kept_level == k->kept_level &&
+		        s->slopes[i].hosted_level == k->hosted_level)
 			return &s->slopes[i];
 	if (s->slope_count == s->slope_cap) {
 		int cap = s->slope_cap ? 2 * s->slope_cap : 64;
@@ -213,8 +220,12 @@ static struct choice_slope *slope_of(struct chooser *s, const struct choice_cand
 		s->slopes = grown;
 		s->slope_cap = cap;
 	}
-	s->slopes[s->slope_count] = (struct choice_slope){
-	        .ahead = k->ahead, .spills = k->spills, .kept = k->kept, .hosted = k->hosted};
+	s->slopes[s->slope_count] = (struct choice_slope){.ahead = k->ahead,
+	        .spills = k->spills,
+	        .kept = k->kept,
+	        .hosted = k->hosted,
+	        .kept_level = k->kept_level,
+	        .hosted_level = k->hosted_level};
 	return &s->slopes[s->slope_count++];
 }
 

@@ -16,6 +16,7 @@ enum { CHOICE_MICROS = 4, CHOICE_VISITS = 128 };
  * first and on the last. */
 struct choice_slope {
 	int ahead, spills, kept, hosted;
+	enum acts_level kept_level, hosted_level;
 	int is_known, count;
 	int64_t link_bytes, *device_bytes, *staging_bytes; /* [count] */
 };

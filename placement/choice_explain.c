@@ -20,10 +20,13 @@ static void candidate_text(
 	if (k->step_ms > 0)
 		str_printf(
 		        out, ", %.1f ms (at least %.1f, limited by %s)", k->step_ms, k->bound_ms, k->binds);
-	str_printf(out, ": state of %d of %d groups, weights of %d, activations of %d of %d layers",
-	        k->states, units->unit_count, k->weights_stay, k->kept, units->model->block_group_count);
-	if (k->hosted)
+	str_printf(out, ": state of %d of %d groups, weights of %d, %s of %d of %d layers", k->states,
+	        units->unit_count, k->weights_stay, acts_level_title(k->kept_level), k->kept,
+	        units->model->block_group_count);
+	if (k->hosted && k->hosted_level == k->kept_level)
 		str_printf(out, ", of %d in host memory", k->hosted);
+	else if (k->hosted)
+		str_printf(out, ", %s of %d in host memory", acts_level_title(k->hosted_level), k->hosted);
 	if (k->spills)
 		str_add(out, ", other activations go to host memory");
 	if (k->ahead >= 0)

@@ -2,6 +2,8 @@
 #ifndef FERRY_PLACEMENT_CHOICE_KINDS_H
 #define FERRY_PLACEMENT_CHOICE_KINDS_H
 
+#include "model/acts_level.h"
+
 #include <stdint.h>
 
 enum { CHOICE_AHEAD_AS_SET = -1, CHOICE_WAYS = 8 /* ways to stream, at most */ };
@@ -10,7 +12,8 @@ struct choice_candidate {
 	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
 	int spills; /* 1: block inputs go to host memory */
 	int states, kept, weights;
-	int hosted;       /* blocks whose activations are in host memory (placement/choice_hosted.h) */
+	int hosted; /* blocks whose activations are in host memory (placement/choice_hosted.h) */
+	enum acts_level kept_level, hosted_level; /* how much of them */
 	int weights_stay; /* those of `weights` that save a fetch (offload/plan_residency.c) */
 	int is_placed;    /* 0: its memory is a lower bound, which does not fit */
 	int64_t device_bytes, host_bytes, link_bytes;

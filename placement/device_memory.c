@@ -78,7 +78,7 @@ void device_memory_resident_text(struct str *out, const struct device_memory *de
 	} parts[] = {
 	        {"state", "groups", m->resident_states, units->unit_count},
 	        {"weights", "groups", m->resident_weights, units->unit_count},
-	        {"activations", "layers", m->kept_blocks, units->model->block_group_count},
+	        {acts_level_title(m->kept_level), "layers", m->kept_blocks, units->model->block_group_count},
 	};
 	const char *before = device->is_host ? "on the device: " : "on the GPU: ";
 
@@ -90,8 +90,8 @@ void device_memory_resident_text(struct str *out, const struct device_memory *de
 		before = ", ";
 	}
 	if (m->hosted_blocks)
-		str_printf(out, "%sactivations of %d of %d layers wait in host memory",
-		        out->len_bytes ? "; " : "", m->hosted_blocks, units->model->block_group_count);
+		str_printf(out, "%s%s of %d of %d layers wait in host memory", out->len_bytes ? "; " : "",
+		        acts_level_title(m->hosted_level), m->hosted_blocks, units->model->block_group_count);
 	if (m->spared_bytes > 0) {
 		str_add(out, "; saves ");
 		quantity_bytes(out, m->spared_bytes);

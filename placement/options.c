@@ -4,6 +4,7 @@
 #include "placement/ranks.h"
 
 #include "comm/world.h"
+#include "model/blocks/blocks.h"
 
 struct objective_use objective_of_config(const struct config *c)
 {
@@ -26,11 +27,17 @@ struct objective_use objective_of_config(const struct config *c)
 void options_of_config(
         struct engine_options *o, const struct config *c, const struct machine *machine, int micro_batches)
 {
-	static const enum activation_policy activations[] = {
-	        [CONFIG_ACTIVATIONS_RECOMPUTE] = ACTIVATION_RECOMPUTE,
-	        [CONFIG_ACTIVATIONS_KEEP] = ACTIVATION_KEEP,
-	        [CONFIG_ACTIVATIONS_OFFLOAD] = ACTIVATION_OFFLOAD,
-	        [CONFIG_ACTIVATIONS_AUTO] = ACTIVATION_RECOMPUTE,
+	static const struct {
+		enum activation_policy policy;
+		enum acts_level level;
+	} activations[] = {
+	        [CONFIG_ACTIVATIONS_RECOMPUTE] = {ACTIVATION_RECOMPUTE, ACTS_ALL},
+	        [CONFIG_ACTIVATIONS_KEEP] = {ACTIVATION_KEEP, ACTS_ALL},
+	        [CONFIG_ACTIVATIONS_ATTENTION] = {ACTIVATION_KEEP, ACTS_MIXED},
+	        [CONFIG_ACTIVATIONS_QKV] = {ACTIVATION_KEEP, ACTS_PROJECTED},
+	        [CONFIG_ACTIVATIONS_PRODUCTS] = {ACTIVATION_KEEP, ACTS_PRODUCTS},
+	        [CONFIG_ACTIVATIONS_OFFLOAD] = {ACTIVATION_OFFLOAD, ACTS_ALL},
+	        [CONFIG_ACTIVATIONS_AUTO] = {ACTIVATION_RECOMPUTE, ACTS_ALL},
 	};
 	static const enum backward_prefetch prefetch[] = {
 	        [CONFIG_BACKWARD_PREFETCH_PRE] = BACKWARD_PREFETCH_PRE,
@@ -58,7 +65,8 @@ void options_of_config(
 	                        .offload_params = !!(offload & CONFIG_OFFLOAD_PARAMS),
 	                        .offload_gradients = !!(offload & CONFIG_OFFLOAD_GRADIENTS),
 	                        .offload_optimizer = !!(offload & CONFIG_OFFLOAD_OPTIMIZER),
-	                        .activations = activations[c->activations],
+	                        .activations = activations[c->activations].policy,
+	                        .kept_level = activations[c->activations].level,
 	                        .order = c->schedule == CONFIG_SCHEDULE_LAYER_MAJOR ? ORDER_LAYER_MAJOR
 	                                                                            : ORDER_MICRO_BATCH_MAJOR,
 	                        .backward_prefetch = prefetch[c->backward_prefetch],
@@ -80,4 +88,16 @@ void options_of_config(
 	        .skip_nonfinite = c->skip_nonfinite,
 	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,
 	};
+}
+
+int options_keep_nothing(const struct engine_options *o)
+{
+	const struct plan_policy *p = &o->policy;
+	int64_t bytes = 0;
+
+	if (p->inference || p->activations != ACTIVATION_KEEP || p->kept_level == ACTS_ALL)
+		return 0;
+	for (int g = 0; g < o->model->group_count; g++)
+		bytes += model_kept_bytes(o->model, g, p->kept_level, p->compute_dtype, 1);
+	return !bytes;
 }

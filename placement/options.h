@@ -11,6 +11,9 @@
 void options_of_config(
         struct engine_options *o, const struct config *c, const struct machine *machine, int micro_batches);
 
+/* Whether blocks are to keep a level of their activations of which this model has none. */
+int options_keep_nothing(const struct engine_options *o);
+
 /* The objective that the configuration asks for. */
 struct objective_use objective_of_config(const struct config *c);
 

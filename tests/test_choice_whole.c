@@ -112,8 +112,8 @@ static int plans_of(const struct model *model, int micro_batches, int64_t device
 	return count;
 }
 
-/* The count of plans, not the time: a choice of 256 micro-batches, which has a larger budget, tries hardly
- * more than one of 8. */
+/* The count of plans, not the time: a choice of 256 micro-batches, which has a larger budget, tries some more
+ * than one of 8, because it searches parts of activations again where estimates were wrong. */
 static void test_count(void **state)
 {
 	struct model *model = model_from(llama);
@@ -122,7 +122,7 @@ static void test_count(void **state)
 	(void)state;
 	print_message("8 micro-batches: %d plans; 256: %d\n", few, many);
 	assert_true(few <= 200);
-	assert_true(many <= 200);
+	assert_true(many <= 300);
 	model_close(model);
 }
 

@@ -512,9 +512,43 @@ static void test_hosting_is_found_from_both_sides(void **state)
 	        "llama-2-7b", "workstation-rtx-4090", "vram_budget=3GiB gradient_accumulation_steps=4 ");
 
 	(void)state;
-	assert_int_equal((int)real_of(plan, "hosted_blocks"), 32);
+	assert_int_equal((int)(real_of(plan, "hosted_blocks") + real_of(plan, "kept_blocks")), 32);
 	assert_true(real_of(plan, "step_ms") < 2950); /* 3060 without */
 	json_decref(plan);
+}
+
+/* A part of the activations stays where there is no room for all, and where the user says so. */
+static void test_parts_of_activations_are_kept(void **state)
+{
+	static const char *const words[] = {"recompute", "attention", "qkv", "products", "keep"};
+	json_t *before = NULL, *mixed;
+	char keys[200];
+
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		json_t *now;
+
+		snprintf(keys, sizeof(keys),
+		        "max_length=16384 vram_budget=off prefetch_units=1 activations=%s", words[i]);
+		now = plan_of("llama-3-8b", "h200", keys);
+		if (i % 4)
+			assert_string_equal(json_string_value(json_object_get(now, "kept_level")), words[i]);
+		if (before)
+			assert_true(real_of(now, "step_ms") < real_of(before, "step_ms") &&
+			            real_of(now, "arena_bytes") > real_of(before, "arena_bytes"));
+		json_decref(before);
+		before = now;
+	}
+	json_decref(before);
+	mixed = plan_of(
+	        "llama-2-70b", "workstation-rtx-4090", "max_length=16384 lora_rank=16 ram_budget=256GiB");
+	before = plan_of("llama-2-70b", "workstation-rtx-4090",
+	        "max_length=16384 lora_rank=16 ram_budget=256GiB activations=offload");
+	assert_string_not_equal(json_string_value(json_object_get(mixed, "hosted_level")), "all");
+	assert_true(real_of(mixed, "step_ms") < 0.9 * real_of(before, "step_ms"));
+	assert_true(real_of(mixed, "host_need_bytes") <= 256.0 * (1 << 30));
+	json_decref(mixed);
+	json_decref(before);
 }
 
 int main(void)
@@ -534,6 +568,7 @@ int main(void)
 	        cmocka_unit_test(test_the_clock_follows_the_machine),
 	        cmocka_unit_test(test_large_models_fit),
 	        cmocka_unit_test(test_activations_wait_in_host_memory),
+	        cmocka_unit_test(test_parts_of_activations_are_kept),
 	        cmocka_unit_test(test_mistakes_are_named),
 	};
 

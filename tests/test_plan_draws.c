@@ -304,6 +304,14 @@ static void draw_show(struct draw *d, uint64_t number)
 	str_free(&why);
 }
 
+/* The share of pinning memory at the start that counts as a step's time (placement/choice_hosted.h). */
+static double sweep_pin_ms(const struct answer *a)
+{
+	double pin_s = figure(a->json, "pin_s");
+
+	return isfinite(pin_s) ? 1e3 * pin_s / 100 : 0;
+}
+
 /* A draw's step within more and more of the device: none is longer than within less (but for the millionth to
  * which steps count as equal, placement/choice.h). Returns how many are; *made: budgets that were planned,
  * until some time. */
@@ -323,7 +331,7 @@ static uint64_t sweep_count_wrong(uint64_t number, double ratio, uint64_t *made)
 	for (double arena = least; isfinite(least) && arena < 16 * least; arena *= ratio) {
 		word_add(&d, "vram_budget=%.0f", figure(a.json, "reserve_bytes") + arena);
 		draw_answer(&with, &d);
-		ms = figure(with.json, "step_ms");
+		ms = figure(with.json, "step_ms") + sweep_pin_ms(&with);
 		answer_free(&with);
 		if (!isfinite(ms))
 			continue;

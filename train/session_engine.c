@@ -139,6 +139,10 @@ static int engine_open_in(struct session *s, const struct engine_options *option
 	o.policy.head_rows = device_memory_head_rows(&s->device_memory, s->model);
 	o.scratch_bytes = s->device_memory.is_host ? host_scratch_bytes(&o, s->machine) : 0;
 	o.device_budget_bytes = device_memory_budget(&s->device_memory);
+	if (!is_second && options_keep_nothing(&o))
+		log_warn("%s: no layer of this model has such activations, so all are computed again; set "
+		         "activations=keep to keep them",
+		        config_said(s->config, "activations"));
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
 	if (!rc && !device_has_bytes(s->device))
 		rc = clock_set(s, &o);
