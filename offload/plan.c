@@ -51,7 +51,7 @@ const char *plan_buffer_title(enum buffer_kind kind)
 /* Makes room for one more element. On failure op_cap becomes negative, which marks the plan broken. */
 static int plan_grow(struct plan *p, void **array, int count, int *cap, size_t element_bytes)
 {
-	int wanted = *cap ? 2 * *cap : 256;
+	int wanted = *cap ? 2 * *cap : 2048;
 	void *grown;
 
 	if (p->op_cap < 0)

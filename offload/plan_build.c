@@ -127,8 +127,7 @@ static int visits_find(struct builder *b)
 		b->visit_count = visits;
 		rc = intervals_find(b);
 	}
-	gradient_last_find(b);
-	return rc;
+	return rc ? rc : gradient_last_find(b);
 }
 
 static int *ints_alloc(int count, int value)
@@ -234,6 +233,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->row_grad_host);
 	mem_free(b->row_norms);
 	mem_free(b->units);
+	mem_free(b->closes);
 	intervals_free(b);
 }
 

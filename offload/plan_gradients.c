@@ -1,4 +1,6 @@
 /* Lists the operations on a unit's gradient within a pass, up to the place where its UPDATE finds it. */
+#include "base/err.h"
+#include "base/mem.h"
 #include "offload/plan_parts.h"
 
 /* The running gradient is a unit's fp32 gradient during a pass. Each stage's first micro-batch writes it, the
@@ -42,8 +44,12 @@ void gradients_arg(struct builder *b, int s)
 			plan_add_arg(b->p, ARG_GRADIENT, b->units[units[i]].gradient, ACCESS_BOTH);
 }
 
-void gradient_last_find(struct builder *b)
+int gradient_last_find(struct builder *b)
 {
+	mem_free(b->closes);
+	b->closes = mem_alloc((size_t)b->visit_count + 1, sizeof(*b->closes));
+	if (!b->closes)
+		return ERR_NOMEM;
 	for (int v = b->group_count - 1; v < b->visit_count; v++) {
 		int g = visit_group(b, v), units[STAGE_TENSORS_MAX];
 
@@ -54,6 +60,23 @@ void gradient_last_find(struct builder *b)
 				b->units[units[i]].gradient_last = v;
 		}
 	}
+	for (int v = 0; v < b->visit_count; v++)
+		b->closes[v] = -1;
+	for (int u = 0; u < b->p->map->unit_count; u++) {
+		int v = b->units[u].gradient_last;
+
+		if (v < 0)
+			continue;
+		b->units[u].closes_next = b->closes[v];
+		b->closes[v] = u;
+	}
+	return 0;
+}
+
+/* The highest unit whose gradient is whole after the visit; -1: none. */
+static int closes_first(const struct builder *b, int v)
+{
+	return v >= 0 && v < b->visit_count ? b->closes[v] : -1;
 }
 
 static int add_gradient_op(
@@ -236,6 +259,19 @@ static void rows_close(struct builder *b, int u, int m0, int m1)
 	gradient_ready(b, u, m1 == micros ? home : -1);
 }
 
+static void gradient_close(struct builder *b, int u, int m, int whole, int late)
+{
+	gradient_reduce(b, u);
+	if (whole)
+		gradient_close_whole(b, u);
+	else
+		gradient_ready(b, u, gradient_close_part(b, u, m));
+	b->units[u].gradient = -1;
+	if (whole && !late)
+		gradient_leave(b, u);
+}
+
+/* Units of a visit are closed from the last one on. */
 void gradients_close(struct builder *b, int m0, int m1)
 {
 	struct plan *p = b->p;
@@ -243,22 +279,18 @@ void gradients_close(struct builder *b, int m0, int m1)
 	int whole = m1 - m0 == p->policy.micro_batches;
 	int v = b->now - (late && !whole);
 
-	for (int u = p->map->unit_count - 1; u >= 0 && late; u--)
+	for (int u = late ? closes_first(b, v - 1) : -1; u >= 0; u = b->units[u].closes_next)
 		if (b->units[u].rounded >= 0)
 			gradient_leave(b, u);
-	for (int u = p->map->unit_count - 1; u >= 0; u--) {
-		if (b->units[u].gradient_last == b->now && row_gradients_cross(b, u))
+	for (int now = closes_first(b, b->now), at = closes_first(b, v); now >= 0 || at >= 0;) {
+		int u = now > at ? now : at;
+
+		if (u == now && row_gradients_cross(b, u))
 			rows_close(b, u, m0, m1);
-		if (b->units[u].gradient_last != v || b->units[u].gradient < 0)
-			continue;
-		gradient_reduce(b, u);
-		if (whole)
-			gradient_close_whole(b, u);
-		else
-			gradient_ready(b, u, gradient_close_part(b, u, m0));
-		b->units[u].gradient = -1;
-		if (whole && !late)
-			gradient_leave(b, u);
+		if (u == at && b->units[u].gradient >= 0)
+			gradient_close(b, u, m0, whole, late);
+		now = u == now ? b->units[u].closes_next : now;
+		at = u == at ? b->units[u].closes_next : at;
 	}
 }
 
@@ -267,7 +299,7 @@ void gradients_close(struct builder *b, int m0, int m1)
  * UPDATE come before the copy. */
 void updates_emit(struct builder *b)
 {
-	for (int u = b->p->map->unit_count - 1; u >= 0; u--) {
+	for (int u = b->p->policy.update_in_backward ? b->p->map->unit_count - 1 : -1; u >= 0; u--) {
 		if (b->units[u].stale_since >= 0 && b->units[u].stale_since < b->now) {
 			plan_add_refresh(b->p, &b->state, u, 0);
 			b->units[u].stale_since = -1;

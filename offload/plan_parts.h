@@ -105,6 +105,7 @@ struct unit_listing {
 	int running;        /* between the halves of its close: the running gradient */
 	int rounded;        /* between the halves of its close: the rounded gradient; else -1 */
 	int gradient_last;  /* the gradient is whole after this visit of a pass; -1: no gradient */
+	int closes_next;    /* the next lower unit with that visit; -1: none */
 	int ready;       /* buffer of a whole gradient that waits for its UPDATE inside backward; else -1 */
 	int ready_since; /* moment since which it waits */
 	int stale_since; /* moment of its UPDATE inside backward until its refresh is listed; else -1 */
@@ -131,6 +132,7 @@ struct builder {
 	struct unit_listing *units; /* one more at the end, for its first_interval */
 	struct interval *intervals; /* in the order of units */
 	int interval_count;
+	int *closes; /* for each visit the highest unit whose gradient is whole after it; -1: none */
 	int *by_first, *first_at; /* intervals by their first visit; for each visit the index of its first one
 	                             in by_first, one more at the end */
 	int *x;                   /* [group][micro] block inputs on the device */
@@ -220,7 +222,7 @@ void weights_arg(struct builder *b, int v, int stage);
 
 /* plan_gradients.c: brings a unit's running fp32 gradient to its UPDATE. gradients_open comes before the
  * first use in a pass. */
-void gradient_last_find(struct builder *b);
+int gradient_last_find(struct builder *b);
 void gradients_open(struct builder *b, int stage);
 void gradients_arg(struct builder *b, int stage);
 /* Moves all whole gradients one moment of the listing further. A close has two halves. A gradient is rounded
