@@ -20,18 +20,54 @@ static int sums_dnorm(const struct stage_call *call)
 	       call->block->has[ROLE_DELTA_QKV_W] || mlp_sums_gradients(call) || attn_sums_gradients(call);
 }
 
-/* The widest input of an adapter in the call's block, or the widest output of one with magnitudes. */
-static int64_t adapter_columns(const struct stage_call *call, int is_out)
+/* The stages of the call's block, in whatever groups they are. */
+static void block_stages(const struct stage_call *call, int *first, int *end)
+{
+	const struct model *model = call->model;
+	int from = model->stages[call->stage].group, to = from;
+
+	while (from > 0 && model->groups[from - 1].layer == call->layer)
+		from--;
+	while (to + 1 < model->group_count && model->groups[to + 1].layer == call->layer)
+		to++;
+	*first = model->groups[from].first_stage;
+	*end = model->groups[to].first_stage + model->groups[to].count;
+}
+
+/* The largest that a function finds of the tensors of the call's block. */
+typedef int64_t columns_of(const struct model_tensor *tensor);
+static int64_t block_columns(const struct stage_call *call, columns_of *of)
 {
 	const struct model *model = call->model;
 	int64_t most = 0;
+	int first, end;
 
-	for (int t = 0; t < model->tensor_count; t++)
-		if (model->tensors[t].layer == call->layer &&
-		        (is_out ? role_facts[model->tensors[t].role].kind == KIND_MAGNITUDE
-		                : role_facts[model->tensors[t].role].out == DIM_RANK))
-			most = max_i64(most, model->tensors[t].shape[!is_out]);
+	block_stages(call, &first, &end);
+	for (int s = first; s < end; s++)
+		for (int i = 0; i < model->stages[s].tensor_count; i++) {
+			const struct model_tensor *tensor = &model->tensors[model->stages[s].tensor[i]];
+
+			if (tensor->layer == call->layer)
+				most = max_i64(most, of(tensor));
+		}
 	return most;
+}
+
+/* The input of an adapter, the output of one with magnitudes, and the wider side of a matrix that multiplies
+ * as codes. */
+static int64_t adapter_input(const struct model_tensor *t)
+{
+	return role_facts[t->role].out == DIM_RANK ? t->shape[1] : 0;
+}
+
+static int64_t magnitude_output(const struct model_tensor *t)
+{
+	return role_facts[t->role].kind == KIND_MAGNITUDE ? t->shape[0] : 0;
+}
+
+static int64_t coded_side(const struct model_tensor *t)
+{
+	return t->multiplied ? max_i64(t->shape[0], t->shape[1]) : 0;
 }
 
 /* What the adapter of the embedding or of the head needs; the head works on so many rows at once. */
@@ -55,28 +91,17 @@ static struct block_scratch outer_scratch_of(const struct stage_call *call)
 	return s;
 }
 
-/* The widest side of a matrix of the block that multiplies as codes; 0: none does. */
-static int64_t coded_columns(const struct stage_call *call)
-{
-	const struct model *model = call->model;
-	int64_t most = 0;
-
-	for (int t = 0; t < model->tensor_count; t++)
-		if (model->tensors[t].layer == call->layer && model->tensors[t].multiplied)
-			most = max_i64(most, max_i64(model->tensors[t].shape[0], model->tensors[t].shape[1]));
-	return most;
-}
-
 struct block_scratch block_scratch_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 	const struct block_config *b = call->block;
 	int64_t e = call->element_bytes, tokens = call->tokens, end = 0;
-	int64_t partial = norm_scratch_count(tokens, 1, c->C), coded = coded_columns(call);
+	int64_t partial = norm_scratch_count(tokens, 1, c->C), coded;
 	struct block_scratch s = {0};
 
 	if (!b)
 		return outer_scratch_of(call);
+	coded = block_columns(call, coded_side);
 	if (b->has[ROLE_Q_NORM_W])
 		partial = max_i64(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, b->H * b->D)
 		                                            : norm_scratch_count(tokens, b->H, b->D));
@@ -95,10 +120,12 @@ struct block_scratch block_scratch_of(const struct stage_call *call)
 	s.norm_sink = layout_take(&end, norm_sink_count(call->model), 4);
 	s.adapter = layout_take(&end, tokens * c->adapter_rank, e);
 	s.adapter_grad = layout_take(&end, tokens * c->adapter_rank, e);
-	s.dropped = layout_take(&end, c->adapter_dropout > 0 ? tokens * adapter_columns(call, 0) : 0, e);
+	s.dropped = layout_take(
+	        &end, c->adapter_dropout > 0 ? tokens * block_columns(call, adapter_input) : 0, e);
 	s.codes = layout_take(&end, tokens * coded, 1);
 	s.code_scales = layout_take(&end, coded ? tokens * coded_blocks(CODE_BLOCK - 1, coded) : 0, 4);
-	s.scaled = layout_take(&end, c->adapter_magnitudes ? tokens * adapter_columns(call, 1) : 0, e);
+	s.scaled = layout_take(
+	        &end, c->adapter_magnitudes ? tokens * block_columns(call, magnitude_output) : 0, e);
 	s.bytes = end;
 	return s;
 }
