@@ -400,6 +400,11 @@ static void test_damaged(void **state)
 	WITH(".weight.nested_quant_map", ((float *)f->data[at])[3] = NAN, "values that are no numbers");
 	WITH(".weight.nested_absmax", ((float *)f->data[at])[0] = INFINITY,
 	        "nested_absmax\" holds inf at element 0");
+	WITH(".weight.nested_quant_map", ((float *)f->data[at])[3] = 0.1F, "is not the map of bitsandbytes");
+	WITH(".weight.nested_absmax", ((float *)f->data[at])[0] = -1,
+	        "nested_absmax\" holds -1 at element 0");
+	WITH(".weight.quant_state.bitsandbytes__nf4",
+	        memcpy(strstr(f->data[at], "offset\": 0"), "offset\":-0", 10), "nested_offset is -");
 	WITH(".weight.quant_map", strcpy(f->names[at], Q ".x"), "needs one that ends in .quant_map");
 	WITH(".weight.absmax", strcpy(f->names[at], Q ".x"), "needs one that ends in .absmax");
 	WITH(".weight.nested_absmax", strcpy(f->names[at], Q ".x"), "needs one that ends in .nested_absmax");
@@ -415,6 +420,7 @@ static void test_damaged(void **state)
 	        "quant_type is nf3");
 	files_free(f);
 	model_make(f, FP8);
+	WITH(".weight_scale_inv", ((float *)f->data[at])[0] = -2, "weight_scale_inv\" holds -2 at element 0");
 	WITH(".weight_scale_inv", ((float *)f->data[at])[0] = NAN,
 	        "weight_scale_inv\" holds nan at element 0");
 	WITH(".weight_scale_inv", ((float *)f->data[at])[0] = 3e37F,

@@ -14,6 +14,9 @@
 
 enum { STATE_BYTES_MAX = 1 << 16, NAME_MAX_BYTES = SAFETENSORS_NAME_MAX_BYTES + 64 };
 
+/* Maps differ by the rounding of fp32 operations in another order. */
+static const float nested_map_slack = 1e-4F;
+
 /* ---- places ---- */
 
 /* A tensor by its name: a prefix and what follows. */
@@ -97,6 +100,9 @@ int hf_quant_state_parse(struct hf_quant_state *s, const char *where, const char
 		        nested);
 	if (!rc && !isfinite((float)offset))
 		rc = err_set(ERR_INPUT, "%s: nested_offset is no number", where);
+	if (!rc && offset < 0)
+		rc = err_set(
+		        ERR_INPUT, "%s: nested_offset is %g, and is a mean of magnitudes", where, offset);
 	if (!rc) {
 		s->code = !strcmp(type, "nf4") ? CODE_NF4 : CODE_FP4;
 		s->is_nested = found > 0;
@@ -157,6 +163,9 @@ static int nested_find(
 	        c->outer.tensor->count != nested_outer_count(scales) - 1)
 		return fail_shape(&c->outer, nested_outer_count(scales) - 1, "its matrix, by 256 scales,");
 	rc = table_check(&table, nested_map(), got, 256, &differs);
+	for (int i = 0; i < 256 && !rc; i++)
+		if (fabsf(got[i] - nested_map()[i]) > nested_map_slack)
+			rc = fail(&table, "is not the map of bitsandbytes' double quantization");
 	if (rc || !differs)
 		return rc;
 	c->map = mem_alloc(256, sizeof(*c->map)); /* by another order of its fp32 operations */

@@ -26,6 +26,12 @@ static int fail_value(const struct hf_place *at, int64_t index, double value)
 
 /* ---- scales ---- */
 
+/* A scale is a largest magnitude, or follows from one. */
+static int is_scale(float x)
+{
+	return x >= 0 && isfinite(x);
+}
+
 /* Scales as fp32: `count` of them from the first on. Fails for one that is no number. */
 static int nested_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count)
 {
@@ -43,7 +49,7 @@ static int nested_read(const struct hf_coded *c, float *dst, int64_t first, int6
 		if (!rc)
 			rc = safetensors_read(c->outer.file, c->outer.tensor, outer, block * 4, blocks * 4);
 		for (int64_t i = 0; i < blocks && !rc; i++)
-			if (!isfinite(outer[i]))
+			if (!is_scale(outer[i]))
 				rc = fail_value(&c->outer, block + i, (double)outer[i]);
 		for (int64_t i = 0; i < n && !rc; i++) {
 			float product = map[codes[i]] * outer[(from + i) / NESTED_BLOCK - block];
@@ -83,7 +89,7 @@ static int scales_read(const struct hf_coded *c, float *dst, int64_t first, int6
 		        c->is_one ? width : n * width);
 		for (int64_t i = 0; i < n && !rc; i++) {
 			dst[at + i] = scale_widen(t->dtype, raw, c->is_one ? 0 : i) * c->factor;
-			if (!isfinite(dst[at + i] * code_most(c->format->code)))
+			if (!is_scale(dst[at + i] * code_most(c->format->code)))
 				rc = fail_value(
 				        &c->scales, c->is_one ? 0 : first + at + i, (double)dst[at + i]);
 		}
@@ -273,7 +279,7 @@ static int nested_store(const struct hf_coded *c, struct weights_target *target,
 		rc = safetensors_read(
 		        c->outer.file, c->outer.tensor, outer + 1, 0, c->outer.tensor->len_bytes);
 	for (int64_t i = 0; i < c->outer.tensor->count && !rc; i++)
-		if (!isfinite(outer[1 + i]))
+		if (!is_scale(outer[1 + i]))
 			rc = fail_value(&c->outer, i, (double)outer[1 + i]);
 	if (!rc) {
 		outer[0] = c->offset;
