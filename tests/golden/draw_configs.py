@@ -27,15 +27,19 @@ PARTS = [ABSENT, 0.25, 0.5, 1.0]
 
 def ropes(r, dim, partial=None):
     """Forms of rotary settings of today and of older files."""
+    part = r.choice(partial) if partial is not None else ABSENT
+    turned = int(dim * (0.25 if part is ABSENT else part)) if partial is not None else dim  # Qwen's and GLM's default differ
+
     def scaled():
         kinds = ["linear", "llama3", "dynamic", "default"]
-        kind = r.choice(kinds if partial else kinds + ["yarn", "longrope"])  # they need whole pairs of a part
+        whole = turned % 2 == 0 and turned > 0 and (partial is None or part is not ABSENT)  # they need whole pairs of a part
+        kind = r.choice(kinds + ["yarn", "longrope"] if whole else kinds)
         out = {"linear": dict(factor=2.0), "dynamic": dict(factor=2.0), "default": {},
                "yarn": dict(factor=4.0, original_max_position_embeddings=16, **r.choice([{}, dict(beta_fast=8.0), dict(
                    attention_factor=0.9), dict(mscale=0.7, mscale_all_dim=0.5), dict(truncate=False)])),
                "llama3": dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16),
-               "longrope": dict(short_factor=[1.0 + i / 4 for i in range(dim // 2)],
-                                long_factor=[2.0 + i for i in range(dim // 2)],
+               "longrope": dict(short_factor=[1.0 + i / 4 for i in range(turned // 2)],
+                                long_factor=[2.0 + i for i in range(turned // 2)],
                                 original_max_position_embeddings=r.choice([16, 64]))}[kind]
         return dict(out, **{r.choice(["rope_type", "type"]): kind})
 
@@ -49,7 +53,7 @@ def ropes(r, dim, partial=None):
         keys["rope_parameters"] = dict(dict(rope_type="default") if form == 4 else scaled(), rope_theta=r.choice([100.0, 1e4]))
         keys["rope_parameters"].pop("type", None)
         keys["rope_parameters"].setdefault("rope_type", "default")
-    if partial is not None and (part := r.choice(partial)) is not ABSENT:
+    if part is not ABSENT:
         place = keys.get("rope_parameters") if r.random() < 0.6 else None
         (keys if place is None else place)["partial_rotary_factor"] = part
     return keys
@@ -294,10 +298,51 @@ def deepseek_v2(r):
     return renamed(r, out, "n_routed_experts", "num_experts")
 
 
+def gpt_oss(r):
+    keys = usual(r, attention_bias=BOTH, num_key_value_heads=[1, 2, 4], head_dim=[4, 6, 12], sliding_window=[1, 3, 40],
+                 num_local_experts=[1, 3, 8], num_experts_per_tok=[1], intermediate_size=[4, 9], swiglu_limit=[7.0],
+                 router_aux_loss_coef=[0.1], hidden_act=["silu"])
+    keys.update(ropes(r, keys.get("head_dim", 8)))
+    if r.random() < 0.5:
+        return with_types(keys, types(r, ["sliding_attention", "full_attention"]))
+    return dict(keys, num_hidden_layers=r.choice([1, 2, 3]))
+
+
+def sizes(r, kind, keys):
+    """Sizes that nothing asks to be round: heads, widths, experts, a vocabulary."""
+    base = {**BASE.get(kind, {}), **keys}
+    heads = r.choice([1, 2, 3, 5, 6, 7])
+    out = dict(vocab_size=r.choice([37, 38, 41, 50, 63]))
+    if "vocab_size_per_layer_input" in base:  # one of fewer rows is refused by name
+        out.update(vocab_size_per_layer_input=max(out["vocab_size"], base["vocab_size_per_layer_input"]))
+    if r.random() < 0.6 and kind not in ("olmoe", "qwen2_moe", "lfm2") and (kind != "granitemoehybrid"):
+        dim = base.get("head_dim")
+        if dim is not None and dim is not ABSENT:
+            out.update(num_attention_heads=heads, num_key_value_heads=r.choice([k for k in range(1, heads + 1) if heads % k == 0]))
+            if "num_global_key_value_heads" in base and base["num_global_key_value_heads"]:
+                out["num_global_key_value_heads"] = out["num_key_value_heads"]
+    if r.random() < 0.4 and kind in ("lfm2", "olmoe", "qwen2_moe", "granitemoehybrid") and "head_dim" not in keys:
+        out.update(num_attention_heads=r.choice([2, 1, 8]), num_key_value_heads=1)
+    if r.random() < 0.6 and kind not in ("granitemoehybrid", "lfm2", "olmoe", "qwen2_moe", "falcon_h1"):
+        out.update(hidden_size=r.choice([12, 20, 36]))
+    if r.random() < 0.4 and "block_ff_dim" not in keys:
+        out.update(intermediate_size=r.choice([4, 7, 19, 33]))
+    if "linear_num_value_heads" in base and r.random() < 0.7:
+        k = r.choice([1, 2, 3, 5])
+        out.update(linear_num_key_heads=k, linear_num_value_heads=k * r.choice([1, 2, 3, 4]), linear_key_head_dim=r.choice([3, 5, 12]))
+    if kind == "nemotron_h" and r.random() < 0.5:
+        g = r.choice([1, 2, 3])
+        out.update(n_groups=g, mamba_num_heads=g * r.choice([1, 2, 3]), mamba_head_dim=r.choice([3, 7]))
+        for key in ("mamba_n_groups", "mamba_num_heads"):
+            if key in keys:
+                out[key] = out["n_groups"] if key == "mamba_n_groups" else out["mamba_num_heads"]
+    return {**keys, **out}
+
+
 DRAWS = {"qwen3_5_text": qwen3_5, "qwen3_5": whole_qwen, "qwen3_5_moe_text": qwen3_5_moe, "qwen3_next": qwen3_next,
          "gemma4_text": gemma4, "gemma4": whole_gemma4, "gemma4_unified_text": gemma4_unified, "muse_glimmer": muse, "lfm2": lfm2,
          "nemotron_h": nemotron, "granitemoehybrid": granite, "falcon_h1": falcon, "glm4_moe": glm4_moe, "olmoe": olmoe,
-         "qwen2_moe": qwen2_moe, "deepseek_v2": deepseek_v2}
+         "qwen2_moe": qwen2_moe, "deepseek_v2": deepseek_v2, "gpt_oss": gpt_oss}
 
 
 def main():
@@ -309,6 +354,9 @@ def main():
         for i in range(count if not only or kind in only else 0):
             r = random.Random(f"{kind} {seed} {i}")
             keys = draw(r)
+            odd = random.Random(f"{kind} {seed} {i} sizes")
+            if "text_config" not in keys and odd.random() < 0.6:
+                keys = sizes(odd, kind, keys)
             try:
                 cases.append(golden.run(f"{kind} draw {seed} {i}", kind, keys, "text_config" in keys))
             except Exception as error:
