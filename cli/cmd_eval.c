@@ -10,6 +10,7 @@
 #include "comm/world.h"
 #include "placement/options.h"
 #include "train/evaluate.h"
+#include "train/metrics.h"
 #include "train/ranks/ranks_compare.h"
 #include "train/ranks/ranks_share.h"
 #include "train/run_dir/run_dir.h"
@@ -128,7 +129,7 @@ static int eval_report(const struct config *c, const struct evaluation *e, json_
 		json_object_set_new(object, o->metrics[i], json_finite(means.metric[i]));
 	for (int i = 0; i < means.scores.count; i++)
 		json_object_set_new(object, means.scores.of[i].name, json_finite(means.scores.of[i].value));
-	rc = evaluate_sets_json(object, "", o, e);
+	rc = metrics_sets_add(object, "", o, e);
 	if (token_losses)
 		json_object_set(object, "token_losses", token_losses);
 	rc = rc ? rc : cli_print_json(object);

@@ -105,6 +105,34 @@ static void add_files(struct str *out, const struct report_run *r)
 	str_add(out, "</td></tr>\n");
 }
 
+/* A line of the data sets that have steps of their own. */
+static void add_sets(struct str *out, const struct report_run *r)
+{
+	const char *name, *before = "data sets of ";
+	json_t *set;
+
+	json_object_foreach(r->sets, name, set)
+	{
+		const json_t *loss = json_object_get(set, "loss"), *eval = json_object_get(set, "eval_loss");
+
+		str_add(out, *before == 'd' ? "<p class=\"hint\">" : "");
+		str_add(out, before);
+		if (*before == 'd') {
+			html_add(out, r->label);
+			str_add(out, ": ");
+		}
+		before = "; ";
+		html_add(out, name);
+		str_printf(out, ", %" JSON_INTEGER_FORMAT " logged steps",
+		        json_integer_value(json_object_get(set, "steps")));
+		if (json_is_number(loss))
+			str_printf(out, ", loss %.4g", json_number_value(loss));
+		if (json_is_number(eval))
+			str_printf(out, ", eval loss %.4g", json_number_value(eval));
+	}
+	str_add(out, *before == ';' ? "</p>\n" : "");
+}
+
 static void add_notes(struct str *out, const struct report_run *r)
 {
 	const char *at = r->notes.data;
@@ -191,6 +219,8 @@ void page_summary(
 	if (is_sampled)
 		str_add(out, "; \xe2\x89\x88 is an estimate, because not every step was logged");
 	str_add(out, ".</p>\n");
+	for (int r = 0; r < run_count; r++)
+		add_sets(out, &runs[r]);
 	for (int r = 0; r < run_count; r++)
 		add_notes(out, &runs[r]);
 }

@@ -181,6 +181,37 @@ static void take_step(struct rows *rows, struct column *column, const json_t *ro
 	}
 }
 
+/* The last losses of each data set, where steps have rows of one. */
+static int take_sets(struct report_run *run, const json_t *row)
+{
+	const char *name = json_string_value(json_object_get(row, "data_set"));
+	json_t *set = name ? json_object_get(run->sets, name) : NULL;
+	int failed = 0;
+
+	if (name && !run->sets)
+		run->sets = json_object();
+	if (name && !set) {
+		set = json_pack("{s:i,s:n,s:n}", "steps", 0, "loss", "eval_loss");
+		failed = json_object_set_new(run->sets, name, set);
+	}
+	if (name && !failed) {
+		failed = json_object_set_new(set, "steps",
+		                 json_integer(json_integer_value(json_object_get(set, "steps")) + 1)) ||
+		         json_object_set(set, "loss", json_object_get(row, "loss"));
+		return failed ? ERR_NOMEM : 0;
+	}
+	json_object_foreach(run->sets, name, set)
+	{
+		char key[160];
+		json_t *loss;
+
+		snprintf(key, sizeof(key), "eval_%s_loss", name);
+		loss = json_object_get(row, key);
+		failed |= loss && json_object_set(set, "eval_loss", loss);
+	}
+	return failed ? ERR_NOMEM : 0;
+}
+
 static int take_row(struct rows *rows, const json_t *row, int64_t step)
 {
 	struct report_run *run = rows->run;
@@ -199,6 +230,7 @@ static int take_row(struct rows *rows, const json_t *row, int64_t step)
 		if (m == REPORT_TOKENS_PER_S && !json_is_true(json_object_get(row, "skipped")))
 			err = sample_add(&rows->speed, json_number_value(value));
 	}
+	err = err ? err : take_sets(run, row);
 	if (!err && !json_object_get(row, report_metric_names[REPORT_EVAL_LOSS]))
 		take_step(rows, column, row, step);
 	if (!err) {

@@ -119,6 +119,7 @@ int report_run_read(struct report_run *r, const char *path)
 
 void report_run_free(struct report_run *r)
 {
+	json_decref(r->sets);
 	mem_free(r->path);
 	mem_free(r->label);
 	columns_free(&r->columns);
@@ -206,5 +207,9 @@ int report_run_json(json_t **object, const struct report_run *r)
 	                whole(t->device_bytes), "estimated", t->is_sampled, "wait_share", waits_json(t),
 	                "checkpoints", checkpoints_json(r), "result",
 	                r->result ? json_string(r->result) : json_null(), "config", config_json(r));
+	if (*object && r->sets && json_object_set(*object, "data_sets", r->sets)) {
+		json_decref(*object);
+		*object = NULL;
+	}
 	return *object ? 0 : err_set(ERR_NOMEM, "out of memory for JSON");
 }

@@ -31,6 +31,8 @@ struct report_run {
 	char *label; /* a short name; set by the caller of report_run_read if it is not unique */
 	struct columns columns;
 	struct report_totals totals;
+	json_t *sets; /* of data sets that have steps of their own, by name: {"steps", "loss", "eval_loss"}, the last
+	                 losses; NULL: none */
 	struct yaml_doc config; /* empty: not there */
 	char **checkpoints;     /* names, oldest first */
 	int checkpoint_count;

@@ -169,6 +169,15 @@ static void test_evaluate(void **state)
 	assert_null(json_object_get(both, "spearman_cosine"));
 	json_decref(both);
 	json_decref(alone);
+	both = NULL;
+	assert_ferry_json(&both, "report %s/split html=%s/report.html --json", work_dir, work_dir);
+	alone = json_object_get(json_array_get(json_object_get(both, "runs"), 0), "data_sets");
+	assert_int_equal(json_object_size(alone), 2);
+	alone = json_object_get(alone, "scored");
+	assert_int_equal(json_integer_value(json_object_get(alone, "steps")), 9);
+	assert_true(json_number_value(json_object_get(alone, "eval_loss")) ==
+	            metric_of("split", 21, "eval_scored_loss"));
+	json_decref(both);
 }
 
 /* What is wrong is refused by its name and line, before anything is written. */

@@ -1,6 +1,5 @@
 /* Computes the loss over the rows of an open session. */
 #include "train/evaluate.h"
-#include "train/metrics.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -146,28 +145,6 @@ void evaluate_say_sets(struct str *out, const struct evaluation *e, const char *
 		str_printf(out, "%s%s: loss %.4f", before, set->name, set->sums[0] / (double)set->units);
 		scores_say(out, &set->scores);
 	}
-}
-
-int evaluate_sets_json(json_t *row, const char *prefix, const struct objective *o, const struct evaluation *e)
-{
-	struct str name = {0};
-	int rc = 0;
-
-	for (int i = 0; i < e->set_count && !rc; i++) {
-		const struct evaluated_set *set = &e->sets[i];
-		struct objective_means means = objective_means_of(o, set->sums, set->units, set->units);
-
-		means.scores = set->scores;
-		str_free(&name);
-		str_printf(&name, "%s%s_", prefix, set->name);
-		rc = str_check(&name);
-		rc = rc ? rc : metrics_means_add(row, name.data, o, &means);
-		str_add(&name, "loss");
-		if (!rc && json_object_set_new(row, name.data, json_finite(means.loss)))
-			rc = ERR_NOMEM;
-	}
-	str_free(&name);
-	return rc;
 }
 
 static int64_t vectors_bytes(const struct session *s, const struct session_rows *rows)

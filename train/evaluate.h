@@ -40,8 +40,4 @@ void evaluate_say(struct str *out, const struct objective *o, const struct objec
 /* Loss and scores of each set, with text before each. */
 void evaluate_say_sets(struct str *out, const struct evaluation *e, const char *before);
 
-/* Adds the numbers of each set: PREFIX, its name, "_loss" and so on. ERR_NOMEM. */
-int evaluate_sets_json(
-        json_t *row, const char *prefix, const struct objective *o, const struct evaluation *e);
-
 #endif

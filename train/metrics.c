@@ -234,6 +234,28 @@ int metrics_means_add(
 	return 0;
 }
 
+int metrics_sets_add(json_t *row, const char *prefix, const struct objective *o, const struct evaluation *e)
+{
+	struct str name = {0};
+	int rc = 0;
+
+	for (int i = 0; i < e->set_count && !rc; i++) {
+		const struct evaluated_set *set = &e->sets[i];
+		struct objective_means means = objective_means_of(o, set->sums, set->units, set->units);
+
+		means.scores = set->scores;
+		str_free(&name);
+		str_printf(&name, "%s%s_", prefix, set->name);
+		rc = str_check(&name);
+		rc = rc ? rc : metrics_means_add(row, name.data, o, &means);
+		str_add(&name, "loss");
+		if (!rc && json_object_set_new(row, name.data, json_finite(means.loss)))
+			rc = ERR_NOMEM;
+	}
+	str_free(&name);
+	return rc;
+}
+
 /* ERR_NOMEM. */
 static int experts_add(json_t *row, const struct metrics_step *s)
 {
@@ -324,7 +346,7 @@ json_t *metrics_eval_row(const struct metrics_eval *e)
 	        has_perplexity ? json_finite(e->perplexity) : NULL, "eval_tokens", (json_int_t)e->tokens);
 
 	if (row && (metrics_means_add(row, "eval_", e->objective, &e->means) ||
-	                   (e->sets && evaluate_sets_json(row, "eval_", e->objective, e->sets)))) {
+	                   (e->sets && metrics_sets_add(row, "eval_", e->objective, e->sets)))) {
 		json_decref(row);
 		row = NULL;
 	}

@@ -65,6 +65,9 @@ void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
 int metrics_means_add(
         json_t *row, const char *prefix, const struct objective *o, const struct objective_means *means);
 
+/* Adds the numbers of each set: PREFIX, its name, "_loss" and so on. ERR_NOMEM. */
+int metrics_sets_add(json_t *row, const char *prefix, const struct objective *o, const struct evaluation *e);
+
 /* Appends what slowed the GPU: "power limit, heat"; nothing if nothing did. */
 void metrics_slowed(struct str *out, const struct device_condition *condition);
 
