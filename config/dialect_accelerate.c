@@ -96,7 +96,8 @@ static const struct dialect_key keys[] = {
              "parallelism_config.dp_replicate_size",
                 item_processes),
         PASS("parallelism_config.*"),
-        ONLY("fp8_config fp8_config.*", ITEM_OFF, "fp8 is not supported"),
+        ONLY("fp8_config fp8_config.*", ITEM_OFF,
+                "these recipes are not supported; ferry's own is compute_dtype=fp8"),
         METHOD("command_file commands tpu_name", ITEM_OFF, "starts jobs on TPUs"),
         KEYS_END,
 };

@@ -143,8 +143,9 @@ static const struct dialect_key keys[] = {
         CALL("logging_strategy", logging_strategy),
         CALL("data_seed", keep_data_seed),
         PASS("do_train"), /* Trainer does not look at it */
-        ONLY("fp16 fp16_full_eval fp8", ITEM_OFF " auto",
-                "fp16 and fp8 are not supported; bf16 needs no loss scale: set bf16"),
+        ONLY("fp16 fp16_full_eval", ITEM_OFF " auto",
+                "fp16 is not supported; bf16 needs no loss scale: set bf16"),
+        ONLY("fp8", ITEM_OFF " auto", "this recipe is not supported; ferry's own is compute_dtype=fp8"),
         KEY("lr_scheduler_kwargs.min_lr_rate", "min_lr_rate"),
         ONLY("lr_scheduler_kwargs.num_cycles", "0.5", "only half a cosine is supported"),
         ONLY("lr_scheduler_kwargs.power", "1 1.0", "only power 1 is supported"),

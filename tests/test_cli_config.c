@@ -276,7 +276,7 @@ static const struct {
         {VERB_TRAIN, "optimizer_state=bf16", NULL},
         {VERB_TRAIN, "device=cuda", NULL},
         {VERB_TRAIN, "mixed_precision=fp16",
-                "mixed_precision=fp16 is not supported yet; supported: bf16, fp32"},
+                "mixed_precision=fp16 is not supported yet; supported: bf16, fp32, fp8"},
         {VERB_TRAIN, "data_format=sharegpt chat_template=llama3 train_on_last_turn=on", NULL},
         {VERB_TRAIN, "data_format=messages", NULL},
         {VERB_TRAIN, "lr_scheduler=inverse_sqrt",
@@ -323,10 +323,10 @@ static void test_checks(void **state)
 	assert_int_equal(config_check(&c), ERR_INPUT);
 	assert_non_null(strstr(message(), "model is not set"));
 	config_free(&c);
-	assert_int_equal(parse(&c, VERB_TRAIN, "model: m\ncompute_dtype: fp8\n", ""), 0);
+	assert_int_equal(parse(&c, VERB_TRAIN, "model: m\ncompute_dtype: fp16\n", ""), 0);
 	assert_int_equal(config_check(&c), ERR_UNSUPPORTED);
 	assert_string_equal(
-	        message(), "YAML:2: compute_dtype=fp8 is not supported yet; supported: bf16, fp32");
+	        message(), "YAML:2: compute_dtype=fp16 is not supported yet; supported: bf16, fp32, fp8");
 	config_free(&c);
 	assert_int_equal(parse(&c, VERB_TRAIN, NULL, needed), 0);
 	assert_int_equal(config_check(&c), 0);

@@ -1,7 +1,6 @@
 /* links: cli */
-/* Runs with FP8 products: where weights lie changes no bit, resumed runs equal others, frozen weights
- * are codes, a model's own codes are used as they are, plans are met to the byte, and what has no FP8
- * products is refused. */
+/* Runs with FP8 products: where weights lie changes no bit, resumed runs equal others, frozen weights are
+ * codes, codes cross the link, plans are met to the byte, and what has no FP8 products is refused. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
