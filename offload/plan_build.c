@@ -7,6 +7,8 @@
 
 #include "base/size.h"
 
+#include <stdatomic.h>
+
 /* ---- state ---- */
 
 /* Adds buffers for sums of squares. Gradients that are summed on the host are squared there, others on the
@@ -278,6 +280,13 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 	return homes_check(o);
 }
 
+static atomic_llong listed_ops;
+
+int64_t plan_listed_ops(void)
+{
+	return atomic_load(&listed_ops);
+}
+
 int plan_list(
         struct plan **out, enum plan_kind kind, const struct unit_map *map, const struct plan_policy *policy)
 {
@@ -313,6 +322,7 @@ int plan_list(
 		plan_free(p);
 		return rc;
 	}
+	atomic_fetch_add(&listed_ops, p->op_count);
 	*out = p;
 	return 0;
 }
