@@ -15,7 +15,7 @@ static const struct dialect_marker markers[] = {
         {"tuner_type train_type split_dataset_ratio rlhf_type load_from_cache_file model_author "
          "freeze_vit freeze_aligner quant_bits lorap_lr_ratio val_dataset external_plugins",
                 2},
-        {"torch_dtype target_modules attn_impl max_length dataset", 0}, {NULL, 0}};
+        {"torch_dtype target_modules attn_impl dataset", 0}, {NULL, 0}}; /* no key of ferry: LoRA follows */
 
 static const struct dialect_default defaults[] = {
         {"gradient_accumulation_steps", "as many as make 16 rows a step", NULL, DIALECT_ROWS_ANY},

@@ -430,9 +430,23 @@ static void test_other_verbs(void **state)
 	config_free(&c);
 }
 
+/* A key of transformers beside ferry's own says nothing of LoRA. */
+static void test_own_keys(void **state)
+{
+	struct config c;
+
+	(void)state;
+	assert_int_equal(
+	        parse(&c, VERB_TRAIN, "", "model=m data=d.jsonl max_length=512 save_strategy=no"), 0);
+	assert_int_equal(c.lora_rank, 0);
+	assert_null(strstr(logged, "LoRA"));
+	config_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_own_keys),
 	        cmocka_unit_test(test_asked),
 	        cmocka_unit_test(test_modules_by_family),
 	        cmocka_unit_test(test_said),
