@@ -48,9 +48,9 @@ if [ -s "$work/links" ]; then
 	failed=$((failed + 1))
 fi
 
-# plain: numbers as N, so that figures of another machine do not matter; one space for several
+# plain: numbers as N, so that figures of another machine do not matter, nor for what a step waited; one space for several
 plain() {
-	sed -E 's/[0-9]+([.,][0-9]+)*(e[-+][0-9]+)?k?/N/g; s/N ([KMGT]i)?B\b/N B/g; s/[[:space:]]+/ /g; s/ $//' "$1"
+	sed -E 's/[0-9]+([.,][0-9]+)*(e[-+][0-9]+)?k?/N/g; s/N ([KMGT]i)?B\b/N B/g; s/[[:space:]]+/ /g; s/(wait N%) \([^)]*\)/\1/; s/ $//' "$1"
 }
 
 # sums: "CHECKSUM BYTES FILE" of all that pages left in the walk
