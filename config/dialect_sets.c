@@ -23,16 +23,24 @@ static int keep_name(struct dialect_sets *s, const char *name, int line)
 	return keep(&s->as, name);
 }
 
+/* Where the set's number or name begins in "data.0.path" and "dataset_mixture.datasets.0.path": behind the
+ * list. A name may have dots. */
+static const char *set_begin(const char *name)
+{
+	static const char mixture[] = "dataset_mixture.";
+
+	name += strncmp(name, mixture, strlen(mixture)) ? 0 : strlen(mixture);
+	return strchr(name, '.') + 1;
+}
+
 /* The number of the set in "data.0.path", or of the one that "data.nli.path" names. */
 static int set_find(int *set, struct dialect_sets *s, const char *name)
 {
-	const char *last = strrchr(name, '.'), *from = last;
+	const char *last = strrchr(name, '.'), *from = set_begin(name);
 	int is_number;
 	char *one;
 
-	while (from > name && from[-1] != '.')
-		from--;
-	one = mem_strndup(from, (size_t)(last - from));
+	one = mem_strndup(from, last > from ? (size_t)(last - from) : 0);
 	if (!one)
 		return ERR_NOMEM;
 	is_number = !one[strspn(one, "0123456789")];
@@ -41,8 +49,10 @@ static int set_find(int *set, struct dialect_sets *s, const char *name)
 		++*set;
 	if (*set >= DIALECT_SETS_MAX) {
 		mem_free(one);
-		return err_set(ERR_INPUT, "%s: at most %d data sets; join some of them into a folder", name,
-		        DIALECT_SETS_MAX);
+		return err_set(ERR_INPUT,
+		        "%s: at most %d data sets; join some of them into a folder, "
+		        "or let a name that is a number begin with a letter",
+		        name, DIALECT_SETS_MAX);
 	}
 	s->count = *set >= s->count ? *set + 1 : s->count;
 	if (is_number || s->names[*set])

@@ -278,6 +278,18 @@ static void test_forms(void **state)
 	        "\"how\"}]'",
 	        work_dir, work_dir, work_dir, work_dir);
 	assert_same_runs("map", "line", "keys of the command line");
+	write_file("dots.yaml", "model: speaker\ndata:\n  v1.b: {path: rows.jsonl, embedding_loss: triplet}\n"
+	                        "  v2.b: {path: pairs.jsonl, embedding_loss: cosent, field_score: how}\n"
+	                        "per_device_train_batch_size: 4\nmax_steps: 4\ncompute_dtype: fp32\n");
+	assert_ferry(0, &out, "train %s/dots.yaml output_dir=%s/dots", work_dir, work_dir);
+	assert_non_null(strstr(out.data, "v1.b: triplet, 22 rows"));
+	assert_non_null(strstr(out.data, "v2.b: cosent, 13 rows"));
+	str_free(&out);
+	assert_same_runs("map", "dots", "names with dots");
+	write_file("digits.yaml",
+	        "model: speaker\ndata:\n  2024: {path: rows.jsonl, embedding_loss: triplet}\n");
+	assert_ferry(2, NULL, "train %s/digits.yaml output_dir=%s/refused", work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "a name that is a number begin with a letter"));
 	write_file("more.jsonl", "%s",
 	        "{\"a\":\"u\",\"b\":\"v\"}\n{\"a\":\"w\",\"b\":\"x y\"}\n"
 	        "{\"a\":\"k\",\"b\":\"l\"}\n{\"a\":\"m\",\"b\":\"n\"}\n{\"a\":\"o\",\"b\":\"p\"}\n");
