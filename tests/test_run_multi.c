@@ -307,6 +307,40 @@ static void test_forms(void **state)
 	str_free(&out);
 }
 
+/* Rows with vectors of a teacher, as long as the 32 of the model, beside rows without, in either order. */
+static void test_teacher(void **state)
+{
+	static const char first[] = "  taught: {path: taught.jsonl, embedding_loss: mse}\n",
+	                  second[] = "  pairs: {path: rows.jsonl, embedding_loss: mnrl}\n";
+	struct str rows = {0};
+
+	(void)state;
+	rows_make();
+	for (int i = 0; i < 12; i++) {
+		str_printf(&rows, "{\"sentence\":\"t %d\",\"label\":[", i);
+		for (int k = 0; k < 32; k++)
+			str_printf(&rows, "%s%d", k ? "," : "", (i * 5 + k) % 7 - 3);
+		str_add(&rows, "]}\n");
+	}
+	write_file("taught.jsonl", "%s", rows.data);
+	str_free(&rows);
+	for (int turned = 0; turned < 2; turned++) {
+		const char *dir = turned ? "turned" : "taught";
+
+		write_file("taught.yaml",
+		        "model: speaker\ndata:\n%s%seval_data:\n  - {name: pairs, path: rows.jsonl}\n"
+		        "compute_dtype: fp32\nper_device_train_batch_size: 4\nmax_steps: 8\nlogging_steps: "
+		        "1\n",
+		        turned ? second : first, turned ? first : second);
+		assert_ferry(0, NULL, "train %s/taught.yaml output_dir=%s/%s", work_dir, work_dir, dir);
+		assert_ferry(0, NULL,
+		        "train %s/taught.yaml output_dir=%s/%s_ranks per_device_train_batch_size=1 "
+		        "gradient_accumulation_steps=2 ranks=2",
+		        work_dir, work_dir, dir);
+		assert_near_losses(dir, turned ? "turned_ranks" : "taught_ranks", 8, 1e-5, "on two ranks");
+	}
+}
+
 /* A plan has room for the step that needs most, and says what a step of each set takes. */
 static void test_plan(void **state)
 {
@@ -348,8 +382,8 @@ static void test_plan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_same),
-	        cmocka_unit_test(test_evaluate), cmocka_unit_test(test_plan), cmocka_unit_test(test_refusals),
-	        cmocka_unit_test(test_forms)};
+	        cmocka_unit_test(test_evaluate), cmocka_unit_test(test_teacher), cmocka_unit_test(test_plan),
+	        cmocka_unit_test(test_refusals), cmocka_unit_test(test_forms)};
 	int failed;
 
 	ferry_run_begin("multi");

@@ -344,8 +344,10 @@ int dataset_builder_append(
 	if (d->texts || b->options->pairs == DATASET_REWARDS_ONLY)
 		targets = 1; /* its vector */
 	vector = row_record_write(d->store->memory + b->record_bytes, ids, labels, count, masked, own);
-	if (d->vector_count)
+	if (b->vector)
 		memcpy(vector, b->vector, (size_t)d->vector_count * sizeof(*vector));
+	else /* of a set without a teacher, beside one with */
+		memset(vector, 0, (size_t)d->vector_count * sizeof(*vector));
 	b->entries[b->entry_count++] = (struct row_entry){.start_bytes = b->written_bytes + b->record_bytes,
 	        .token_count = (int32_t)count,
 	        .target_count = (int32_t)targets};

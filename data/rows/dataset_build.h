@@ -17,7 +17,7 @@ struct token_list;
 
 struct dataset_builder {
 	float margin;        /* of the pair, with DATASET_REWARDS_ONLY */
-	const float *vector; /* [d->vector_count] of the next row */
+	const float *vector; /* [d->vector_count] of the next row; NULL: zeros */
 	struct dataset *d;
 	const struct dataset_options *options;
 	const struct row_names *names;     /* of the set being read, */
