@@ -150,6 +150,11 @@ void turns_close(struct turns *t)
 	mem_free(t);
 }
 
+enum turns_order turns_order_of(const struct turns *t)
+{
+	return t->order;
+}
+
 int64_t turns_per_epoch(const struct turns *t)
 {
 	return t->all.per_epoch;

@@ -34,6 +34,7 @@ void turns_close(struct turns *t);
 /* For sampler_use. */
 struct sampler_steps *turns_steps(struct turns *t);
 
+enum turns_order turns_order_of(const struct turns *t);
 int64_t turns_per_epoch(const struct turns *t);
 const struct turns_set *turns_set(const struct turns *t, int set);
 int64_t turns_set_steps(const struct turns *t, int set); /* of an epoch */

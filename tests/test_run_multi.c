@@ -286,6 +286,19 @@ static void test_forms(void **state)
 	assert_non_null(strstr(out.data, "v2.b: cosent, 13 rows"));
 	str_free(&out);
 	assert_same_runs("map", "dots", "names with dots");
+	/* sets of as many steps: another sampler is another order all the same */
+	write_file("twins.yaml", "model: speaker\ndata:\n  a: {path: rows.jsonl, embedding_loss: triplet}\n"
+	                         "  b: {path: rows.jsonl, embedding_loss: triplet}\n"
+	                         "per_device_train_batch_size: 4\nsave_steps: 3\n");
+	assert_ferry(0, NULL,
+	        "train %s/twins.yaml output_dir=%s/twins max_steps=3 multi_dataset_batch_sampler=%s",
+	        work_dir, work_dir, "round_robin");
+	remove_run("twins/model");
+	assert_ferry(2, NULL,
+	        "train %s/twins.yaml output_dir=%s/twins max_steps=6 resume=auto "
+	        "multi_dataset_batch_sampler=proportional",
+	        work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "set multi_dataset_batch_sampler=round_robin"));
 	write_file("digits.yaml",
 	        "model: speaker\ndata:\n  2024: {path: rows.jsonl, embedding_loss: triplet}\n");
 	assert_ferry(2, NULL, "train %s/digits.yaml output_dir=%s/refused", work_dir, work_dir);

@@ -245,7 +245,8 @@ static int rows_hash(struct session_rows *rows)
 	}
 	for (int i = 0; i < rows->data->set_count && rows->turns; i++) {
 		const int64_t set[] = {rows->data->sets[i].first_row, rows->data->sets[i].row_count,
-		        turns_set_steps(rows->turns, i), turns_per_epoch(rows->turns)};
+		        turns_set_steps(rows->turns, i), turns_per_epoch(rows->turns),
+		        turns_order_of(rows->turns)};
 
 		hash = XXH3_64bits_withSeed(set, sizeof(set), hash);
 	}
