@@ -284,18 +284,22 @@ static void test_frozen(void **state)
 	files_free(&plain);
 }
 
-/* Modules of experts have no adapters here; their names are refused, and all-linear leaves them out. */
+/* Names of experts are refused, and all-linear leaves them out; a router is adapted by its weight. */
 static void test_adapters(void **state)
 {
-	static const char *const names[] = {"gate_up_proj", "down_proj", "experts", "router", "sinks"};
+	static const char *const names[][2] = {{"gate_up_proj", "q_proj, k_proj, v_proj, o_proj"},
+	        {"down_proj", "q_proj, k_proj, v_proj, o_proj"},
+	        {"experts", "q_proj, k_proj, v_proj, o_proj"},
+	        {"router", "lora_target_parameters, as model.layers.0.mlp.router.weight"},
+	        {"sinks", "q_proj, k_proj, v_proj, o_proj"}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		assert_ferry(2, NULL,
 		        "train model=%s/plain data=%s/rows.jsonl output_dir=%s/no lora_rank=2 "
 		        "lora_target_modules=%s",
-		        work_dir, work_dir, work_dir, names[i]);
-		assert_non_null(strstr(ferry_said(), "q_proj, k_proj, v_proj, o_proj"));
+		        work_dir, work_dir, work_dir, names[i][0]);
+		assert_non_null(strstr(ferry_said(), names[i][1]));
 	}
 }
 
