@@ -31,7 +31,7 @@ struct way {
 };
 
 /* What is known of the candidates so far, so that none is planned or simulated twice: a hash table with open
- * addressing, by the six values. cap: a power of two. */
+ * addressing, by what candidate_is_same compares. cap: a power of two. */
 struct choice_memo {
 	struct choice_known *slots;
 	int count, cap;
