@@ -170,7 +170,12 @@ static void data_say(const struct plan_summary *p)
 	line_say(s->config, "data", &text);
 }
 
-static void faster_say(const struct config *c, const struct gain *g, const struct gain *now)
+static double host_saved_percent(const struct gain *g, const struct gain *now)
+{
+	return 100 * (1 - (double)g->host_bytes / (double)now->host_bytes);
+}
+
+static void faster_say(const struct config *c, const struct gain *g, const struct gain *now, int is_smaller)
 {
 	double factor = g->tokens_per_s / now->tokens_per_s;
 	struct str text = {0};
@@ -178,8 +183,12 @@ static void faster_say(const struct config *c, const struct gain *g, const struc
 	str_printf(&text, "%s: ", g->setting);
 	quantity_count(&text, g->tokens_per_s);
 	str_printf(&text, " tokens/s (%.*fx), ", factor < 1.95 ? 2 : 1, factor);
-	seconds_of_ms(&text, g->step_ms);
-	str_add(&text, " a step");
+	if (is_smaller) {
+		str_printf(&text, "host memory -%.0f%%", host_saved_percent(g, now));
+	} else {
+		seconds_of_ms(&text, g->step_ms);
+		str_add(&text, " a step");
+	}
 	line_say(c, "gain", &text);
 }
 
@@ -189,8 +198,7 @@ static void smaller_say(const struct config *c, const struct gain *g, const stru
 
 	str_printf(&text, "%s: ", g->setting);
 	quantity_bytes(&text, g->host_bytes);
-	str_printf(&text, " of host memory (-%.0f%%), ",
-	        100 * (1 - (double)g->host_bytes / (double)now->host_bytes));
+	str_printf(&text, " of host memory (-%.0f%%), ", host_saved_percent(g, now));
 	seconds_of_ms(&text, g->step_ms);
 	str_add(&text, " a step");
 	line_say(c, "gain", &text);
@@ -213,8 +221,8 @@ static void gains_say(const struct config *c, const struct gains *g)
 	struct str text = {0};
 
 	if (g->fastest >= 0)
-		faster_say(c, &g->list[g->fastest], &g->now);
-	if (g->smallest >= 0)
+		faster_say(c, &g->list[g->fastest], &g->now, g->smallest == g->fastest);
+	if (g->smallest >= 0 && g->smallest != g->fastest)
 		smaller_say(c, &g->list[g->smallest], &g->now);
 	if (g->as_fast >= 0)
 		base_say(c, &g->list[g->as_fast]);
