@@ -204,7 +204,7 @@ static void smaller_say(const struct config *c, const struct gain *g, const stru
 	line_say(c, "gain", &text);
 }
 
-static void base_say(const struct config *c, const struct gain *g)
+static void bf16_say(const struct config *c, const struct gain *g)
 {
 	struct str text = {0};
 
@@ -213,7 +213,7 @@ static void base_say(const struct config *c, const struct gain *g)
 	str_add(&text, " a step, ");
 	quantity_bytes(&text, g->host_bytes);
 	str_add(&text, " of host memory");
-	line_say(c, "base", &text);
+	line_say(c, "bf16", &text);
 }
 
 static void gains_say(const struct config *c, const struct gains *g)
@@ -225,7 +225,7 @@ static void gains_say(const struct config *c, const struct gains *g)
 	if (g->smallest >= 0 && g->smallest != g->fastest)
 		smaller_say(c, &g->list[g->smallest], &g->now);
 	if (g->as_fast >= 0)
-		base_say(c, &g->list[g->as_fast]);
+		bf16_say(c, &g->list[g->as_fast]);
 	if (g->fastest >= 0 || g->smallest >= 0)
 		return;
 	str_add(&text, "no single setting gains 5%");

@@ -19,7 +19,7 @@ static const double least_gain = 1.05, clear_gain = 1.1, speed_kept = 0.9;
 /* A run that takes less of the host's memory needs no advice to take less. */
 static const double much_memory = 0.25;
 
-enum what { MICRO_BATCHES, ROWS, STATE, GRADIENTS, BASE };
+enum what { MICRO_BATCHES, ROWS, STATE, GRADIENTS, BF16 };
 
 struct search {
 	const struct gains_from *from;
@@ -32,7 +32,7 @@ struct trial {
 	struct config config;
 	struct engine_options options;
 	char setting[64];
-	struct model model; /* BASE: the run's, with tensors of its own */
+	struct model model; /* BF16: the run's, with tensors of its own */
 };
 
 static void sizes_scale(struct engine_sizes *s, int64_t by)
@@ -48,11 +48,24 @@ static int rows_are_alike(const struct trial *t, const struct search *s)
 	return !s->from->row_count && t->options.policy.objective.type->row_documents <= 1;
 }
 
-/* Whether the run makes codes of frozen weights that the files have as numbers. */
-static int is_quantizing(const struct model *model)
+/* Whether base_format makes codes of frozen weights that the files have as numbers. */
+static int is_quantizing(const struct trial *t)
 {
-	for (int t = 0; t < model->tensor_count; t++)
-		if (model->tensors[t].kept && model->tensors[t].kept != model->tensors[t].stored)
+	const struct model *model = t->options.model;
+
+	for (int i = 0; i < model->tensor_count && t->config.base_format != CONFIG_BASE_FORMAT_AUTO; i++)
+		if (model->tensors[i].kept && model->tensors[i].kept != model->tensors[i].stored)
+			return 1;
+	return 0;
+}
+
+/* Whether products are FP8. */
+static int has_coded_products(const struct trial *t)
+{
+	const struct model *model = t->options.model;
+
+	for (int i = 0; i < model->tensor_count; i++)
+		if (model->tensors[i].multiplied)
 			return 1;
 	return 0;
 }
@@ -97,24 +110,33 @@ static int trial_make(struct trial *t, const struct search *s, enum what what, i
 		p->gradient_dtype = DTYPE_BF16;
 		snprintf(t->setting, sizeof(t->setting), "gradient_dtype=bf16");
 		return 1;
-	case BASE:
-		snprintf(t->setting, sizeof(t->setting), "base_format=bf16");
-		return is_quantizing(t->options.model);
+	case BF16: /* FP8 products round a base in bf16 too, so they lose as much */
+		snprintf(t->setting, sizeof(t->setting), "%s%s%s",
+		        has_coded_products(t) ? "compute_dtype=bf16" : "",
+		        has_coded_products(t) && is_quantizing(t) ? " " : "",
+		        is_quantizing(t) ? "base_format=bf16" : "");
+		return *t->setting != 0;
 	}
 	return 0;
 }
 
-static int base_make(struct trial *t)
+static int bf16_make(struct trial *t)
 {
 	const struct model *model = t->options.model;
+	int loses_kept = is_quantizing(t);
 	struct model_tensor *tensors = mem_alloc((size_t)model->tensor_count, sizeof(*tensors));
 
 	if (!tensors)
 		return ERR_NOMEM;
 	for (int i = 0; i < model->tensor_count; i++) {
 		tensors[i] = model->tensors[i];
-		tensors[i].kept = NULL;
+		tensors[i].multiplied = NULL;
+		if (loses_kept)
+			tensors[i].kept = NULL;
+		else if (tensors[i].kept) /* codes of the files, or those that products read */
+			tensors[i].kept = tensors[i].stored;
 	}
+	t->config.compute_dtype = (int)t->options.policy.compute_dtype;
 	t->model = *model;
 	t->model.tensors = tensors;
 	t->options.model = &t->model;
@@ -195,12 +217,12 @@ static int setting_try(int *is_worth, struct search *s, enum what what, int64_t 
 	t.options.check_plans = 0;
 	if (!trial_make(&t, s, what, value))
 		return 0;
-	rc = what == BASE ? base_make(&t) : 0;
+	rc = what == BF16 ? bf16_make(&t) : 0;
 	if (!rc)
 		rc = trial_measure(g, &fits, &t, what, s);
 	mem_free(t.model.tensors);
 	*is_worth = fits && g->tokens_per_s > clear_gain * s->most && is_waiting(g);
-	if (fits && what == BASE && g->tokens_per_s * least_gain >= s->from->now.tokens_per_s)
+	if (fits && what == BF16 && g->tokens_per_s * least_gain >= s->from->now.tokens_per_s)
 		s->gains->as_fast = s->gains->count;
 	if (fits) {
 		s->most = fmax(s->most, g->tokens_per_s);
@@ -261,7 +283,7 @@ int gains_find(struct gains *gains, const struct gains_from *from)
 			rc = setting_try(&is_worth, &s, GRADIENTS, 0);
 	}
 	if (!rc)
-		rc = setting_try(&is_worth, &s, BASE, 0);
+		rc = setting_try(&is_worth, &s, BF16, 0);
 	best_find(gains);
 	device_close(s.meta);
 	return rc;

@@ -2,10 +2,10 @@
  * more roughly where only speed counts: the run is then as fast or faster.
  *
  * Tried are more micro-batches a step, more rows in each, and, if the run takes much of the host's memory,
- * 8-bit optimizer state and bf16 gradients. A run that quantizes its base (base_format) is tried with a base
- * in bf16, which loses no quality. A setting that is in force already, or that does not fit, is left out. A
- * larger value is tried only if the smaller one gained and left something to gain. So the search takes a few
- * plans.
+ * 8-bit optimizer state and bf16 gradients. A run that quantizes its base (base_format), or whose products
+ * are FP8 (compute_dtype), is tried in bf16, which loses no quality. A setting that is in force already, or
+ * that does not fit, is left out. A larger value is tried only if the smaller one gained and left something
+ * to gain. So the search takes a few plans.
  */
 #ifndef FERRY_PLACEMENT_GAINS_H
 #define FERRY_PLACEMENT_GAINS_H
@@ -25,7 +25,7 @@ struct gains {
 	/* In the list, -1: none gains 5 %. The setting with the most tokens a second, or the first within a
 	 * tenth of it; the one with the least host memory that keeps nine tenths of the speed. */
 	int fastest, smallest;
-	int as_fast; /* base_format=bf16, which fits and is as fast to 5 %; -1: not so */
+	int as_fast; /* bf16 in place of codes, which fits and is as fast to 5 %; -1: not so */
 };
 
 struct gains_from {
