@@ -223,6 +223,9 @@ static void test_budgets_that_are_too_small(void **state)
 		        machines, rows[i].settings);
 		if (!all_said(rows[i].said))
 			fail_msg("%s: \"%s\" is not in: %s", rows[i].settings, rows[i].said, ferry_said());
+		if (strstr(rows[i].said, "(then ")) /* what is proposed fits; both are GiB */
+			assert_in_range(strtod(strstr(ferry_said(), "(then ") + 6, NULL), 1,
+			        strtod(strstr(rows[i].settings, "_budget=") + 8, NULL));
 	}
 	/* more than there is is what there is, and that is said */
 	json_t *plan = plan_of("llama-2-7b", "pc-rtx-4090", "max_length=512 vram_budget=1TB ram_budget=2TB");

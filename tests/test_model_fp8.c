@@ -123,7 +123,7 @@ static void gradients_compare(struct nearness *n, struct rig *r, const json_t *m
 		rig_get_grad(r, t, grad);
 		away = away_of(r, t, grad, NULL, want);
 		mem_free(grad);
-		if (!(of_plain > 0.01 && away < of_plain / 3))
+		if (!(of_plain > 0.01 && away < of_plain / 5))
 			fail_msg("%s: gradient of %s is %.3g off, without codes %.3g", name,
 			        r->model->tensors[t].name, away, of_plain);
 		n->near_gradients += away < 1e-4;
@@ -170,7 +170,7 @@ static void test_models(void **state)
 		model_compare(&near, name, model, RIG_KEEP);
 		model_compare(&near, name, model, RIG_RECOMPUTE);
 	}
-	if (near.near_losses < near.losses * 4 / 5 || near.near_gradients < near.gradients / 4)
+	if (near.near_losses < near.losses * 9 / 10 || near.near_gradients < near.gradients / 2)
 		fail_msg("%d of %d losses and %d of %d gradients are as near as fp32", near.near_losses,
 		        near.losses, near.near_gradients, near.gradients);
 }

@@ -117,7 +117,7 @@ static void test_codes_are_one(void **state)
 	step = metric_of("evaluated", 4, "eval_loss");
 	snprintf(dir, sizeof(dir), "%s/evaluated/model", work_dir);
 	trained = loss_of(dir, "compute_dtype=fp8 per_device_eval_batch_size=4");
-	if (fabs(trained - step) > 1e-9 * step)
+	if (!(fabs(trained - step) <= 1e-9 * step))
 		fail_msg("eval says %.12g, the run %.12g", trained, step);
 }
 
