@@ -80,12 +80,11 @@ template <int N> __device__ __forceinline__ void scale_all(float (&x)[N][4], flo
 			x[n][c] *= factor;
 }
 
-/* x^T += skip times the value tile: v or dO */
-__device__ __forceinline__ void add_values(
-        float (&x)[CHUNK / 8][4], const walk_shared &s, float skip, int warp, int lane)
+/* x = f(x, value) of all elements of x^T and the value tile: v or dO */
+template <class F>
+__device__ __forceinline__ void values_each(
+        float (&x)[CHUNK / 8][4], const walk_shared &s, int warp, int lane, F f)
 {
-	if (skip == 0.0f)
-		return;
 #pragma unroll
 	for (int block = 0; block < CHUNK / 16; block++) {
 		float left[4], right[4];
@@ -95,10 +94,18 @@ __device__ __forceinline__ void add_values(
 		operand_widen(left, right, values);
 #pragma unroll
 		for (int c = 0; c < 4; c++) {
-			x[2 * block][c] = fmaf(skip, left[c], x[2 * block][c]);
-			x[2 * block + 1][c] = fmaf(skip, right[c], x[2 * block + 1][c]);
+			x[2 * block][c] = f(x[2 * block][c], left[c]);
+			x[2 * block + 1][c] = f(x[2 * block + 1][c], right[c]);
 		}
 	}
+}
+
+__device__ __forceinline__ void add_values(
+        float (&x)[CHUNK / 8][4], const walk_shared &s, float skip, int warp, int lane)
+{
+	if (skip != 0.0f)
+		values_each(
+		        x, s, warp, lane, [skip](float to, float value) { return fmaf(skip, value, to); });
 }
 
 /* V'^T from K S in x: beta (v - e k S), solved. */
@@ -106,19 +113,7 @@ __device__ __forceinline__ void fresh_of(
         float (&x)[CHUNK / 8][4], const walk_shared &s, bool is_scan, int warp, int lane)
 {
 	scale_tokens(x, s.factors.read, lane);
-#pragma unroll
-	for (int block = 0; block < CHUNK / 16; block++) {
-		float left[4], right[4];
-		uint32_t v[4];
-
-		walk_values(v, s, block, warp, lane);
-		operand_widen(left, right, v);
-#pragma unroll
-		for (int c = 0; c < 4; c++) {
-			x[2 * block][c] = left[c] - x[2 * block][c];
-			x[2 * block + 1][c] = right[c] - x[2 * block + 1][c];
-		}
-	}
+	values_each(x, s, warp, lane, [](float known, float v) { return v - known; });
 	scale_tokens(x, s.factors.beta, lane);
 	if (!is_scan)
 		solve(x, s, lane);
