@@ -1,26 +1,16 @@
 /* Products of FP8 on tensor cores. Codes become bf16, which has their values exactly, so every GPU of ferry
  * computes them; sums of a block of k are fp32, and so are their scaled sums. */
 #include "gpu/coded.cuh"
-#include "gpu/mma.cuh"
+#include "gpu/product_mma.cuh"
 
 OP_CODED_LIST(CUDA_DECLARE)
 
 namespace
 {
 
-/* A block computes a tile of SIDE rows of c and the columns of one block of b, each of its 8 warps 32 x 64 of
- * it. k passes through shared memory DEPTH at a time, as bf16; the next codes are under way in registers. An
- * operand lies there as it lies in memory: as [outer, k] or, turned, as [k, outer]. Rows have a skew, so that
- * ldmatrix meets all banks. An element's sum does not depend on the grid. */
-enum {
-	SIDE = 128,
-	DEPTH = 32,
-	THREADS = 256,
-	EACH = SIDE * DEPTH / THREADS, /* codes of a thread, side by side */
-	PITCH = DEPTH + 8,
-	PITCH_TURNED = SIDE + 8,
-	PANEL = SIDE * PITCH /* elements; a turned one needs less */
-};
+/* A tile has the columns of one block of b. The next codes are under way in registers and become bf16 in
+ * shared memory. An element's sum does not depend on the grid. */
+enum { EACH = SIDE * DEPTH / THREADS /* codes of a thread, side by side */ };
 static_assert((int)SIDE == (int)CODE_BLOCK && EACH == 16, "a tile has one scale of b for each block of k");
 
 /* Codes of an operand. Elements beyond outer or k count as 0. */
@@ -68,26 +58,6 @@ __device__ __forceinline__ void codes_store(bf16 *panel, const vec<uint8_t, EACH
 			              e4m3_bf16(codes.at[i * 8 + j * 2 + 1]) << 16;
 		to[i] = pairs;
 	}
-}
-
-/* The fragment of 16 rows of c from `outer` on, and two fragments of 8 columns. */
-__device__ __forceinline__ void fragment_a(uint32_t f[4], const bf16 *panel, int outer, int k)
-{
-	const int lane = (int)threadIdx.x % WARP;
-
-	ldmatrix_x4(f, panel + (outer + (lane & 15)) * PITCH + k + (lane >> 4) * 8);
-}
-
-template <int TURNED>
-__device__ __forceinline__ void fragment_b(uint32_t f[4], const bf16 *panel, int outer, int k)
-{
-	const int lane = (int)threadIdx.x % WARP;
-
-	if (TURNED)
-		ldmatrix_x4_trans(f, panel + (k + (lane & 15)) * PITCH_TURNED + outer + (lane >> 4) * 8);
-	else
-		ldmatrix_x4(
-		        f, panel + (outer + (lane & 7) + (lane >> 4) * 8) * PITCH + k + (lane >> 3 & 1) * 8);
 }
 
 /* A part of k within one block: [k0, k0 + DEPTH) before end. */
@@ -170,23 +140,7 @@ __global__ void __launch_bounds__(THREADS) product_kernel(
 			codes_load<0>(next_a, a, row0, o.m, after.k0, after.end);
 			codes_load<B_TURNED>(next_b, b, column0, column_end, after.k0, after.end);
 		}
-#pragma unroll
-		for (int k = 0; k < DEPTH; k += 16) {
-			uint32_t fa[2][4], fb[4];
-
-#pragma unroll
-			for (int m = 0; m < 2; m++)
-				fragment_a(fa[m], panel, row + m * 16, k);
-#pragma unroll
-			for (int n = 0; n < 8; n += 2) {
-				fragment_b<B_TURNED>(fb, panel + PANEL, column + n * 8, k);
-#pragma unroll
-				for (int m = 0; m < 2; m++) {
-					mma_bf16(parts[m][n], fa[m], fb);
-					mma_bf16(parts[m][n + 1], fa[m], fb + 2);
-				}
-			}
-		}
+		panels_add<0, B_TURNED>(parts, panel, panel + PANEL, row, column);
 		if (after.block != here.block || after.k0 >= o.k) {
 			const float scale = b_scales[B_TURNED ? here.block * o.across + tile
 			                                      : tile * o.across + here.block];

@@ -1,25 +1,13 @@
 /* Products of rows with the matrices of their experts on tensor cores, of bf16 with fp32 sums. */
 #include "gpu/grouped.cuh"
-#include "gpu/mma.cuh"
+#include "gpu/product_mma.cuh"
 
 namespace
 {
 
-/* A block computes a tile of 128 x 128 of c, each of its 8 warps 32 x 64 of it. k passes through shared
- * memory 32 at a time; copies of the next STAGES - 1 pieces are under way. An operand lies there as it lies
- * in memory: as [outer, k] or, turned, as [k, outer], where outer are the rows of c for a and its columns for
- * b. Rows have a skew, so that ldmatrix meets all banks. The sum of an element is over k in ascending order,
- * whatever the grid. */
-enum {
-	SIDE = 128,
-	DEPTH = 32,
-	STAGES = 3,
-	THREADS = 256,
-	PITCH = DEPTH + 8,
-	PITCH_TURNED = SIDE + 8,
-	PANEL = SIDE * PITCH, /* elements; a turned one needs less */
-	SHARED_BYTES = STAGES * 2 * PANEL * (int)sizeof(bf16)
-};
+/* Copies of the next STAGES - 1 pieces of k are under way. The sum of an element is over k in ascending
+ * order, whatever the grid. */
+enum { STAGES = 3, SHARED_BYTES = STAGES * 2 * PANEL * (int)sizeof(bf16) };
 
 /* An operand from its first element on. Elements beyond outer or k count as 0. */
 struct side {
@@ -43,31 +31,6 @@ __device__ __forceinline__ void panel_load(bf16 *panel, const side &s, int64_t o
 		cp_async_16(panel + row * (TURNED ? PITCH_TURNED : PITCH) + col, is_inside ? from : s.x,
 		        is_inside ? 16 : 0);
 	}
-}
-
-/* The fragment of 16 rows of c from `outer` on, and two fragments of 8 columns. */
-template <int TURNED>
-__device__ __forceinline__ void fragment_a(uint32_t f[4], const bf16 *panel, int outer, int k)
-{
-	const int lane = (int)threadIdx.x % WARP;
-
-	if (TURNED)
-		ldmatrix_x4_trans(f, panel + (k + (lane & 7) + (lane >> 4) * 8) * PITCH_TURNED + outer +
-		                             (lane >> 3 & 1) * 8);
-	else
-		ldmatrix_x4(f, panel + (outer + (lane & 15)) * PITCH + k + (lane >> 4) * 8);
-}
-
-template <int TURNED>
-__device__ __forceinline__ void fragment_b(uint32_t f[4], const bf16 *panel, int outer, int k)
-{
-	const int lane = (int)threadIdx.x % WARP;
-
-	if (TURNED)
-		ldmatrix_x4_trans(f, panel + (k + (lane & 15)) * PITCH_TURNED + outer + (lane >> 4) * 8);
-	else
-		ldmatrix_x4(
-		        f, panel + (outer + (lane & 7) + (lane >> 4) * 8) * PITCH + k + (lane >> 3 & 1) * 8);
 }
 
 /* What c and its bias are, from the expert's first element on. */
@@ -130,23 +93,7 @@ __device__ __forceinline__ void tile_product(
 			panel_load<B_TURNED>(there + PANEL, b, column0, next * DEPTH);
 		}
 		cp_async_commit();
-#pragma unroll
-		for (int k = 0; k < DEPTH; k += 16) {
-			uint32_t fa[2][4], fb[4];
-
-#pragma unroll
-			for (int m = 0; m < 2; m++)
-				fragment_a<A_TURNED>(fa[m], here, row + m * 16, k);
-#pragma unroll
-			for (int n = 0; n < 8; n += 2) {
-				fragment_b<B_TURNED>(fb, here + PANEL, column + n * 8, k);
-#pragma unroll
-				for (int m = 0; m < 2; m++) {
-					mma_bf16(sums[m][n], fa[m], fb);
-					mma_bf16(sums[m][n + 1], fa[m], fb + 2);
-				}
-			}
-		}
+		panels_add<A_TURNED, B_TURNED>(sums, here, here + PANEL, row, column);
 	}
 #pragma unroll
 	for (int m = 0; m < 2; m++)
