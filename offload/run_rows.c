@@ -206,11 +206,8 @@ struct pick {
 
 static void row_join(float *to, const uint16_t *hi, const int16_t *lo, int64_t count)
 {
-	for (int64_t i = 0; i < count; i++) {
-		uint32_t bits = ((uint32_t)hi[i] << 16) + (uint32_t)(int32_t)(lo ? lo[i] : 0);
-
-		memcpy(&to[i], &bits, sizeof(bits));
-	}
+	for (int64_t i = 0; i < count; i++)
+		to[i] = f32_from_bits(plane_join(hi[i], lo ? lo[i] : 0));
 }
 
 static void pick_task(void *context, int64_t task, int worker)

@@ -92,6 +92,8 @@ static void piece_update(const struct work *w, int tensor, int64_t first, int64_
 	adamw_update(&span, &w->run->step->adamw[model_tensor_lr(t)], w->run->dock->isa);
 }
 
+_Static_assert(SUMSQ_BLOCK % ROWS_CHUNK == 0 && ROWS_CHUNK % ADAMW_BLOCK == 0, "tasks are whole chunks");
+
 /* Of a parted table, whole chunks that have rows of the step, or have none. */
 static void piece_update_part(const struct work *w, int tensor, int64_t first, int64_t at, int64_t count)
 {
