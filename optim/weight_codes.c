@@ -124,10 +124,7 @@ static void put_codes(enum code code, uint8_t *codes, const float *x, float scal
 			codes[i] = (uint8_t)(int8_t)(scale > 0 ? lrintf(x[i] / scale) : 0);
 		return;
 	case CODE_E4M3:
-		if (scale > 0)
-			weight_nearest_kernels()->e4m3(codes, x, scale, n);
-		else
-			memset(codes, 0, (size_t)n);
+		weight_nearest_kernels()->e4m3(codes, x, scale, n);
 		return;
 	case CODE_NF4:
 	case CODE_FP4:
@@ -187,13 +184,8 @@ void weight_codes_multiplied(uint8_t *codes, float *scales, const uint16_t *hi, 
 		}
 		*scales = code_e4m3_scale(most);
 		for (int64_t r = 0; r < rows; r++) {
-			uint8_t *to = codes + r * cols + c;
-
 			(void)k->widen(value, hi + r * cols + c, n);
-			if (code_e4m3_is_used(*scales))
-				k->e4m3(to, value, *scales, n);
-			else
-				memset(to, 0, (size_t)n);
+			k->e4m3(codes + r * cols + c, value, *scales, n);
 		}
 	}
 }

@@ -14,7 +14,7 @@ struct weight_nearest_kernels {
 	 * the first in the high half, and of that byte `byte[]`. n: a multiple of NEAREST_STEP. */
 	void (*nearest)(uint8_t *codes, const float *x, float factor, const float thresholds[15],
 	        const uint8_t byte[256], int64_t n);
-	/* code_e4m3 of x[i] / scale (base/codes.h). */
+	/* code_e4m3 of x[i] / scale; 0 with a scale that is not used (base/codes.h). */
 	void (*e4m3)(uint8_t *codes, const float *x, float scale, int64_t n);
 	/* bf16 to fp32. Returns 1 if one is not finite. */
 	int (*widen)(float *dst, const uint16_t *src, int64_t n);

@@ -3,8 +3,6 @@
 #include "host/cpu/cpu_inner.h"
 #include "optim/weight_nearest.h"
 
-#include <string.h>
-
 OP_CODED_LIST(CPU_DECLARE)
 
 struct encode {
@@ -23,14 +21,6 @@ static uint32_t largest_of(const float *x, int64_t n, uint32_t most)
 		largest = size > largest ? size : largest;
 	}
 	return (uint32_t)largest;
-}
-
-static void codes_put(uint8_t *codes, const float *x, float scale, int64_t n)
-{
-	if (!code_e4m3_is_used(scale))
-		memset(codes, 0, (size_t)n);
-	else
-		weight_nearest_kernels()->e4m3(codes, x, scale, n);
 }
 
 /* A row of blocks. */
@@ -58,7 +48,8 @@ static void encode_piece(void *context, int64_t piece, int worker)
 			if (end - first > 1)
 				x = cpu_load(
 				        k, buffer, cpu_ptr(o->src), r * o->src_stride + at, n, o->src_dtype);
-			codes_put((uint8_t *)cpu_ptr(o->codes) + r * o->cols + at, x, scales[b], n);
+			weight_nearest_kernels()->e4m3(
+			        (uint8_t *)cpu_ptr(o->codes) + r * o->cols + at, x, scales[b], n);
 		}
 	}
 }
