@@ -3,7 +3,7 @@
 /* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
 /* vram_budget: a run uses the memory of its plan, no budget changes a bit, and advice for plans that do
  * not fit is right. */
-#include "tests/run_fixture.h"
+#include "tests/planned_bytes.h"
 #include "tests/sparing.h"
 
 #include "host/topology.h"
@@ -49,20 +49,6 @@ static int64_t plan_bytes(const char *settings)
 
 	json_decref(object);
 	return bytes;
-}
-
-static int64_t device_peak(const char *run)
-{
-	char path[400], *text, *at;
-	size_t len;
-	int64_t peak = 0;
-
-	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, run);
-	text = read_file(path, &len);
-	for (at = text; (at = strstr(at, "\"device_peak_bytes\":")); at++)
-		peak = strtoll(at + strlen("\"device_peak_bytes\":"), NULL, 10);
-	mem_free(text);
-	return peak;
 }
 
 #define PLANNED MACHINE "per_device_train_batch_size=4 gradient_accumulation_steps=2 "

@@ -1,7 +1,7 @@
 /* links: cli */
 /* Runs of mixtures of experts: where weights lie changes no bit, resumed runs equal others, adapters of
  * experts and of dense layers go round, a quantized base, several ranks. */
-#include "tests/run_fixture.h"
+#include "tests/planned_bytes.h"
 #include "tests/sparing.h"
 
 #include <math.h>
@@ -302,42 +302,16 @@ static void test_planned_bytes(void **state)
 {
 	static const char *const ways[] = {"cpu_offload=on vram_budget=off", "cpu_offload=off",
 	        "cpu_offload=on vram_budget=off " LORA "lora_target_modules=gate_proj,up_proj,q_proj"};
-
 	struct run_model m = mixture;
-	struct str rows = {0};
 
 	(void)state;
-	for (int row = 0; row < 8; row++) {
-		str_add(&rows, "{\"input_ids\":[1");
-		for (int i = 1; i < 5 + 7 * row % 23; i++)
-			str_printf(&rows, ",%d", (i * i + row) % 64);
-		str_add(&rows, "]}\n");
-	}
-	write_file("all.jsonl", "%s", rows.data);
-	str_free(&rows);
-	snprintf(m.data, sizeof(m.data), "%s/all.jsonl", work_dir);
+	target_rows_write(&m);
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
-		char path[400], *text, *at;
-		long long most = 0;
-		json_t *plan;
-		size_t len;
+		char settings[600];
 
-		train(&m, "run", "compute_dtype=bf16 per_device_train_batch_size=1", ways[i]);
-		assert_ferry_json(&plan,
-		        "plan model=%s data=%s " COMMON
-		        "compute_dtype=bf16 per_device_train_batch_size=1 %s --json",
-		        m.dir, m.data, ways[i]);
-		snprintf(path, sizeof(path), "%s/run/metrics.jsonl", work_dir);
-		at = text = read_file(path, &len);
-		while ((at = strstr(at, "\"device_peak_bytes\":"))) {
-			at += strlen("\"device_peak_bytes\":");
-			most = strtoll(at, NULL, 10) > most ? strtoll(at, NULL, 10) : most;
-		}
-		if (most != json_integer_value(json_object_get(plan, "device_bytes")))
-			fail_msg("%s: %lld, planned %lld", ways[i], most,
-			        (long long)json_integer_value(json_object_get(plan, "device_bytes")));
-		mem_free(text);
-		json_decref(plan);
+		snprintf(settings, sizeof(settings),
+		        COMMON "compute_dtype=bf16 per_device_train_batch_size=1 %s", ways[i]);
+		assert_planned_bytes(&m, settings);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* links: cli */
 /* Runs of latent attention (DeepSeek): where weights lie changes no bit, resumed runs equal others, adapters
  * of its matrices go round, a cache gives the tokens of whole passes. */
-#include "tests/run_fixture.h"
+#include "tests/planned_bytes.h"
 #include "tests/sparing.h"
 
 #include <math.h>
@@ -174,19 +174,11 @@ static void test_planned_bytes(void **state)
 	str_free(&rows);
 	for (int m = 0; m < 2 + (golden != NULL); m++)
 		for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
-			long long took, planned;
-			json_t *plan;
+			char settings[600];
 
 			snprintf(models[m].data, sizeof(models[m].data), "%s/all.jsonl", work_dir);
-			train(&models[m], "run", "compute_dtype=bf16", ways[i]);
-			assert_ferry_json(&plan,
-			        "plan model=%s data=%s " COMMON "compute_dtype=bf16 %s --json", models[m].dir,
-			        models[m].data, ways[i]);
-			took = (long long)metric_of("run", 1, "device_peak_bytes");
-			planned = json_integer_value(json_object_get(plan, "device_bytes"));
-			if (took != planned)
-				fail_msg("%s, %s: %lld, planned %lld", models[m].dir, ways[i], took, planned);
-			json_decref(plan);
+			snprintf(settings, sizeof(settings), COMMON "compute_dtype=bf16 %s", ways[i]);
+			assert_planned_bytes(&models[m], settings);
 		}
 }
 

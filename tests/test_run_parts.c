@@ -1,6 +1,6 @@
 /* links: cli */
 /* Runs whose budget holds a few experts of a block, but no block: the results of whole blocks. */
-#include "tests/run_fixture.h"
+#include "tests/planned_bytes.h"
 #include "tests/sparing.h"
 
 #define SIZES                                                                                                \
@@ -123,23 +123,6 @@ static void write_even_rows(void)
 	str_free(&text);
 }
 
-/* Peak of the device's memory in a run, of any rank. */
-static long long peak_of(const char *out)
-{
-	char path[400], *text, *at;
-	long long most = 0;
-	size_t len;
-
-	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, out);
-	at = text = read_file(path, &len);
-	while ((at = strstr(at, "\"device_peak_bytes\":"))) {
-		at += strlen("\"device_peak_bytes\":");
-		most = strtoll(at, NULL, 10) > most ? strtoll(at, NULL, 10) : most;
-	}
-	mem_free(text);
-	return most;
-}
-
 /* Ranks that train the experts: they are divided with any budget and offload, so no bit differs. One rank has
  * the same but for rounding; a run goes on with another number of ranks; plans have the run's bytes. */
 static void test_ranks_train_experts(void **state)
@@ -174,8 +157,9 @@ static void test_ranks_train_experts(void **state)
 			        mixture.dir, mixture.data, text);
 			/* what a budget keeps follows from measured speeds */
 			if (strstr(ways[w], "vram_budget=off") &&
-			        peak_of("on") != json_integer_value(json_object_get(plan, "device_bytes")))
-				fail_msg("%s: %lld bytes, planned %lld", text, peak_of("on"),
+			        device_peak("on") !=
+			                json_integer_value(json_object_get(plan, "device_bytes")))
+				fail_msg("%s: %lld bytes, planned %lld", text, (long long)device_peak("on"),
 				        (long long)json_integer_value(json_object_get(plan, "device_bytes")));
 			json_decref(plan);
 		}
