@@ -17,7 +17,8 @@ static int output_check(const struct config *c)
 {
 	if (!vectors_file_is_known(c->output))
 		return err_set(ERR_UNSUPPORTED,
-		        "%s=%s: vectors are written as .npy, .jsonl or .parquet; end the name so",
+		        "%s=%s: vectors are written as .npy, .jsonl or .parquet; end the name with one of "
+		        "these",
 		        config_where(c, "output"), c->output);
 	if (file_kind_of(c->output) != FILE_NONE)
 		return err_set(ERR_INPUT, "%s=%s exists; choose another name, or remove it",

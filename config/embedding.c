@@ -177,7 +177,7 @@ static int sets_check(const struct config *c)
 		for (int n = 0; n < i && !rc; n++)
 			if (k.sets[i].name && k.sets[n].name && !strcmp(k.sets[i].name, k.sets[n].name))
 				rc = err_set(ERR_INPUT,
-				        "%s: two data sets have the name %s; name one otherwise",
+				        "%s: two data sets have the name %s; give one another name",
 				        config_where(c, "data_keys"), k.sets[i].name);
 	}
 	if (!rc && !k.count)

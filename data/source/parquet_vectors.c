@@ -275,7 +275,8 @@ int parquet_vectors_open(struct parquet_vectors **out, int64_t width, parquet_pu
 	*out = NULL;
 	if (width > INT32_MAX / (int64_t)sizeof(float) - LEVEL_BYTES_MAX)
 		return err_set(ERR_UNSUPPORTED,
-		        "a row of %lld numbers is larger than a page of Parquet can be", (long long)width);
+		        "a row of %lld numbers is larger than a page of Parquet can be; write .npy",
+		        (long long)width);
 	w = mem_alloc(1, sizeof(*w));
 	if (!w)
 		return ERR_NOMEM;
