@@ -18,6 +18,11 @@ extern const struct backend backend_cuda;
 #define TEST_DEVICE "host"
 #endif
 
+/* The arrays of a micro-batch, which its test keeps. */
+#define BATCH_ARRAYS(r)                                                                                      \
+	.id = (r)->id, .position = (r)->position, .doc_start = (r)->start, .doc_end = (r)->end,              \
+	.target_row = (r)->row, .own = {(r)->label}
+
 static inline int engine_rig_begin(void)
 {
 	device_register(&backend_host);

@@ -23,16 +23,8 @@ static void rows_make(struct rows *r, int step, int micro)
 {
 	int n = micro == 1 ? TOKENS - 4 : TOKENS;
 
-	r->batch = (struct host_batch){.tokens = n,
-	        .targets = 0,
-	        .documents = ROWS,
-	        .id = r->id,
-	        .position = r->position,
-	        .doc_start = r->start,
-	        .doc_end = r->end,
-	        .target_row = r->row,
-	        .own = {r->label},
-	        .share = 1.0 / MICROS};
+	r->batch = (struct host_batch){
+	        .tokens = n, .targets = 0, .documents = ROWS, BATCH_ARRAYS(r), .share = 1.0 / MICROS};
 	for (int i = 0; i < n; i++) {
 		int doc = i / ROW_TOKENS;
 

@@ -132,15 +132,7 @@ static void test_delays_change_no_bit(void **state)
 /* A micro-batch of `used` different tokens. */
 static void distinct_make(struct rows *r, int used)
 {
-	r->batch = (struct host_batch){.tokens = TOKENS,
-	        .targets = TOKENS,
-	        .documents = 1,
-	        .id = r->id,
-	        .position = r->position,
-	        .doc_start = r->start,
-	        .doc_end = r->end,
-	        .target_row = r->row,
-	        .own = {r->label}};
+	r->batch = (struct host_batch){.tokens = TOKENS, .targets = TOKENS, .documents = 1, BATCH_ARRAYS(r)};
 	for (int i = 0; i < TOKENS; i++) {
 		r->id[i] = r->label[i] = (i * 13 + 5) % used * 3;
 		r->position[i] = r->row[i] = i;
@@ -240,7 +232,7 @@ static void step_check(enum trained what, enum dtype dtype, enum visit_order ord
 static void test_a_step_takes_what_is_planned(void **state)
 {
 	(void)state;
-	for (int n = 0; n<TRAINED_COUNT * 8; n += sparing(1)> 1 ? 5 : 1)
+	for (int n = 0, end = TRAINED_COUNT * 8; n<end; n += sparing(1)> 1 ? 5 : 1)
 		step_check((enum trained)(n / 8), n & 1 ? DTYPE_BF16 : DTYPE_F32,
 		        n & 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR, n & 4 ? 9 : TOKENS);
 }

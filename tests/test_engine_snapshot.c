@@ -40,15 +40,7 @@ struct rows {
 
 static void rows_make(struct rows *r, int step, int micro)
 {
-	r->batch = (struct host_batch){.tokens = TOKENS,
-	        .targets = 0,
-	        .documents = 2,
-	        .id = r->id,
-	        .position = r->position,
-	        .doc_start = r->start,
-	        .doc_end = r->end,
-	        .target_row = r->row,
-	        .own = {r->label}};
+	r->batch = (struct host_batch){.tokens = TOKENS, .targets = 0, .documents = 2, BATCH_ARRAYS(r)};
 	for (int i = 0; i < TOKENS; i++) {
 		r->id[i] = (int32_t)rng_below(9, (uint64_t)step, (uint64_t)(micro * TOKENS + i), 70);
 		r->position[i] = i % ROW_TOKENS;

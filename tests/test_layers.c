@@ -249,15 +249,7 @@ struct input {
 /* Full micro-batches with every token a target use all planned memory. */
 static void rows_make(struct input *r, int step, int micro)
 {
-	r->batch = (struct host_batch){.tokens = TOKENS,
-	        .targets = TOKENS,
-	        .documents = 2,
-	        .id = r->id,
-	        .position = r->position,
-	        .doc_start = r->start,
-	        .doc_end = r->end,
-	        .target_row = r->row,
-	        .own = {r->label}};
+	r->batch = (struct host_batch){.tokens = TOKENS, .targets = TOKENS, .documents = 2, BATCH_ARRAYS(r)};
 	for (int i = 0; i < TOKENS; i++) {
 		r->id[i] = (int32_t)rng_below(9, (uint64_t)step, (uint64_t)(micro * TOKENS + i), ODD_VOCAB);
 		r->position[i] = i % (TOKENS / 2);

@@ -82,28 +82,28 @@ static void rows_make(void)
 
 static void same_run(const char *dir, const char *keys)
 {
+	char whole[80], on[80], part[80], left[120];
+
+	snprintf(whole, sizeof(whole), "%s_whole", dir);
+	snprintf(on, sizeof(on), "%s_on", dir);
+	snprintf(part, sizeof(part), "%s_part", dir);
 	assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s_whole %s", work_dir, work_dir, dir, keys);
 	assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s_on %s cpu_offload=on", work_dir, work_dir,
 	        dir, keys);
 	assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s_part %s", work_dir, work_dir, dir, keys);
-	{
-		char whole[80], on[80], part[80], left[120];
-
-		snprintf(whole, sizeof(whole), "%s_whole", dir);
-		snprintf(on, sizeof(on), "%s_on", dir);
-		snprintf(part, sizeof(part), "%s_part", dir);
-		assert_same_runs(whole, on, "with offload");
-		for (int step = 10; step < 40; step++) {
-			snprintf(left, sizeof(left), "%s/checkpoint-%06d", part, step);
-			if (run_has(left))
-				remove_run(left);
-		}
-		snprintf(left, sizeof(left), "%s/model", part);
-		remove_run(left);
-		assert_ferry(0, NULL, "train %s/run.yaml output_dir=%s/%s %s resume=auto", work_dir, work_dir,
-		        part, keys);
-		assert_same_runs(whole, part, "resumed");
+	assert_same_runs(whole, on, "with offload");
+	for (int step = 10; step < 40; step++) {
+		snprintf(left, sizeof(left), "%s/checkpoint-%06d", part, step);
+		if (run_has(left))
+			remove_run(left);
 	}
+	snprintf(left, sizeof(left), "%s/model", part);
+	remove_run(left);
+	assert_ferry(
+	        0, NULL, "train %s/run.yaml output_dir=%s/%s %s resume=auto", work_dir, work_dir, part, keys);
+	snprintf(left, sizeof(left), "%s/checkpoint-000005 at step 5", part);
+	assert_non_null(strstr(ferry_said(), left));
+	assert_same_runs(whole, part, "resumed");
 }
 
 /* The same bits with and without offload, and resumed within an epoch; on ranks and in pieces nearly the
@@ -162,10 +162,8 @@ static void test_evaluate(void **state)
 	        "field_anchor=one "
 	        "field_positive=other field_score=how per_device_eval_batch_size=4 compute_dtype=fp32",
 	        work_dir, work_dir);
-	assert_true(json_number_value(json_object_get(both, "scored_loss")) ==
-	            json_number_value(json_object_get(alone, "loss")));
-	assert_true(json_number_value(json_object_get(both, "scored_spearman_cosine")) ==
-	            json_number_value(json_object_get(alone, "spearman_cosine")));
+	assert_true(number(both, "scored_loss") == number(alone, "loss"));
+	assert_true(number(both, "scored_spearman_cosine") == number(alone, "spearman_cosine"));
 	assert_null(json_object_get(both, "spearman_cosine"));
 	json_decref(both);
 	json_decref(alone);
@@ -374,12 +372,11 @@ static void test_plan(void **state)
 	first = json_number_value(json_object_get(json_array_get(sets, 0), "step_tokens"));
 	second = json_number_value(json_object_get(json_array_get(sets, 1), "step_tokens"));
 	assert_true(first > 1.4 * second && second > 0); /* three texts, and two */
-	assert_true(json_number_value(json_object_get(both, "step_tokens")) == first);
-	assert_true(json_number_value(json_object_get(both, "device_bytes")) ==
-	            json_number_value(json_object_get(alone, "device_bytes")));
-	first = json_number_value(json_object_get(json_array_get(sets, 0), "step_ms"));
-	second = json_number_value(json_object_get(json_array_get(sets, 1), "step_ms"));
-	mean = json_number_value(json_object_get(both, "mean_step_ms"));
+	assert_true(number(both, "step_tokens") == first);
+	assert_true(number(both, "device_bytes") == number(alone, "device_bytes"));
+	first = number(json_array_get(sets, 0), "step_ms");
+	second = number(json_array_get(sets, 1), "step_ms");
+	mean = number(both, "mean_step_ms");
 	assert_true(fabs(mean - (6 * first + 4 * second) / 10) <= 1e-9 * mean);
 	json_decref(both);
 	json_decref(alone);
