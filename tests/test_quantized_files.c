@@ -371,12 +371,22 @@ static void assert_refused(const struct files *f, const char *said)
 
 #define Q "model.layers.1.self_attn.q_proj"
 
+/* The mean of scales becomes 3e38. */
+static void offset_raise(char *state)
+{
+	char *number = strstr(state, "offset\": ") + strlen("offset\": ");
+
+	memset(number, ' ', strcspn(number, "}"));
+	memcpy(number, "3e38", 4);
+}
+
 static void test_damaged(void **state)
 {
 	struct files *f = calloc(1, sizeof(*f));
 	struct safetensors_decl was;
 	char name[120];
 	void *data;
+	float *outer, kept;
 	int at;
 
 	(void)state;
@@ -405,6 +415,12 @@ static void test_damaged(void **state)
 	        "nested_absmax\" holds -1 at element 0");
 	WITH(".weight.quant_state.bitsandbytes__nf4",
 	        memcpy(strstr(f->data[at], "offset\": 0"), "offset\":-0", 10), "nested_offset is -");
+	outer = f->data[files_find(f, Q ".weight.nested_absmax")];
+	kept = *outer;
+	*outer = 1e38F;
+	WITH(".weight.quant_state.bitsandbytes__nf4", offset_raise(f->data[at]),
+	        "nested_absmax\" holds 1e+38 at element 0");
+	*outer = kept;
 	WITH(".weight.quant_map", strcpy(f->names[at], Q ".x"), "needs one that ends in .quant_map");
 	WITH(".weight.absmax", strcpy(f->names[at], Q ".x"), "needs one that ends in .absmax");
 	WITH(".weight.nested_absmax", strcpy(f->names[at], Q ".x"), "needs one that ends in .nested_absmax");

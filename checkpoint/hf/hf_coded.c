@@ -101,8 +101,8 @@ int hf_quant_state_parse(struct hf_quant_state *s, const char *where, const char
 	if (!rc && !isfinite((float)offset))
 		rc = err_set(ERR_INPUT, "%s: nested_offset is no number", where);
 	if (!rc && offset < 0)
-		rc = err_set(
-		        ERR_INPUT, "%s: nested_offset is %g, and is a mean of magnitudes", where, offset);
+		rc = err_set(ERR_INPUT, "%s: nested_offset is %g; a mean of magnitudes is not negative",
+		        where, offset);
 	if (!rc) {
 		s->code = !strcmp(type, "nf4") ? CODE_NF4 : CODE_FP4;
 		s->is_nested = found > 0;

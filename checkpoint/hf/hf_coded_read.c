@@ -32,6 +32,15 @@ static int is_scale(float x)
 	return x >= 0 && isfinite(x);
 }
 
+/* Checks scales of scales from one on. The largest scale that follows from one must be a number, too. */
+static int outer_check(const struct hf_coded *c, const float *outer, int64_t first, int64_t count)
+{
+	for (int64_t i = 0; i < count; i++)
+		if (!is_scale(outer[i]) || !is_scale((outer[i] + c->offset) * code_most(c->format->code)))
+			return fail_value(&c->outer, first + i, (double)outer[i]);
+	return 0;
+}
+
 /* Scales as fp32: `count` of them from the first on. Fails for one that is no number. */
 static int nested_read(const struct hf_coded *c, float *dst, int64_t first, int64_t count)
 {
@@ -48,9 +57,8 @@ static int nested_read(const struct hf_coded *c, float *dst, int64_t first, int6
 		rc = safetensors_read(c->scales.file, c->scales.tensor, codes, from, n);
 		if (!rc)
 			rc = safetensors_read(c->outer.file, c->outer.tensor, outer, block * 4, blocks * 4);
-		for (int64_t i = 0; i < blocks && !rc; i++)
-			if (!is_scale(outer[i]))
-				rc = fail_value(&c->outer, block + i, (double)outer[i]);
+		if (!rc)
+			rc = outer_check(c, outer, block, blocks);
 		for (int64_t i = 0; i < n && !rc; i++) {
 			float product = map[codes[i]] * outer[(from + i) / NESTED_BLOCK - block];
 
@@ -278,9 +286,8 @@ static int nested_store(const struct hf_coded *c, struct weights_target *target,
 	if (!rc)
 		rc = safetensors_read(
 		        c->outer.file, c->outer.tensor, outer + 1, 0, c->outer.tensor->len_bytes);
-	for (int64_t i = 0; i < c->outer.tensor->count && !rc; i++)
-		if (!is_scale(outer[1 + i]))
-			rc = fail_value(&c->outer, i, (double)outer[1 + i]);
+	if (!rc)
+		rc = outer_check(c, outer + 1, 0, c->outer.tensor->count);
 	if (!rc) {
 		outer[0] = c->offset;
 		rc = weights_put_nested(target, tensor, outer, codes);
