@@ -299,11 +299,11 @@ int plan_build(struct plan **plan, enum plan_kind kind, const struct unit_map *m
 int plan_list(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
         const struct plan_policy *policy);
 int plan_place(struct plan *plan);
+int plan_order(struct plan *plan);
+void plan_free(struct plan *plan);
 
 /* The operations of all plans that this process listed so far: the work of planning, for tests. */
 int64_t plan_listed_ops(void);
-int plan_order(struct plan *plan);
-void plan_free(struct plan *plan);
 
 /* Proves a plan, independently of how its waits were found. Queues and waits order any two operations with
  * overlapping bytes if one writes. Every wait points back. Every read of a transient buffer finds bytes last

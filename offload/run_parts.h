@@ -1,5 +1,5 @@
-/* Shared by offload/run*.c and private to them. run.c, run_stage.c and run_gradient.c queue operations;
- * run_work.c and run_rows.c do the work of the cpu queue. */
+/* Shared by offload/run*.c and private to them. run.c, run_stage.c, run_weights.c and run_gradient.c queue
+ * operations; run_work.c and run_rows.c do the work of the cpu queue. */
 #ifndef FERRY_OFFLOAD_RUN_PARTS_H
 #define FERRY_OFFLOAD_RUN_PARTS_H
 

@@ -217,7 +217,8 @@ out:
 	return rc;
 }
 
-/* A unit of the policy, cut by kind: the part with trained tensors, or frozen ones of one format. */
+/* A unit of the policy, cut by kind: the part with trained tensors or with frozen ones, of one format, whose
+ * products read the same codes; or a table. */
 struct unit_part {
 	int of; /* the policy's unit */
 	int trainable;
