@@ -224,6 +224,8 @@ static void test_refusals(void **state)
 	        {"field_anchor: a", "field_anchor: one", "",
 	                "set embedding_loss in each, or outside of data"},
 	};
+	const char *said;
+	char advice[50];
 
 	(void)state;
 	rows_make();
@@ -253,6 +255,10 @@ static void test_refusals(void **state)
 	        "'data_keys=[{\"embedding_loss\":\"mnrl\"}]'",
 	        work_dir, work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "data_keys has keys for 1 data set, but data has 2"));
+	said = strstr(ferry_said(), "set data_keys=");
+	assert_true(said && sscanf(said, "set %49s", advice) == 1);
+	assert_ferry(0, NULL, "plan model=%s/speaker data=%s/gone.jsonl embedding_loss=mnrl %s", work_dir,
+	        work_dir, advice);
 }
 
 /* A mapping of names, keys of the command line, one loss for sets that stay apart. */

@@ -67,7 +67,7 @@ static int sets_check(const struct data_losses *l, const struct config *c, const
 	if (l->keys.count && l->keys.count != sets->count)
 		return err_set(ERR_INPUT,
 		        "%s has keys for %d data set%s, but data has %d; give each an entry, or set "
-		        "data_keys=off and one embedding_loss",
+		        "data_keys= without a value, and one embedding_loss",
 		        config_where(c, "data_keys"), l->keys.count, l->keys.count == 1 ? "" : "s",
 		        sets->count);
 	if (sets->is_weighted)
