@@ -282,6 +282,17 @@ static int read_key(struct reader *r)
 	return 0;
 }
 
+/* In a path, the name of a mapping that is a number would be a place in a list of mappings. */
+static int number_check(const struct reader *r, size_t base)
+{
+	const char *key = r->path.data + base + (base > 0);
+
+	if (r->event.type != YAML_MAPPING_START_EVENT || key[strspn(key, "0123456789")])
+		return 0;
+	return err_set(ERR_INPUT, "%s:%d: \"%s\": let a name that is a number begin with a letter", r->where,
+	        r->seen[r->seen_count - 1].line, r->path.data);
+}
+
 static int read_mapping(struct reader *r, int depth)
 {
 	size_t base = r->path.len_bytes, count = 0;
@@ -292,6 +303,8 @@ static int read_mapping(struct reader *r, int depth)
 		err = read_key(r);
 		if (!err)
 			err = next_event(r);
+		if (!err)
+			err = number_check(r, base);
 		if (!err)
 			err = read_node(r, depth + 1);
 		if (err)

@@ -7,8 +7,8 @@
  * of the file. Numbers and booleans stay text as written. An empty mapping ({}) is one null item, so that its
  * key is not lost.
  *
- * These are errors with file and line: anchors, aliases, tags, several documents, duplicate keys, nesting
- * beyond 8, keys above 256 bytes, more than 10000 keys, files above 1 MiB.
+ * These are errors with file and line: mappings named by a number, anchors, aliases, tags, several documents,
+ * duplicate keys, nesting beyond 8, keys above 256 bytes, more than 10000 keys, files above 1 MiB.
  */
 #ifndef FERRY_BASE_YAML_H
 #define FERRY_BASE_YAML_H

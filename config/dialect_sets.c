@@ -49,10 +49,8 @@ static int set_find(int *set, struct dialect_sets *s, const char *name)
 		++*set;
 	if (*set >= DIALECT_SETS_MAX) {
 		mem_free(one);
-		return err_set(ERR_INPUT,
-		        "%s: at most %d data sets; join some of them into a folder, "
-		        "or let a name that is a number begin with a letter",
-		        name, DIALECT_SETS_MAX);
+		return err_set(ERR_INPUT, "%s: at most %d data sets; join some of them into a folder", name,
+		        DIALECT_SETS_MAX);
 	}
 	s->count = *set >= s->count ? *set + 1 : s->count;
 	if (is_number || s->names[*set])

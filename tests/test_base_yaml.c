@@ -144,6 +144,8 @@ static void bounds(void **state)
 	REFUSED("a:\n b:\n  c:\n   d:\n    e:\n     f:\n      g:\n       h:\n        i: 1\n",
 	        "c.yaml:9: nested deeper than 8");
 	REFUSED("{a: {b: {c: {d: {e: {f: {g: {h: {i: {}}}}}}}}}}", "nested deeper than 8");
+	REFUSED("a:\n  1:\n    b: x\n", "c.yaml:2: \"a.1\": let a name that is a number begin with a letter");
+	reads("a: {1: x}\n", "1 a.1=x\n");
 	for (int i = 0; i < 100000; i++)
 		str_add(&text, i ? "{a: " : "a: ");
 	refused(text.data, text.len_bytes, "c.yaml:1: nested deeper than 8");

@@ -307,6 +307,10 @@ static void test_forms(void **state)
 	        "model: speaker\ndata:\n  2024: {path: rows.jsonl, embedding_loss: triplet}\n");
 	assert_ferry(2, NULL, "train %s/digits.yaml output_dir=%s/refused", work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "a name that is a number begin with a letter"));
+	write_file("places.yaml", "model: speaker\ndata:\n  1: {path: rows.jsonl, embedding_loss: triplet}\n"
+	                          "  0: {path: rows.jsonl, embedding_loss: triplet}\n");
+	assert_ferry(2, NULL, "train %s/places.yaml output_dir=%s/refused", work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "places.yaml:3: \"data.1\": let a name that is a number"));
 	write_file("more.jsonl", "%s",
 	        "{\"a\":\"u\",\"b\":\"v\"}\n{\"a\":\"w\",\"b\":\"x y\"}\n"
 	        "{\"a\":\"k\",\"b\":\"l\"}\n{\"a\":\"m\",\"b\":\"n\"}\n{\"a\":\"o\",\"b\":\"p\"}\n");
