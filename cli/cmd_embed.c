@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "device/contrast_kind.h"
 #include "objective/vectors.h"
 #include "train/evaluate.h"
@@ -15,6 +16,9 @@
 
 static int output_check(const struct config *c)
 {
+	char *dir;
+	int rc;
+
 	if (!vectors_file_is_known(c->output))
 		return err_set(ERR_UNSUPPORTED,
 		        "%s=%s: vectors are written as .npy, .jsonl or .parquet; end the name with one of "
@@ -23,7 +27,15 @@ static int output_check(const struct config *c)
 	if (file_kind_of(c->output) != FILE_NONE)
 		return err_set(ERR_INPUT, "%s=%s exists; choose another name, or remove it",
 		        config_where(c, "output"), c->output);
-	return 0;
+	dir = file_dir_of(c->output);
+	if (!dir)
+		return ERR_NOMEM;
+	rc = file_kind_of(dir) == FILE_DIR
+	             ? 0
+	             : err_set(ERR_INPUT, "%s=%s: there is no folder %s; make it, or name another",
+	                       config_where(c, "output"), c->output, dir);
+	mem_free(dir);
+	return rc;
 }
 
 static int micro_embed(struct session *s, struct vectors_file *o)

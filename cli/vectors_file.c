@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { WRITE_BYTES = 256 << 10 };
 
@@ -102,9 +103,14 @@ static const struct form forms[] = {{".npy", npy_begin, npy_add, NULL}, {".jsonl
 
 static const struct form *form_of(const char *path)
 {
-	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
-		if (str_ends_with(path, forms[i].suffix))
+	size_t len = strlen(path);
+
+	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
+		size_t end = strlen(forms[i].suffix);
+
+		if (len >= end && !strcasecmp(path + len - end, forms[i].suffix))
 			return &forms[i];
+	}
 	return NULL;
 }
 

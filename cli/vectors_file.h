@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* 1 if the name ends as one of these. */
+/* 1 if the name ends as one of these, in upper or lower case. */
 int vectors_file_is_known(const char *path);
 
 struct vectors_file;

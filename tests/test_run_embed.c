@@ -179,6 +179,9 @@ static void test_forms(void **state)
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/v.txt", work_dir, work_dir,
 	        work_dir);
 	assert_non_null(strstr(ferry_said(), "written as .npy, .jsonl or .parquet"));
+	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/no/v.npy", work_dir,
+	        work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "/no; make it, or name another"));
 	assert_ferry(2, NULL, "embed model=%s/speaker data=%s/texts.csv output=%s/v.parquet", work_dir,
 	        work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "exists; choose another name"));

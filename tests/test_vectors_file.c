@@ -22,8 +22,8 @@
 
 static char *dir;
 
-static const char *const suffixes[] = {".npy", ".jsonl", ".parquet"};
-enum { SUFFIXES = 3 };
+static const char *const suffixes[] = {".npy", ".jsonl", ".parquet", ".PARQUET"};
+enum { SUFFIXES = 4 };
 
 /* The formula of golden/check_vectors.py. */
 static float value_at(int64_t row, int64_t width, int64_t i)
