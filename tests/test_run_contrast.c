@@ -97,6 +97,9 @@ static void test_refusals(void **state)
 	        {"{\"a\":\"x\",\"label\":[1e300,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
 	         "0]}",
 	                "embedding_loss=mse", "rows.jsonl:1: \"label\" is 1e+300; expected a number"},
+	        {"{\"a\":\"x\",\"label\":[true,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+	         "0]}",
+	                "embedding_loss=mse", "rows.jsonl:1: \"label\" is a boolean; expected a number"},
 	};
 
 	(void)state;

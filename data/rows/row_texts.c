@@ -178,8 +178,12 @@ static int vector_read(
 		        "%s: \"%s\" has %lld numbers and earlier vectors have %lld; all must have the same",
 		        b->where, key, (long long)found, (long long)*count);
 	*count = found;
-	for (int64_t i = 0; vector && i < found && !rc; i++)
-		rc = row_number_read(&vector[i], b, key, json_array_get(value, (size_t)i));
+	for (int64_t i = 0; vector && i < found && !rc; i++) {
+		const json_t *number = json_array_get(value, (size_t)i);
+
+		rc = json_is_boolean(number) ? row_value_refuse(b, key, number, "a number")
+		                             : row_number_read(&vector[i], b, key, number);
+	}
 	return rc;
 }
 
