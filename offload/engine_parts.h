@@ -6,6 +6,8 @@
 #include "offload/engine.h"
 #include "optim/adamw_step.h"
 
+#include <stdatomic.h>
+
 enum { ENGINE_PLANS = PLAN_LOGITS + 1 };
 
 struct engine {
@@ -20,7 +22,7 @@ struct engine {
 	int64_t update_count;
 	int64_t streamed_bytes; /* copies of a step if nothing stayed on the device; 0: not computed */
 	int pending;            /* updates of the last step are pending */
-	int has_codes;          /* 1: codes that products read are those of the weights */
+	atomic_int has_codes;   /* 1: codes that products read are those of the weights */
 	struct adamw_step adamw[LR_COUNT];
 };
 

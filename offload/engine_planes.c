@@ -94,7 +94,7 @@ static int part_write(
 	dev_addr device = e->device_planes[part->unit][plane];
 	int rc = 0;
 
-	if (e->has_codes) /* threads may load, before there are any */
+	if (e->has_codes) /* many threads load, also the best model after steps */
 		e->has_codes = 0;
 	if (!host && dev_is_none(device) && is_zero_plane(e, part->unit, plane))
 		return zero_check(e, tensor, (const char *)src + part->skipped_bytes, part->bytes);
