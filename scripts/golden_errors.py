@@ -50,7 +50,7 @@ def collect(build):
                 table, row, column = place(test, model, part, what)
                 cells, new = tables[table].setdefault(row, {}), (float(error), float(bound))
                 old = cells.setdefault(column, new)
-                if new[0] * (old[1] or 1) > old[0] * (new[1] or 1):
+                if not new[0] * (old[1] or 1) <= old[0] * (new[1] or 1) and old[0] == old[0]:  # NaN is the worst
                     cells[column] = new
     return tables, failed
 
