@@ -235,6 +235,17 @@ static void test_teacher(void **state)
 		assert_non_null(strstr(ferry_said(), i ? "of an earlier run" : "rows are in"));
 		same_weights("t_whole", same[i].name);
 	}
+	/* rows of an earlier run are not those of a model with longer vectors and the same tokenizer */
+	write_file("wide.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":2000,\"hidden_size\":48,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"max_position_embeddings\":128}");
+	assert_ferry(0, NULL, "init config=%s/wide.json tokenizer=%s/words output_dir=%s/wide", work_dir,
+	        work_dir, work_dir);
+	assert_ferry(2, NULL,
+	        "train model=%s/wide data=%s/teacher.jsonl output_dir=%s/t_wide embedding_loss=mse "
+	        "max_steps=1 data_cache=%s/cache data_memory=1MiB tokenizer=%s/speaker",
+	        work_dir, work_dir, work_dir, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "has 32 numbers and the model's vectors have 48"));
 	for (size_t i = 0; i < sizeof(near) / sizeof(*near); i++) {
 		assert_ferry(0, NULL, run, work_dir, work_dir, work_dir, near[i].name, work_dir, work_dir,
 		        near[i].keys);

@@ -300,10 +300,10 @@ static int add_file(struct str *text, int *is_pipe, int64_t *all_bytes, const ch
 
 static void recipe_add_own(struct str *text, const struct dataset_texts *texts, const struct row_names *names)
 {
-	str_printf(text, "texts %d %d %d\n%s\n%s\n", texts->least,
+	str_printf(text, "texts %d %d %d %" PRId64 "\n%s\n%s\n", texts->least,
 	        texts->needs_score + 2 * texts->scores_negatives + 4 * texts->scores_sides +
 	                8 * texts->is_alone + 16 * texts->has_vectors,
-	        texts->may_lack_score, texts->prompt[0] ? texts->prompt[0] : "",
+	        texts->may_lack_score, texts->vector_count, texts->prompt[0] ? texts->prompt[0] : "",
 	        texts->prompt[1] ? texts->prompt[1] : "");
 	for (int i = 0; i < ROW_FIELD_COUNT; i++)
 		str_printf(text, "%s=%s\n", row_field_key((enum row_field)i),
